@@ -23,8 +23,8 @@ from cmdc_runtime.wire.codec import failed
 from cmdc_runtime.wire.frames import (
     Answer,
     Deliver,
+    ExitNotice,
     FromWorker,
-    LastWords,
     NotStarted,
     Refusal,
     Started,
@@ -154,7 +154,7 @@ class Reader:
                     self._wait(READER_IDLE_S)
             case NotStarted(stage=stage, message=message):
                 self._problem = f"{stage}: {message}"
-            case LastWords(reason=reason):
+            case ExitNotice(reason=reason):
                 self._problem = f"the process that read it ended: {reason}"
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)

@@ -38,13 +38,13 @@ from cmdc_runtime.wire.frames import (
 )
 from cmdc_runtime.wire.frames import (
     Assign,
-    Doze,
+    Completed,
     HostLost,
+    IdleNotice,
     JournalCommand,
     JournalRecord,
     Refusal,
-    Reply,
-    Settled,
+    ValueReply,
 )
 from workers.core import aside, commands, plugins, rebuild, results
 from workers.core.causes import Given, Recovery, with_cause
@@ -297,7 +297,7 @@ class Agent:
     def doze(self) -> None:
         """Tell the daemon that the process can be given up, and how the session stands."""
         self._publisher.flush()
-        self._link.send(Doze(status=encode(self.status())))
+        self._link.send(IdleNotice(status=encode(self.status())))
 
     def adopted(self) -> None:
         """Take note that another daemon watches over the session from now on."""
@@ -335,7 +335,7 @@ class Agent:
             JournalRecord(kind=str(one.__struct_config__.tag), body=encode(one)) for one in kept
         ]
         settled = [
-            Settled(id=said.id, frame=encode(_outcome(said)))
+            Completed(id=said.id, frame=encode(_outcome(said)))
             for said in step.said
             if isinstance(said, Complete)
         ]
@@ -483,7 +483,7 @@ def _uncertain(memory: Memory) -> tuple[UncertainCall, ...]:
     )
 
 
-def _outcome(effect: Complete) -> Reply | Any:  # Any: a Failed frame
+def _outcome(effect: Complete) -> ValueReply | Any:  # Any: a Failed frame
     if isinstance(effect.outcome, CmdcError):
         return failed(effect.id, effect.outcome)
-    return Reply(id=effect.id, body=raw(effect.outcome))
+    return ValueReply(id=effect.id, body=raw(effect.outcome))

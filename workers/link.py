@@ -23,9 +23,9 @@ from cmdc_runtime.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER,
     Batch,
+    Completed,
     FromWorker,
     JournalRecord,
-    Settled,
     ToWorker,
     Write,
     Written,
@@ -172,7 +172,7 @@ class Link:
     def write(
         self,
         records: Sequence[JournalRecord],
-        settled: Sequence[Settled],
+        settled: Sequence[Completed],
         batches: Iterable[tuple[Batch, bytes]],
         snapshot: bytes = b"",
     ) -> None:
@@ -186,7 +186,7 @@ class Link:
         """
         number = self._outbox.number + 1
         write = Write(
-            records=tuple(records), settled=tuple(settled), number=number, snapshot=snapshot
+            records=tuple(records), completed=tuple(settled), number=number, snapshot=snapshot
         )
         parts = [HEADER, encode(write)]
         told: list[Batch] = []

@@ -19,11 +19,11 @@ from cmdc_runtime.wire import codec
 from cmdc_runtime.wire.frames import (
     Answer,
     Assign,
+    Completed,
     Deliver,
     History,
     JournalRecord,
     Ready,
-    Settled,
     Started,
     ToWorker,
     Write,
@@ -120,7 +120,7 @@ def _encode(step: Step) -> list[bytes]:
     events = [(0, said.event) for said in step.said if isinstance(said, Publish)]
     codec.encode_events(events)
     kept = tuple(JournalRecord(kind="", body=body) for body in bodies)
-    codec.encode(Write(records=kept, settled=(Settled(id=_PROMPT, frame=b""),), number=1))
+    codec.encode(Write(records=kept, completed=(Completed(id=_PROMPT, frame=b""),), number=1))
     return bodies
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from cmdc_runtime import events
 from cmdc_runtime.cli.choices import AgentChoice
-from cmdc_runtime.cli.questions import Asked, Bystander, Decision, Person
+from cmdc_runtime.cli.questions import AbsentUser, Decision, TerminalUser, User
 from cmdc_runtime.cli.terminal import Terminal, json_line
 from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.client.sync.session import Client, Session
@@ -196,7 +196,7 @@ _WARMING: Final = "warming the nursery, which takes some seconds the first time"
 class Conversation:
     """A session with its events, from the first one on."""
 
-    def __init__(self, session: Session, stream: EventStream, view: View, asked: Asked) -> None:
+    def __init__(self, session: Session, stream: EventStream, view: View, asked: User) -> None:
         """Show ``view`` what the session does, and let ``asked`` answer what it wants to know."""
         self.session = session
         self._stream = stream
@@ -325,7 +325,7 @@ def conversation(
         stream = stack.enter_context(session.subscribe(since=0))
         watch = session.monitor(view.take_down, persistent=True)
         stack.callback(_demonitor, session, watch.ref)
-        asked = Person(terminal) if is_attended else Bystander(terminal, is_kept=choice.keep)
+        asked = TerminalUser(terminal) if is_attended else AbsentUser(terminal, is_kept=choice.keep)
         yield Conversation(session, stream, view, asked)
         if choice.keep:
             terminal.note(f"session {session.id} goes on; `cmdc stop {session.id}` ends it")

@@ -1,8 +1,8 @@
 """What an agent wants of a person, asked on the terminal; and what is said where nobody sits.
 
 An approval is answered with y, n or a, a question with the number of an option or with text of
-one's own. To ask for something new: a method of both ``Person`` and ``Bystander``, and whoever of
-``conversation`` calls it.
+one's own. To ask for something new: a method of both ``TerminalUser`` and ``AbsentUser``, and
+whoever of ``conversation`` calls it.
 
 A person types a line at a time, with a Ctrl-C that always counts.
 """
@@ -122,7 +122,7 @@ _DECISIONS: Final[dict[str, Decision]] = {
 }
 
 
-class Asked(Protocol):
+class User(Protocol):
     """Who is asked; None is no answer, and somebody else may give one.
 
     Both raise KeyboardInterrupt where the person wants the cycle to end instead.
@@ -135,7 +135,7 @@ class Asked(Protocol):
         """Return the answer to a question."""
 
 
-class Person:
+class TerminalUser:
     """Somebody who sits at the terminal, where the event is told already."""
 
     def __init__(self, terminal: Terminal) -> None:
@@ -169,7 +169,7 @@ class Person:
         return found
 
 
-class Bystander:
+class AbsentUser:
     """Nobody sits here: says how to answer from elsewhere."""
 
     def __init__(self, terminal: Terminal, *, is_kept: bool) -> None:

@@ -34,7 +34,7 @@ _WRITTEN: Final = "# Written by `cmdc service install`; changes belong into a dr
 _SIGNATURE: Final = re.compile(r"# sha256 of what follows: ([0-9a-f]{64})")
 
 
-class Origin(Enum):
+class UnitOrigin(Enum):
     """Who wrote a unit file."""
 
     INSTALLED = auto()  # ``cmdc service install``, and nobody has touched it
@@ -56,14 +56,14 @@ def signed(unit: str) -> str:
     return f"{_WRITTEN}\n# sha256 of what follows: {_hash(unit)}\n{unit}"
 
 
-def origin_of(text: str) -> Origin:
+def origin_of(text: str) -> UnitOrigin:
     """Say who wrote the text of a unit file."""
     first, _, rest = text.partition("\n")
     second, _, unit = rest.partition("\n")
     signature = _SIGNATURE.fullmatch(second)
     if first != _WRITTEN or signature is None:
-        return Origin.FOREIGN
-    return Origin.INSTALLED if signature[1] == _hash(unit) else Origin.CHANGED
+        return UnitOrigin.FOREIGN
+    return UnitOrigin.INSTALLED if signature[1] == _hash(unit) else UnitOrigin.CHANGED
 
 
 def command_line(words: Sequence[str]) -> str:
@@ -333,9 +333,9 @@ def _check_ours(place: Place, *, force: bool) -> None:
         return
     with place.unit.open(encoding="utf-8", errors="replace") as file:
         origin = origin_of(file.read(UNIT_BYTES_MAX))
-    if origin is Origin.INSTALLED:
+    if origin is UnitOrigin.INSTALLED:
         return
-    problem = "was changed by hand" if origin is Origin.CHANGED else "is not from this command"
+    problem = "was changed by hand" if origin is UnitOrigin.CHANGED else "is not from this command"
     raise click.ClickException(
         f"{place.unit} {problem} and is left as it is; move your changes into a drop-in "
         f"({place.words} edit {UNIT}), or say --force"

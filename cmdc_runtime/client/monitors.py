@@ -57,7 +57,7 @@ class Asker(Questions, Protocol):
     slots: asyncio.Semaphore
     """So many questions of all streams are open at a time."""
 
-    def tell(self, request: Request) -> None:
+    def notify(self, request: Request) -> None:
         """Send a request whose answer nobody waits for."""
 
     # Any: nothing is sent to such a coroutine.
@@ -129,7 +129,7 @@ class Monitors:
         if entry is not None:
             self._hand(entry, notice)
         elif notice.down.restarting:  # a persistent one that we have forgotten
-            self._asker.tell(Demonitor(ref=notice.down.ref))
+            self._asker.notify(Demonitor(ref=notice.down.ref))
 
     async def remove(self, ref: MonitorRef) -> None:
         """Forget a monitor, at once; returns when the daemon has forgotten it too."""
@@ -139,7 +139,7 @@ class Monitors:
     def drop(self, ref: MonitorRef) -> None:
         """Forget a monitor and let the daemon know, without waiting."""
         if self._entries.pop(ref, None) is not None:
-            self._asker.tell(Demonitor(ref=ref))
+            self._asker.notify(Demonitor(ref=ref))
 
     def reconcile(self, notices: int | None, *, is_new: bool) -> None:
         """Compare numbers with the daemon, in order with its notices; set anew what may be lost.
@@ -226,7 +226,7 @@ class Monitors:
         if ref in self._entries:
             self._take_early(entry)
         elif not entry.is_over:  # removed meanwhile, and perhaps set again since
-            self._asker.tell(Demonitor(ref=ref))
+            self._asker.notify(Demonitor(ref=ref))
         return True
 
 

@@ -201,7 +201,7 @@ class AsyncClient(AsyncControl):
             maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
             opened = await self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
-            return AsyncEventStream(opened.subscription, queue, self._post()), opened, look
+            return AsyncEventStream(opened.subscription, queue, self._loop_calls()), opened, look
 
         return self._begun(AsyncCycleStream(opening, view, timeout_s))
 
@@ -236,7 +236,7 @@ class AsyncClient(AsyncControl):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = await self._run(Exchange.follow, checked_id(session), maker, place)
-        return AsyncEventStream(subscription, queue, self._post())
+        return AsyncEventStream(subscription, queue, self._loop_calls())
 
     async def subscribe_all(self, *, types: EventTypes | None = None) -> AsyncEventStream:
         """Return the events of all sessions from now on, new sessions included."""
@@ -245,7 +245,7 @@ class AsyncClient(AsyncControl):
             Subscription, queue=queue, selection=Selection(types), follows_strangers=True
         )
         subscription = await self._run(Exchange.follow_all, maker)
-        return AsyncEventStream(subscription, queue, self._post())
+        return AsyncEventStream(subscription, queue, self._loop_calls())
 
     async def subscribe_group(
         self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
@@ -258,7 +258,7 @@ class AsyncClient(AsyncControl):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = await self._run(Exchange.follow_group, checked_group(group_id), maker, place)
-        return AsyncEventStream(subscription, queue, self._post())
+        return AsyncEventStream(subscription, queue, self._loop_calls())
 
     async def unsubscribe(self, stream: AsyncEventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""
@@ -325,7 +325,7 @@ class AsyncClient(AsyncControl):
             watch, ref = ref, ref.ref
         watch = await self._run(Exchange.unwatch, checked_ref(ref)) or watch
         if watch is not None:
-            await self._settle(watch)
+            await self._await_callbacks(watch)
 
 
 class AsyncSession:

@@ -390,7 +390,7 @@ GUARDING: Final = (Abort, BlockTool)
 """What guards answer with: a plugin that may say so fails closed unless it says otherwise."""
 
 
-def settled(answer: object, hook: str) -> tuple[Action, ...]:
+def checked_actions(answer: object, hook: str) -> tuple[Action, ...]:
     """Return what a plugin returned at ``hook`` as actions that it may take there, sealed.
 
     None is ``Continue``, in a list too, so that a list may hold what another method returned.

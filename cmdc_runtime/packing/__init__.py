@@ -19,7 +19,7 @@ from cmdc_runtime.packing.packer import (
     pack_function,
     pack_plugin,
     pack_strategy,
-    parcels_in,
+    packed_in,
     strategy_option,
 )
 
@@ -38,6 +38,6 @@ __all__ = [
     "pack_function",
     "pack_plugin",
     "pack_strategy",
-    "parcels_in",
+    "packed_in",
     "strategy_option",
 ]

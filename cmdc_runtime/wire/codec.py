@@ -18,13 +18,13 @@ from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import Request
 from cmdc_runtime.wire.frames import (
     EventEntry,
-    Failed,
+    FailedReply,
     FromClient,
     FromWorker,
     Published,
-    Reply,
     ToClient,
     ToWorker,
+    ValueReply,
 )
 
 T = TypeVar("T")
@@ -126,15 +126,17 @@ def is_answer(packed: bytes, command_id: str) -> bool:
         frame = decode(ToClient, packed)
     except ProtocolError:
         return False
-    return isinstance(frame, Reply | Failed) and frame.id == command_id
+    return isinstance(frame, ValueReply | FailedReply) and frame.id == command_id
 
 
-def failed(command_id: CommandId, error: CmdcError) -> Failed:
+def failed(command_id: CommandId, error: CmdcError) -> FailedReply:
     """Return the frame that carries ``error`` to the client."""
-    return Failed(id=command_id, code=error.code, message=str(error), details=raw(error.details()))
+    return FailedReply(
+        id=command_id, code=error.code, message=str(error), details=raw(error.details())
+    )
 
 
-def raised(frame: Failed) -> CmdcError:
+def raised(frame: FailedReply) -> CmdcError:
     """Return the error that ``frame`` carries, as an instance of its own class."""
     kind = ERRORS_BY_CODE.get(frame.code, CmdcError)
     if not kind.fields:

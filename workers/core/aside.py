@@ -27,7 +27,7 @@ from cmdc_runtime import packed_code, plain
 from cmdc_runtime.checkpoints import is_newer
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.heartbeats import SNAPSHOT_STEP, greeting_step, parcel_step
+from cmdc_runtime.heartbeats import SNAPSHOT_STEP, greeting_step, packed_step
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.wire.frames import MISPLACED, MISSING
@@ -151,7 +151,7 @@ def read_records(
 
 def is_doomed(packed: Packed, doomed: frozenset[int]) -> bool:
     """Say whether opening this parcel is among the steps that are to be left out."""
-    return bool(doomed) and parcel_step(packed_code.digest_of(packed)) in doomed
+    return bool(doomed) and packed_step(packed_code.digest_of(packed)) in doomed
 
 
 def doomed_parcel(command: Command, doomed: frozenset[int]) -> Packed | None:

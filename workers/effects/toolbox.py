@@ -23,7 +23,7 @@ from cmdc_runtime.extensions.context import ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.heartbeats import parcel_step
+from cmdc_runtime.heartbeats import packed_step
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.packed_code import Packed, digest_of
 from workers.core.inputs import Found, Result, ToolsLoaded
@@ -58,7 +58,7 @@ class Opener:
     @contextmanager
     def step(self, packed: Packed) -> Iterator[None]:
         """Be at the step of this parcel; in a turn."""
-        self._opening_at(parcel_step(digest_of(packed)))
+        self._opening_at(packed_step(digest_of(packed)))
         try:
             yield
         finally:

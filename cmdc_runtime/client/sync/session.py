@@ -196,7 +196,7 @@ class Client(Control):
             maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
             opened = self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
-            return EventStream(opened.subscription, queue, self._post()), opened, look
+            return EventStream(opened.subscription, queue, self._loop_calls()), opened, look
 
         return self._begun(CycleStream(opening, view, timeout_s))
 
@@ -231,7 +231,7 @@ class Client(Control):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = self._run(Exchange.follow, checked_id(session), maker, place)
-        return EventStream(subscription, queue, self._post())
+        return EventStream(subscription, queue, self._loop_calls())
 
     def subscribe_all(self, *, types: EventTypes | None = None) -> EventStream:
         """Return the events of all sessions from now on, new sessions included."""
@@ -240,7 +240,7 @@ class Client(Control):
             Subscription, queue=queue, selection=Selection(types), follows_strangers=True
         )
         subscription = self._run(Exchange.follow_all, maker)
-        return EventStream(subscription, queue, self._post())
+        return EventStream(subscription, queue, self._loop_calls())
 
     def subscribe_group(
         self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
@@ -253,7 +253,7 @@ class Client(Control):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = self._run(Exchange.follow_group, checked_group(group_id), maker, place)
-        return EventStream(subscription, queue, self._post())
+        return EventStream(subscription, queue, self._loop_calls())
 
     def unsubscribe(self, stream: EventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""
@@ -320,7 +320,7 @@ class Client(Control):
             watch, ref = ref, ref.ref
         watch = self._run(Exchange.unwatch, checked_ref(ref)) or watch
         if watch is not None:
-            self._settle(watch)
+            self._await_callbacks(watch)
 
 
 class Session:

@@ -200,7 +200,7 @@ def test_worker_that_is_killed_before_it_is_up_is_told_and_never_heard_again(
     before = refused_frames(place)
     with Wire(place.address / "workers.sock", path.read_bytes()) as wire:
         wire.send(frames.Started())
-        wire.send(frames.LastWords(reason=KILLED))
+        wire.send(frames.ExitNotice(reason=KILLED))
     assert poll(lambda: refused_frames(place) >= before + 2)
 
     assert refused_frames(place) == before + 2

@@ -42,8 +42,8 @@ from cmdc_runtime.wire.frames import (
     Events,
     FromClient,
     Notify,
-    Paged,
-    Reply,
+    PagedReply,
+    ValueReply,
     Watermark,
     topic_of,
 )
@@ -205,11 +205,11 @@ class Peer:
             answer = answer(body, frame) if answer != self._own_answer else answer(identity, body)
         if isinstance(answer, CmdcError):
             self._answer(identity, codec.failed(frame.id, answer))
-        elif isinstance(answer, Paged):
+        elif isinstance(answer, PagedReply):
             self._answer(identity, answer)
         elif answer is not None:
             value = None if answer is True else answer
-            self._answer(identity, Reply(id=frame.id, body=codec.raw(value)))
+            self._answer(identity, ValueReply(id=frame.id, body=codec.raw(value)))
         if isinstance(body, Monitor) and body.session_id not in self.sessions:
             self._notify(identity, Notify(down=_down_of(body, NoProcess(), incarnation=0)))
 

@@ -10,7 +10,7 @@ import zmq
 
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.wire.codec import encode, failed, raw
-from cmdc_runtime.wire.frames import FromClient, Reply
+from cmdc_runtime.wire.frames import FromClient, ValueReply
 from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
 from supervisor.adapters.journal.sqlite import SqliteJournal
@@ -81,7 +81,7 @@ async def control(tmp_path, answer):
 
 
 def reply(router, peer, ask):
-    router.send(peer, Reply(id=ask.id, body=raw(None)))
+    router.send(peer, ValueReply(id=ask.id, body=raw(None)))
 
 
 def refuse(router, peer, ask):

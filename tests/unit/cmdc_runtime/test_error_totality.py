@@ -22,7 +22,7 @@ INTERNAL = {
     "local_model.server.Declined": "the local model's server answers it with a status of HTTP",
     "local_model.server.Unavailable": "the local model's own process ends with its text",
     "option_checks.Unfit": "the decoder of options makes a problem of InvalidOptions of it",
-    "packing.byvalue.LateImportError": "the parcel makes an InvalidTool or InvalidOptions of it",
+    "packing.byvalue.LateImportError": "the packer makes an InvalidTool or InvalidOptions of it",
     "packing.packer._CannotTravelError": "the pickler's own; the packer makes a problem of it",
     "answer_schema.UncheckableError": "whoever checks tells the model what of the schema",
     "testing.server.Refused": "the test server answers it with a status of HTTP",

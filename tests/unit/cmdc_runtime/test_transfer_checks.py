@@ -25,7 +25,7 @@ from cmdc_runtime.transfer import (
     part_of,
 )
 from cmdc_runtime.wire import codec
-from cmdc_runtime.wire.frames import Reply
+from cmdc_runtime.wire.frames import ValueReply
 
 BODY = codec.encode({"type": "prompt"})
 SPEC = StartSession(
@@ -47,7 +47,7 @@ HEADER = Header(
     snapshot_seq=4,
 )
 RECORD = PastRecord(seq=5, incarnation=1, kind="said", body=BODY)
-ANSWER = codec.encode(Reply(id="c-1", body=codec.raw(None)))
+ANSWER = codec.encode(ValueReply(id="c-1", body=codec.raw(None)))
 COMMAND = PastCommand(seq=6, id="c-1", at_ms=1, body=BODY, answer=ANSWER)
 BATCH = ReplayedBatch(first=8, count=2, body=codec.encode([]))
 FACTS = CheckpointFacts(

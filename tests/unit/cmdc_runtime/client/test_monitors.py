@@ -43,7 +43,7 @@ class Desk:
         self.open.append(answer)
         return await answer
 
-    def tell(self, request):
+    def notify(self, request):
         self.told.append(request)
 
     def spawn(self, work):

@@ -26,7 +26,7 @@ from cmdc_runtime.requests import Request
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.wire import codec
 from cmdc_runtime.wire.frames import (
-    Failed,
+    FailedReply,
     FromClient,
     FromWorker,
     Published,
@@ -271,7 +271,7 @@ def test_an_error_arrives_as_itself(code, data):
 
 
 def failure(code, details):
-    return Failed(id="c-1", code=code, message="so it is", details=msgspec.Raw(details))
+    return FailedReply(id="c-1", code=code, message="so it is", details=msgspec.Raw(details))
 
 
 def test_an_error_of_a_newer_peer_is_still_ours():
