@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A named set of options; what is None or empty here is left to the options' defaults.
 
-    ``name`` and ``purpose`` tell the model who it is. Nothing is checked before an agent is made.
+    ``name`` and ``purpose`` say to the model who it is. Nothing is checked before an agent is made.
     """
 
     __repr__ = printed

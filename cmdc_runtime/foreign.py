@@ -73,7 +73,7 @@ def hidden(text: str) -> str:
     try:
         for hide in _hide:
             text = hide(text)
-    except Exception:  # noqa: BLE001 - it reads options of others, and what tells must not fail
+    except Exception:  # noqa: BLE001 - it reads options of others, and who reports must not fail
         return HIDDEN
     return text
 

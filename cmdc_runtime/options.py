@@ -106,7 +106,7 @@ class Builder(Protocol):
     """A class or an object usable as ``blueprint=``; a class is made without arguments.
 
     Where ``build`` is a class method or a static one, nothing is made. ``name`` and ``purpose``,
-    if they are there and text, tell the model who it is.
+    if they are there and text, say to the model who it is.
     """
 
     def build(self, opts: dict[str, Any], /) -> "Options | OptionsSource":

@@ -75,7 +75,7 @@ class RunningDaemon:
 
 
 def default_runtime_dir(environ: Mapping[str, str], *, uid: int, home: Path) -> Path:
-    """Return where a daemon of this user puts its sockets unless it is told otherwise."""
+    """Return where a daemon of this user puts its sockets unless it is configured otherwise."""
     if chosen := environ.get("CMDC_RUNTIME_DIR"):
         return Path(chosen)
     if session := environ.get("XDG_RUNTIME_DIR"):
@@ -93,7 +93,7 @@ def candidate_runtime_dirs(environ: Mapping[str, str], *, home: Path) -> tuple[P
 
 
 def default_state_dir(environ: Mapping[str, str], *, home: Path) -> Path:
-    """Return where a daemon of this user keeps its journal unless it is told otherwise.
+    """Return where a daemon of this user keeps its journal unless it is configured otherwise.
 
     ``STATE_DIRECTORY`` is systemd's, and may name several separated by colons (systemd.exec(5)).
     """

@@ -7,7 +7,7 @@ that an older program must not read is a new ``FORMAT``.
 
 Before any of a file is kept it is checked: numbers, order, ids and bodies (``check_whole``). Who
 reads a file asks here, the program that sends it and the daemon that takes it alike. What passes
-can be written to a journal and taken over from it. What only the agent can tell, whether a record
+can be written to a journal and taken over from it. What only the agent knows, whether a record
 or a command means something to it, is left to the agent: every body is one whole value in
 MessagePack, so it harms nobody but the session that it is of.
 """

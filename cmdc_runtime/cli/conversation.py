@@ -201,7 +201,7 @@ class Conversation:
         self.session = session
         self._stream = stream
         self._view = view
-        self._asked = asked
+        self._user = asked
         self._approvals: dict[str, ApprovalRequired] = {}
 
     def ask(self, text: str) -> Reply:
@@ -237,7 +237,7 @@ class Conversation:
     def _resumed(self, approval_id: str, through: EventIndex) -> Reply | None:
         """Return the reply of the cycle that an approval opened, None if it opened none.
 
-        Events up to ``through`` tell which: a session that is busy goes on as it is.
+        Events up to ``through`` say which: a session that is busy goes on as it is.
         """
         is_resumed = False
         while True:
@@ -273,7 +273,7 @@ class Conversation:
 
     def _is_allowed(self, wanted: ApprovalRequired) -> bool:
         """Have a call decided on and say whether it may be made."""
-        decision: Decision | None = self._heard(lambda: self._asked.decision(wanted))
+        decision: Decision | None = self._answered(lambda: self._user.decision(wanted))
         with contextlib.suppress(ApprovalNotFound):  # somebody else was quicker
             if decision == "reject":
                 self.session.reject(wanted.id)
@@ -283,12 +283,12 @@ class Conversation:
         return False
 
     def _respond(self, question: AskUser) -> None:
-        response = self._heard(lambda: self._asked.response(question))
+        response = self._answered(lambda: self._user.response(question))
         if response is not None:
             with contextlib.suppress(AskNotFound):  # somebody else was quicker
                 self.session.user_respond(question.ref, response)
 
-    def _heard(self, answer: Callable[[], T | None]) -> T | None:
+    def _answered(self, answer: Callable[[], T | None]) -> T | None:
         """Return an answer; a Ctrl-C in its place aborts the cycle."""
         try:
             with _signals_handled((signal.SIGINT,), signal.default_int_handler):

@@ -2,7 +2,7 @@
 
 Rules: nothing is overwritten or removed that ``install`` did not write, or that was changed since,
 unless ``--force`` says so; a unit file is there as a whole or not at all; where systemd does not
-run, the file is written all the same and the rest is told. The units are those of deploy/systemd,
+run, the file is written all the same, the rest is printed. The units are those of deploy/systemd,
 which a wheel has inside this package.
 
 What ``install`` writes begins with two lines of its own, the second of which holds the hash of all
@@ -52,7 +52,7 @@ def filled_in(template: str, settings: Mapping[str, str]) -> str:
 
 
 def signed(unit: str) -> str:
-    """Return the unit below the lines that tell who wrote it."""
+    """Return the unit below the lines that say who wrote it."""
     return f"{_WRITTEN}\n# sha256 of what follows: {_hash(unit)}\n{unit}"
 
 
@@ -184,7 +184,7 @@ def _place_options(function: F) -> F:
 
 @click.group()
 def service() -> None:
-    """Have systemd run the daemon; docs/howto/systemd.md tells more."""
+    """Have systemd run the daemon; see docs/howto/systemd.md."""
 
 
 @service.command()
@@ -292,7 +292,7 @@ def _unit(place: Place, run_as: str | None, config: Path | None) -> str:
 
 
 def _account(name: str) -> str:
-    """Return the name of an account that is there; tell where it may not go and would have to."""
+    """Return the name of an account that is there; print where it may not go and would have to."""
     try:
         account = pwd.getpwnam(name)
     except KeyError:

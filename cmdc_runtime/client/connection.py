@@ -178,7 +178,7 @@ class Connection:
     ) -> Any:
         """Return a session's answer to ``command``: what its ``answer`` says (Any).
 
-        The session is told of a wait that is cancelled.
+        The session is notified of a wait that is cancelled.
 
         Raises:
             CmdcError: what the session or the daemon says is wrong, or CommandTimeout.

@@ -3,7 +3,7 @@
 What comes from an application may be of a class of its own, whose methods may do and raise
 anything. So a value of a subclass of ``str``, ``dict`` … goes on as the value of Python's own that
 it holds, and an object that cannot even be asked for its class is refused by the argument's name.
-What an argument must be is said in ``subjects``, ``orders`` and ``selection``. An exit goes its way
+What an argument must be is said in ``arguments`` and ``selection``. An exit goes its way
 (``KeyboardInterrupt``, ``SystemExit``): it may be meant for the caller.
 """
 

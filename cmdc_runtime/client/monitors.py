@@ -163,7 +163,7 @@ class Monitors:
 
     def _hand(self, entry: _Entry, notice: Notify) -> None:
         if entry.since is None or notice.after > entry.since:
-            self._keep(entry, notice)
+            self._buffer(entry, notice)
             return
         has_had = entry.has_had(notice, entry.since)
         if notice.seq is not None:
@@ -176,8 +176,8 @@ class Monitors:
             self._entries.pop(notice.down.ref, None)
         entry.watcher.on_down(notice.down)
 
-    def _keep(self, entry: _Entry, notice: Notify) -> None:
-        """Put a notice aside until those before it have come; recorded ones come again."""
+    def _buffer(self, entry: _Entry, notice: Notify) -> None:
+        """Buffer a notice until those before it have come; recorded ones come again."""
         if len(entry.early) < EARLY_DOWNS_MAX:
             entry.early.append(notice)
         if entry.since is not None:

@@ -159,7 +159,7 @@ def cleaned(chunk: Json) -> Json:
 
 @dataclass(slots=True)
 class Gathered:
-    """An answer that is collected before it is told; it owns what ``add`` was given."""
+    """An answer that is collected before it is sent; it owns what ``add`` was given."""
 
     id: str = ""
     created: int = 0

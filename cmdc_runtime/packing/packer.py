@@ -86,7 +86,7 @@ class _Checked(Checked):
         owner = f"{config.noun} {config.short_name!r}"
         if places:
             raise InvalidOptions([f"{owner}: options are given by name, not {short(places[0])}"])
-        # Not as any struct: ``made`` tells whose options they are.
+        # Not as any struct: ``made`` says whose options they are.
         return made(owner, config, options, super(Checked, self).__call__)
 
 

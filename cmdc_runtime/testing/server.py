@@ -44,7 +44,7 @@ class Refused(Exception):
     """The request is not one that this server reads."""
 
     def __init__(self, status: HTTPStatus) -> None:
-        """Keep the status that the client is told."""
+        """Keep the status that the client gets."""
         self.status = status
         super().__init__(status.phrase)
 

@@ -83,10 +83,10 @@ def decode_as(kind: Any, data: bytes | memoryview | msgspec.Raw) -> Any:
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except _BAD_BYTES as error:
-        raise ProtocolError(f"not {_told(kind)}: {error}") from error
+        raise ProtocolError(f"not {_kind_in_words(kind)}: {error}") from error
 
 
-def _told(kind: Any) -> str:  # Any: as above
+def _kind_in_words(kind: Any) -> str:  # Any: as above
     """Return the words for what should have come: a person reads them in the reason of an end."""
     if not isinstance(kind, type):
         return "what should be here"
