@@ -18,10 +18,10 @@ from benchmarks.metrics import Bar, Metric, at_most, measured
 from benchmarks.processes import Peer, end, environment
 from benchmarks.settings import Settings
 from cmdc_runtime.extensions import Isolation, tool
-from cmdc_runtime.frames import FromWorker, HostWanted
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packing import pack
+from cmdc_runtime.wire.frames import FromWorker, HostWanted
 from workers.core.inputs import Result, ToolReturned
 from workers.core.step import RunTools
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings

@@ -13,7 +13,7 @@ from typing import Final
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import MessageDelta
-from cmdc_runtime.frames import BATCH_EVENTS_MAX
+from cmdc_runtime.wire.frames import BATCH_EVENTS_MAX
 from workers.effects.publish import Publisher
 from workers.link import Link
 

@@ -81,7 +81,7 @@ class Shutdown(DownReason, frozen=True, kw_only=True):
 class Exception(DownReason, frozen=True, kw_only=True):  # noqa: A001 - the contract's name
     """Python code of the process raised and nobody caught it."""
 
-    decided_by: ClassVar[str] = "the process's last words, whatever ended it then"
+    decided_by: ClassVar[str] = "the process's own exit notice, whatever ended it then"
 
     type: str
     message: str

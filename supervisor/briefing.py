@@ -7,11 +7,11 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
-from cmdc_runtime.frames import Assign, ToWorker
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.requests import StartSession
+from cmdc_runtime.wire.frames import Assign, ToWorker
 from supervisor.adapters.journal.base import CommandRow, Stored
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
 from supervisor.core.history import command_problem, delivery, hole_text, slices

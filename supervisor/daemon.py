@@ -27,15 +27,15 @@ import zmq
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import FromClient, FromWorker, Notify, ToClient, ToWorker
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.prctl import set_child_subreaper
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder, socket_path
-from cmdc_runtime.sockets import Role
 from cmdc_runtime.version import VERSION
+from cmdc_runtime.wire.frames import FromClient, FromWorker, Notify, ToClient, ToWorker
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
 from supervisor.adapters.doors import Doors
 from supervisor.adapters.endpoint import Endpoint

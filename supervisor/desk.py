@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, Protocol
 
-from cmdc_runtime.frames import ToClient
 from cmdc_runtime.reasons import AnyReason, Evidence
+from cmdc_runtime.wire.frames import ToClient
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.store import Journal
 from supervisor.core.tree.messages import Departed

@@ -21,7 +21,6 @@ import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode, encode, failed, is_answer
 from cmdc_runtime.errors import (
     AccessDenied,
     CmdcError,
@@ -30,10 +29,19 @@ from cmdc_runtime.errors import (
     SessionNotAlive,
     UsageError,
 )
-from cmdc_runtime.frames import ASKED_BYTES_MAX, Ask, FromClient, Paged, Reply, Send, ToClient
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.pages import ANSWER_KEPT_S
 from cmdc_runtime.requests import GetFacts, Request
+from cmdc_runtime.wire.codec import decode, encode, failed, is_answer
+from cmdc_runtime.wire.frames import (
+    ASKED_BYTES_MAX,
+    Ask,
+    FromClient,
+    PagedReply,
+    Send,
+    ToClient,
+    ValueReply,
+)
 from supervisor.adapters.journal.base import (
     Duplicate,
     JournalFailed,
@@ -155,10 +163,10 @@ class FrontDesk:
             return
         body, page_id = self._house.pages.first(answer)
         if page_id:
-            self.control.send(client, Paged(id=ask.id, body=body, page_id=page_id))
+            self.control.send(client, PagedReply(id=ask.id, body=body, page_id=page_id))
             self._forget_later()
             return
-        frame = encode(Reply(id=ask.id, body=msgspec.Raw(body)))
+        frame = encode(ValueReply(id=ask.id, body=msgspec.Raw(body)))
         if len(frame) <= ANSWER_BYTES_KEPT_MAX:
             self._answers[client, ask.id] = frame
             if len(self._answers) > ANSWERS_KEPT_MAX:

@@ -21,11 +21,11 @@ import structlog
 import zmq
 
 from cmdc_runtime.errors import AccessDenied
-from cmdc_runtime.frames import Ask, FromClient, Send
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.requests import Request, StartSession
 from cmdc_runtime.runtime_dir import TOKEN_FILE
-from cmdc_runtime.sockets import Pump, Role, open_socket, pid_of_address
+from cmdc_runtime.wire.frames import Ask, FromClient, Send
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket, pid_of_address
 from supervisor.adapters.peers import Staff, peer_of
 from supervisor.core.authority import (
     AGENT_COMMANDS,

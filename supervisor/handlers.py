@@ -21,7 +21,6 @@ import msgspec
 from cmdc_runtime import requests
 from cmdc_runtime.checked_struct import COMMAND_VALUES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.checkpoints import CheckpointFacts
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import (
     AccessDenied,
     DaemonUnavailable,
@@ -45,6 +44,7 @@ from cmdc_runtime.requests import (
     StartSession,
     TreeNode,
 )
+from cmdc_runtime.wire.codec import decode_as, encode
 from supervisor import checkpoints
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Past

@@ -20,33 +20,33 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import (
-    OWN_SLOT,
-    Adopted,
-    Adrift,
-    Answer,
-    Batch,
-    Doze,
-    Failed,
-    FromWorker,
-    LastWords,
-    NotStarted,
-    Paged,
-    Refusal,
-    Reply,
-    Started,
-    Terminate,
-    ToClient,
-    ToWorker,
-    Write,
-    Written,
-)
 from cmdc_runtime.ids import CommandId, EventIndex, SessionId
 from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.codec import failed
+from cmdc_runtime.wire.frames import (
+    OWN_SLOT,
+    Adopted,
+    Answer,
+    Batch,
+    Detached,
+    ExitNotice,
+    FailedReply,
+    FromWorker,
+    IdleNotice,
+    NotStarted,
+    PagedReply,
+    Refusal,
+    Started,
+    Terminate,
+    ToClient,
+    ToWorker,
+    ValueReply,
+    Write,
+    Written,
+)
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.journal.operations import AppendRecords, LoadSession
@@ -198,7 +198,9 @@ class AgentProcess:
     _given: int = 0
     """The newest of its writes that the journal was given."""
     _has_published: bool = False
-    _answers: deque[tuple[int, Reply | Paged | Failed]] = field(default_factory=deque)
+    _answers: deque[tuple[int, ValueReply | PagedReply | FailedReply]] = field(
+        default_factory=deque
+    )
     """Answers to questions, behind the write that must be in the journal before them."""
     _receipts: Receipts = field(init=False)
 
@@ -312,8 +314,10 @@ class AgentProcess:
         match frame:
             case Batch() | Write() | Answer() | Refusal() if self._has_lost:
                 pass  # it was sent before the process died, and leans on what is not there
-            case Batch() | Write() | Answer() | Refusal() | Started() | Doze() if self._is_adrift:
-                pass  # meant for the daemon before: what counts comes again behind ``Adrift``
+            case Batch() | Write() | Answer() | Refusal() | Started() | IdleNotice() if (
+                self._is_adrift
+            ):
+                pass  # meant for the daemon before: what counts comes again behind ``Detached``
             case Batch():
                 self._take(told)
                 self._receipts.publish()
@@ -325,7 +329,7 @@ class AgentProcess:
                 self._is_behind, self._was_up = False, True
                 self.worker.has_signed = True
                 self.owner.process_up(self)
-            case Doze(status=status):
+            case IdleNotice(status=status):
                 self.owner.process_idle(self, status)
             case _:
                 self._on_word(frame)
@@ -333,16 +337,16 @@ class AgentProcess:
     def _on_word(self, frame: FromWorker) -> None:
         """Take what it says of its end, or of another daemon's."""
         match frame:
-            case Adrift():
+            case Detached():
                 self._meet(frame)
             case NotStarted(stage=stage, message=message) if not self._was_up:
                 self.not_started = StartFailedReason(stage=stage, message=message)
-            case LastWords(reason=reason):
+            case ExitNotice(reason=reason):
                 self.last_words = reason
             case _:
                 log.warning("frame.refused", session_id=self.owner.id, frame=type(frame).__name__)
 
-    def _answer(self, frame: Reply | Paged | Failed) -> None:
+    def _answer(self, frame: ValueReply | PagedReply | FailedReply) -> None:
         """Answer a question, when what the agent did before it is in the journal.
 
         Nobody may be told of what both the daemon and the agent could still forget; but who looks
@@ -361,7 +365,7 @@ class AgentProcess:
         for behind, frame in waiting:
             if not self.owner.is_look(frame.id):
                 self._answers.append((behind, frame))
-            elif isinstance(frame, Reply):
+            elif isinstance(frame, ValueReply):
                 self.owner.reply(frame.id, msgspec.structs.replace(frame, unsaved=True))
             else:
                 self.owner.reply(frame.id, frame)
@@ -371,7 +375,7 @@ class AgentProcess:
             _, frame = self._answers.popleft()
             self.owner.reply(frame.id, frame)
 
-    def _meet(self, adrift: Adrift) -> None:
+    def _meet(self, adrift: Detached) -> None:
         """Take the agent over, from the oldest event that it can send again."""
         if self._is_adrift:
             newest = self.desk.hub.taken_index(self.owner.id)
@@ -411,7 +415,7 @@ class AgentProcess:
         Apart, a death of the daemon and one of the agent could leave records without their events.
         """
         records = [(record.kind, record.body) for record in write.records]
-        settled = [(one.id, one.frame) for one in write.settled]
+        settled = [(one.id, one.frame) for one in write.completed]
         self._given = max(self._given, write.number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -430,7 +434,7 @@ class AgentProcess:
             self._lose_write(write, error, done)
             return
         if self.desk.journal.health.condition is Condition.FULL:
-            for one in write.settled:
+            for one in write.completed:
                 self.owner.reply_early(one.id, one.frame)
         self.chores.spawn(self._settle(write, written, done))
 
@@ -443,7 +447,7 @@ class AgentProcess:
             self._lose_write(write, error, done)
             return
         done.set_result(None)
-        for one in write.settled:
+        for one in write.completed:
             self.owner.reply(one.id, one.frame)
         self._receipts.store(write.number)
         self._answer_safe()
@@ -459,7 +463,7 @@ class AgentProcess:
         if self.desk.journal.health.has_failed or self.desk.is_leaving:
             return  # the daemon ends; the agent keeps this, and sends it to the next one
         log.error("record.not_journaled", session_id=self.owner.id, problem=str(error))
-        for one in write.settled:
+        for one in write.completed:
             self.owner.reply(one.id, failed(one.id, error))
         self.kill(Other(detail=f"its records could not be journaled: {error}"))
 

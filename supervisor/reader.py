@@ -16,20 +16,20 @@ from typing import Protocol
 
 import structlog
 
-from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError, TransientError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.codec import failed
+from cmdc_runtime.wire.frames import (
     Answer,
     Deliver,
+    ExitNotice,
     FromWorker,
-    LastWords,
     NotStarted,
     Refusal,
     Started,
     ToClient,
 )
-from cmdc_runtime.ids import CommandId, SessionId
-from cmdc_runtime.requests import Supervision
 from supervisor.adapters.router import Told
 from supervisor.briefing import Briefed, reading
 from supervisor.core.exits import fell_at
@@ -154,7 +154,7 @@ class Reader:
                     self._wait(READER_IDLE_S)
             case NotStarted(stage=stage, message=message):
                 self._problem = f"{stage}: {message}"
-            case LastWords(reason=reason):
+            case ExitNotice(reason=reason):
                 self._problem = f"the process that read it ended: {reason}"
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)

@@ -10,9 +10,9 @@ from typing import Final
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import encode
-from cmdc_runtime.frames import Batch
 from cmdc_runtime.ids import SUPERVISOR, EventIndex
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import Batch
 from supervisor.adapters.hub import Hub
 from supervisor.core.limits import REPORTS_KEPT_MAX
 from supervisor.core.tree.messages import Label, Report

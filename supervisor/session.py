@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import (
     CmdcError,
     DaemonUnavailable,
@@ -20,7 +19,6 @@ from cmdc_runtime.errors import (
     SessionParked,
     StartFailed,
 )
-from cmdc_runtime.frames import Deliver, ToClient
 from cmdc_runtime.ids import CommandId, Incarnation, SessionId
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import (
@@ -34,6 +32,8 @@ from cmdc_runtime.reasons import (
     Unkillable,
 )
 from cmdc_runtime.requests import SessionInfo, StartSession
+from cmdc_runtime.wire.codec import failed
+from cmdc_runtime.wire.frames import Deliver, ToClient
 from supervisor.chores import Chores
 from supervisor.core.exits import Asked
 from supervisor.core.falls import Falls

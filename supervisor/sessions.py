@@ -15,7 +15,6 @@ import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import (
     Busy,
     CmdcError,
@@ -28,10 +27,11 @@ from cmdc_runtime.errors import (
     SessionNotAlive,
     SessionParked,
 )
-from cmdc_runtime.frames import FromClient, ToClient
 from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
 from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess, Normal, Other, Shutdown
 from cmdc_runtime.requests import SessionInfo, SessionPhase, StartSession
+from cmdc_runtime.wire.codec import decode_as, encode
+from cmdc_runtime.wire.frames import FromClient, ToClient
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import (

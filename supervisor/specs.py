@@ -1,7 +1,7 @@
 """A session's definition as the journal keeps it: the request that started it."""
 
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.requests import StartSession
+from cmdc_runtime.wire.codec import decode_as, encode
 
 
 def spec_bytes(spec: StartSession) -> bytes:

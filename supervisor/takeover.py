@@ -19,12 +19,12 @@ import structlog
 
 from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.plain import SHOWN_CHARS_MAX, whole_problem
 from cmdc_runtime.reasons import AnyReason, Other, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
+from cmdc_runtime.wire.codec import encode
 from supervisor.adapters.journal.base import JournalFull, SessionRow
 from supervisor.adapters.journal.operations import (
     EndSession,

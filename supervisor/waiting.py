@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cmdc_runtime.codec import encode, failed
 from cmdc_runtime.errors import CommandDropped, Overloaded
-from cmdc_runtime.frames import Answer, Deliver, Failed, Paged, Refusal, Reply
 from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.wire.codec import encode, failed
+from cmdc_runtime.wire.frames import Answer, Deliver, FailedReply, PagedReply, Refusal, ValueReply
 from supervisor.core.falls import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 
@@ -172,11 +172,11 @@ class Waiting:
             yield command_id, pending.client
 
 
-def answer_of(frame: Answer | Refusal) -> Reply | Paged | Failed:
+def answer_of(frame: Answer | Refusal) -> ValueReply | PagedReply | FailedReply:
     """Return what a client is sent of the answer of a process."""
     if isinstance(frame, Refusal):
         details = msgspec.Raw(frame.details)
-        return Failed(id=frame.id, code=frame.code, message=frame.message, details=details)
+        return FailedReply(id=frame.id, code=frame.code, message=frame.message, details=details)
     if frame.page_id:
-        return Paged(id=frame.id, body=frame.body, page_id=frame.page_id)
-    return Reply(id=frame.id, body=msgspec.Raw(frame.body))
+        return PagedReply(id=frame.id, body=frame.body, page_id=frame.page_id)
+    return ValueReply(id=frame.id, body=msgspec.Raw(frame.body))

@@ -211,14 +211,14 @@ class Ward:
             self._empty(), self.house.outputs.drained(self.worker_id, LAST_OUTPUT_S)
         )
         beat = self.house.board.read(self.slot)
-        has_beaten = beat.beat_ns > 0
+        has_beaten = beat.heartbeat_ns > 0
         seen = LastSeen(
             pid=pid,
             lived_ms=round(lived_s * 1000),
-            state=beat.doing.state,
-            turns=beat.doing.turns,
-            tools=beat.doing.tools,
-            opening=beat.doing.opening,
+            state=beat.activity.state,
+            turns=beat.activity.turns,
+            tools=beat.activity.tools,
+            opening=beat.activity.opening,
             last_index=EventIndex(beat.last_index) if has_beaten else None,
             max_rss_bytes=beat.usage.max_rss_bytes or None,
             user_us=beat.usage.user_us if has_beaten else None,

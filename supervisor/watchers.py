@@ -22,13 +22,13 @@ import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CmdcError, InvalidSession, Overloaded
-from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.reasons import AnyReason, Down, NoProcess
 from cmdc_runtime.requests import Monitor as MonitorRequest
 from cmdc_runtime.requests import Monitored, SessionInfo
+from cmdc_runtime.wire.codec import decode_as, encode
+from cmdc_runtime.wire.frames import Notify
 from supervisor.adapters.journal.base import DownRow, SessionRow
 from supervisor.adapters.journal.operations import FindNewestDown, ListDowns, RecordDown
 from supervisor.adapters.journal.store import Journal

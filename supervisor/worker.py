@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cmdc_runtime.faults import AGENT
-from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.process_table import look_up
-from cmdc_runtime.runtime_dir import Entry, boot_id
+from cmdc_runtime.runtime_dir import Registration, boot_id
+from cmdc_runtime.wire.frames import FromWorker
 from supervisor.adapters.nursery import Nursery
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
@@ -85,12 +85,12 @@ class Worker:
             return line is not None and line.is_stopped
         return False
 
-    def entry(self) -> Entry | None:
+    def entry(self) -> Registration | None:
         """Return what an agent signs the roll with, None of one that has ended."""
         line = look_up(self.pid)
         if self.mark is None or line is None or line.has_ended:
             return None
-        return Entry(
+        return Registration(
             worker_id=self.id,
             session_id=SessionId(self.mark[0]),
             incarnation=Incarnation(self.mark[1]),

@@ -20,9 +20,12 @@ from typing import Any, Final
 import structlog
 
 from cmdc_runtime.errors import AccessDenied, CmdcError, Overloaded, ProtocolError
-from cmdc_runtime.frames import (
-    Adrift,
+from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.runtime_dir import REGISTRY, is_host_socket, register, registered_ids, unregister
+from cmdc_runtime.wire.frames import (
     Attend,
+    Detached,
     FromWorker,
     HostLost,
     HostWanted,
@@ -31,9 +34,6 @@ from cmdc_runtime.frames import (
     Terminate,
     ToWorker,
 )
-from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
-from cmdc_runtime.reasons import Other
-from cmdc_runtime.runtime_dir import ROLL, is_host_socket, sign, signed, strike
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.left import Left
@@ -159,7 +159,7 @@ class Workforce:
         return worker
 
     def take_in(self, left: Left) -> Worker:
-        """Watch over an agent that an earlier daemon left; it tells its connection by ``Adrift``.
+        """Watch over an agent that an earlier daemon left; it tells its connection by ``Detached``.
 
         Raises:
             Overloaded: there is no place for it on the board.
@@ -285,7 +285,7 @@ class Workforce:
             raise AccessDenied(
                 "its process is not known: it is of another pid namespace, or libzmq is too old"
             )
-        if isinstance(frame, Adrift):
+        if isinstance(frame, Detached):
             self._check_adrift(peer, pid, frame)
             return
         worker = self._workers.get(peer)
@@ -300,7 +300,7 @@ class Workforce:
                 f"{frame.address[:_SHOWN_CHARS]!r} is no place of worker {worker.id}"
             )
 
-    def _check_adrift(self, peer: bytes, pid: int, frame: Adrift) -> None:
+    def _check_adrift(self, peer: bytes, pid: int, frame: Detached) -> None:
         """Let an agent of an earlier daemon, or one that nobody knows, call for itself."""
         own = self._workers.get(peer)
         is_own = own is not None and own.pid == pid
@@ -344,7 +344,7 @@ class Workforce:
     def receive(self, peer: bytes, frame: FromWorker, told: Told) -> None:
         """Take one frame from a worker, and the events that come with it."""
         worker = self._workers.get(peer)
-        if isinstance(frame, Adrift):
+        if isinstance(frame, Detached):
             self._meet(peer, frame)
         elif worker is None:
             pass  # it was buried over the frame before
@@ -358,7 +358,7 @@ class Workforce:
             if isinstance(frame, Started):
                 self.starts.over(worker.pid)
 
-    def _meet(self, peer: bytes, frame: Adrift) -> None:
+    def _meet(self, peer: bytes, frame: Detached) -> None:
         """Hear an agent of an earlier daemon; one that nobody knows is told to end."""
         worker = self._left.get(frame.worker_id)
         if worker is None and frame.worker_id in self.awaited:
@@ -374,20 +374,20 @@ class Workforce:
         worker.on_frame(frame, ())
 
     def sign_again(self) -> None:
-        """Put the agents that have signed on the roll again where somebody has removed it.
+        """Register again the agents whose registrations somebody has removed.
 
         Raises:
             OSError: it can't be written.
         """
         if self.grace_s <= 0:
             return
-        there, folder = signed(self.folder), str(self.folder / ROLL)
+        there, folder = registered_ids(self.folder), str(self.folder / REGISTRY)
         workers = [one for one in self._workers.values() if one.has_signed and not one.has_ended]
         lost = [entry for one in workers if one.id not in there and (entry := one.entry())]
         if lost:
             log.error("roll.lost", path=folder, agents=len(lost))
             for entry in lost:
-                sign(self.folder, entry)
+                register(self.folder, entry)
             log.warning("roll.restored", path=folder, agents=len(lost))
 
     async def leave(self) -> None:
@@ -511,7 +511,7 @@ class Workforce:
         inquest = await self._examine(worker, exited)
         self._workers.pop(worker.peer, None)
         self._left.pop(worker.id, None)
-        strike(self.folder, worker.id)
+        unregister(self.folder, worker.id)
         with self._littered(worker):
             if worker.on_exit is not None:
                 worker.on_exit(Obituary(exited, inquest))

@@ -17,35 +17,35 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import structlog
 
-from cmdc_runtime import parcels
-from cmdc_runtime.board import DROPPED_STEP, RESUME_STEP
+from cmdc_runtime import packed_code
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode, encode, failed, raw
 from cmdc_runtime.commands import Command, PendingTool, Status, UncertainCall
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import AgentHibernated, AgentWoken, RecordSetAside
 from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart
 from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
 from cmdc_runtime.faults import fault_point
-from cmdc_runtime.frames import (
-    Answer as AnswerFrame,
-)
-from cmdc_runtime.frames import (
-    Assign,
-    Doze,
-    HostLost,
-    JournalCommand,
-    JournalRecord,
-    Refusal,
-    Reply,
-    Settled,
-)
+from cmdc_runtime.heartbeats import DROPPED_STEP, RESUME_STEP
 from cmdc_runtime.ids import CommandId, EventIndex
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.pages import Pages
-from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX, AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire.codec import decode, encode, failed, raw
+from cmdc_runtime.wire.frames import (
+    Answer as AnswerFrame,
+)
+from cmdc_runtime.wire.frames import (
+    Assign,
+    Completed,
+    HostLost,
+    IdleNotice,
+    JournalCommand,
+    JournalRecord,
+    Refusal,
+    ValueReply,
+)
 from workers.core import aside, commands, plugins, rebuild, results
 from workers.core.causes import Given, Recovery, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
@@ -244,7 +244,7 @@ class Agent:
         told = RecordSetAside(what="command", why=aside.KILLED)
         if parcel is not None:
             name = shown(parcel.label, LINE_CHARS_MAX)
-            why, digest = aside.BROUGHT.format(name), parcels.digest_of(parcel)
+            why, digest = aside.BROUGHT.format(name), packed_code.digest_of(parcel)
             told = RecordSetAside(what="command", why=why, digest=digest, name=name)
         step = self._step()
         step.complete(command_id, UsageError(f"the command was set aside: {told.why}"))
@@ -297,7 +297,7 @@ class Agent:
     def doze(self) -> None:
         """Tell the daemon that the process can be given up, and how the session stands."""
         self._publisher.flush()
-        self._link.send(Doze(status=encode(self.status())))
+        self._link.send(IdleNotice(status=encode(self.status())))
 
     def adopted(self) -> None:
         """Take note that another daemon watches over the session from now on."""
@@ -335,7 +335,7 @@ class Agent:
             JournalRecord(kind=str(one.__struct_config__.tag), body=encode(one)) for one in kept
         ]
         settled = [
-            Settled(id=said.id, frame=encode(_outcome(said)))
+            Completed(id=said.id, frame=encode(_outcome(said)))
             for said in step.said
             if isinstance(said, Complete)
         ]
@@ -483,7 +483,7 @@ def _uncertain(memory: Memory) -> tuple[UncertainCall, ...]:
     )
 
 
-def _outcome(effect: Complete) -> Reply | Any:  # Any: a Failed frame
+def _outcome(effect: Complete) -> ValueReply | Any:  # Any: a Failed frame
     if isinstance(effect.outcome, CmdcError):
         return failed(effect.id, effect.outcome)
-    return Reply(id=effect.id, body=raw(effect.outcome))
+    return ValueReply(id=effect.id, body=raw(effect.outcome))

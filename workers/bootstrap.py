@@ -29,28 +29,9 @@ import structlog
 from multiprocess import forkserver, resource_tracker
 
 from cmdc_runtime import foreign, reasons
-from cmdc_runtime.board import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
 from cmdc_runtime.faults import rebuild_point
-from cmdc_runtime.frames import (
-    OWN_SLOT,
-    Adopted,
-    Adrift,
-    Assign,
-    Attend,
-    Deliver,
-    History,
-    HostLost,
-    JournalCommand,
-    JournalRecord,
-    LastWords,
-    NotStarted,
-    Ready,
-    Started,
-    Terminate,
-    ToWorker,
-)
+from cmdc_runtime.heartbeats import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
 from cmdc_runtime.ids import WorkerId
 from cmdc_runtime.process import (
     CODE_STAGE,
@@ -62,8 +43,33 @@ from cmdc_runtime.process import (
     HIBERNATE,
 )
 from cmdc_runtime.reasons import PlainReason
-from cmdc_runtime.runtime_dir import BOARD_FILE, Entry, own_entry, sign, strike
+from cmdc_runtime.runtime_dir import (
+    BOARD_FILE,
+    Registration,
+    own_registration,
+    register,
+    unregister,
+)
 from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire.codec import decode_as
+from cmdc_runtime.wire.frames import (
+    OWN_SLOT,
+    Adopted,
+    Assign,
+    Attend,
+    Deliver,
+    Detached,
+    ExitNotice,
+    History,
+    HostLost,
+    JournalCommand,
+    JournalRecord,
+    NotStarted,
+    Ready,
+    Started,
+    Terminate,
+    ToWorker,
+)
 from workers import callbacks
 from workers.agent import Agent
 from workers.build import BuildError, ChangedError, Surroundings, build_agent
@@ -108,10 +114,10 @@ CALL_S: Final = 0.5
 """Between two calls; the next daemon may die before it has heard one."""
 
 
-def can_be_found(directory: Path, own: Entry) -> bool:
+def can_be_found(directory: Path, own: Registration) -> bool:
     """Sign the roll for the next daemon; an agent that can't has to end with the one it has."""
     try:
-        sign(directory, own)
+        register(directory, own)
     except OSError as error:
         log.warning("agent.not_signed", problem=str(error))
         return False
@@ -121,7 +127,9 @@ def can_be_found(directory: Path, own: Entry) -> bool:
 class Drifting:
     """What is done while there is no daemon; nothing before ``begin`` and after ``end``."""
 
-    def __init__(self, link: Link, word: Callable[[], Adrift], on_late: Callable[[], None]) -> None:
+    def __init__(
+        self, link: Link, word: Callable[[], Detached], on_late: Callable[[], None]
+    ) -> None:
         """``word`` is what is called, ``on_late`` is told that the grace is over."""
         self._link, self._word, self._on_late = link, word, on_late
         self._call: asyncio.TimerHandle | None = None
@@ -212,9 +220,9 @@ class Worker:
         if self._agent is not None:
             await self._wind_up(self._agent, code)
         if reason is not None:
-            self._link.send(LastWords(reason=reason))
+            self._link.send(ExitNotice(reason=reason))
         if self._drifting.is_on:  # nobody else will
-            strike(self._runtime_dir, self._id)
+            unregister(self._runtime_dir, self._id)
         self._drifting.end()
         self._link.close()
         if self._pulse is not None:
@@ -249,10 +257,10 @@ class Worker:
     def _end_orphaned(self) -> None:
         self._end(EXIT_ORPHANED, None)
 
-    def _cry(self) -> Adrift:
+    def _cry(self) -> Detached:
         assert self._agent is not None  # noqa: S101 - only agents drift
         assert self._assign is not None  # noqa: S101 - the agent is made of it
-        return Adrift(
+        return Detached(
             worker_id=self._id,
             session_id=self._assign.session_id,
             incarnation=self._assign.incarnation,
@@ -463,7 +471,7 @@ class Worker:
         self._agent = agent
         assign = self._assign
         if self._grace_s > 0:
-            own = own_entry(self._id, assign.session_id, assign.incarnation)
+            own = own_registration(self._id, assign.session_id, assign.incarnation)
             self._grace_s = self._grace_s if can_be_found(self._runtime_dir, own) else 0.0
             self._guard.allow(self._grace_s)
         self._link.send(Started())
@@ -501,7 +509,7 @@ class Worker:
         log.error("task.abandoned", problem=str(context.get("message")), exception=trace)
         plugin = callbacks.owner_of(context)
         if error is not None and plugin and self._agent is not None:
-            why = foreign.told(error, ERROR_CHARS_MAX)
+            why = foreign.summary_of(error, ERROR_CHARS_MAX)
             self._agent.plugin_crashed(plugin, callbacks.CALLBACK, why)
 
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import foreign, hiding
-from cmdc_runtime.board import SNAPSHOT_STEP
 from cmdc_runtime.errors import CheckpointUnreadable, InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import (
@@ -25,13 +24,14 @@ from cmdc_runtime.extensions.provider import (
     context_window_of,
     price_usd_of,
 )
-from cmdc_runtime.frames import Assign
+from cmdc_runtime.heartbeats import SNAPSHOT_STEP
 from cmdc_runtime.hiding import ALIKE_CHARS_MIN
-from cmdc_runtime.parcels import Packed, digest_of
+from cmdc_runtime.packed_code import Packed, digest_of
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
+from cmdc_runtime.wire.frames import Assign
 from workers.agent import Agent, Ways
 from workers.core import aside
 from workers.core.budget import Budget

@@ -16,22 +16,22 @@ import structlog
 import zmq
 
 from cmdc_runtime import plain
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import EventIndex, new_worker_id
+from cmdc_runtime.wire.codec import decode, encode
+from cmdc_runtime.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER,
     Batch,
+    Completed,
     FromWorker,
     JournalRecord,
-    Settled,
     ToWorker,
     Write,
     Written,
     of_router,
 )
-from cmdc_runtime.ids import EventIndex, new_worker_id
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 
 # --- what is not yet safe -------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Link:
     def write(
         self,
         records: Sequence[JournalRecord],
-        settled: Sequence[Settled],
+        settled: Sequence[Completed],
         batches: Iterable[tuple[Batch, bytes]],
         snapshot: bytes = b"",
     ) -> None:
@@ -186,7 +186,7 @@ class Link:
         """
         number = self._outbox.number + 1
         write = Write(
-            records=tuple(records), settled=tuple(settled), number=number, snapshot=snapshot
+            records=tuple(records), completed=tuple(settled), number=number, snapshot=snapshot
         )
         parts = [HEADER, encode(write)]
         told: list[Batch] = []

@@ -34,9 +34,9 @@ from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY, parcels_in
+from cmdc_runtime.packed_code import Packed, digest_of
+from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY, packed_in
 from cmdc_runtime.packing.origin import companions
-from cmdc_runtime.parcels import Packed, digest_of
 from cmdc_runtime.subagent import STRATEGY_TOOL
 from workers.builtin import plugins as built_in_plugins
 from workers.builtin import providers as built_in_providers
@@ -261,7 +261,7 @@ def _explain(error: BaseException) -> str:
         return str(error)
     if isinstance(error, SystemExit):
         return f"its code called sys.exit({foreign.text_of(error)})"
-    return foreign.told(error)
+    return foreign.summary_of(error)
 
 
 # --- code that changed ----------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def _modules_of(packed: Packed) -> Iterator[str]:
     module, colon, _ = (packed.ref or "").partition(":")
     if colon:
         yield module
-    for one in parcels_in(packed):
+    for one in packed_in(packed):
         yield from _modules_of(one)
 
 

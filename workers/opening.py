@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from cmdc_runtime import parcels as named
-from cmdc_runtime.board import greeting_step, parcel_step
+from cmdc_runtime import packed_code as named
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.heartbeats import greeting_step, packed_step
+from cmdc_runtime.packed_code import Packed
 from workers.core import aside
 from workers.core.records import Record, SetAside
 from workers.core.state import Memory
@@ -152,5 +152,5 @@ class Opening:
 
     def _steps(self, parcels: Iterable[Packed]) -> Iterator[Packed]:
         for packed in parcels:
-            self.at(parcel_step(named.digest_of(packed)))
+            self.at(packed_step(named.digest_of(packed)))
             yield packed

@@ -165,7 +165,7 @@ class OutputFilters:
     def _fail(self, plugin: Plugin, error: ForeignError) -> None:
         trace = foreign.traceback_of(error)
         log.error("plugin.crashed", plugin=plugin.name, hook=FILTER_OUTPUT, exception=trace)
-        told = foreign.told(error)
+        told = foreign.summary_of(error)
         self._crashed(plugin.name, told)
         if plugin.fail == "closed":
             raise FilterFailedError(plugin.name, told) from error

@@ -149,7 +149,7 @@ class Observer:
         if error is not None:
             trace = foreign.traceback_of(error)
             log.error("plugin.crashed", plugin=plugin.name, hook=OBSERVE, exception=trace)
-            self._crashed(plugin.name, foreign.told(error))
+            self._crashed(plugin.name, foreign.summary_of(error))
 
 
 class Observers:

@@ -22,7 +22,7 @@ from cmdc_runtime.extensions.actions import (
     Action,
     BadActionError,
     ReplaceMessages,
-    settled,
+    checked_actions,
     stops_something,
 )
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
@@ -189,7 +189,7 @@ def _read(plugin: Plugin, answer: object, kind: str) -> Said:
     """
     if stops_something(answer) and not declares_fail(plugin):
         plugin.fail = "closed"
-    actions = settled(answer, kind)
+    actions = checked_actions(answer, kind)
     written = [action for action in actions if not isinstance(action, ReplaceMessages)]
     size = len(msgspec.msgpack.encode(written))
     return Said(actions, _kept_state(plugin), size, sum(map(merges_of, written)))
@@ -230,5 +230,5 @@ def _own_copy(hook: AnyHook) -> AnyHook:
 def told(error: BaseException) -> str:
     """Return an error as it is told: short, and fit to be written down."""
     origin = error.error if isinstance(error, ForeignError) else error
-    text = foreign.text_of if is_a(origin, _OURS) else foreign.told
+    text = foreign.text_of if is_a(origin, _OURS) else foreign.summary_of
     return text(error, ERROR_CHARS_MAX)

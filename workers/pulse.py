@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign
-from cmdc_runtime.board import REBUILDING, SLOT_BYTES, Doing, Slot, Usage
+from cmdc_runtime.heartbeats import REBUILDING, SLOT_BYTES, Activity, Slot, Usage
 from cmdc_runtime.process import EXIT_OK
 
 log = structlog.get_logger()
@@ -73,7 +73,7 @@ class Pulse:
         self.fd = fd
         """The memory, to be brought to the next daemon."""
         self._page, self._slot = _mapped(fd, 0)
-        self._told = Doing()
+        self._told = Activity()
         self._is_calm = False
         self._last_index = 0
         self._period_ns = 0
@@ -100,7 +100,7 @@ class Pulse:
     def _go_on(self, page: mmap.mmap, slot: Slot) -> None:
         self._page, self._slot = page, slot
         self._slot.index(self._last_index)
-        self._slot.tell(self._told)
+        self._slot.set_activity(self._told)
         self.beat(time.monotonic_ns())
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
@@ -119,14 +119,14 @@ class Pulse:
             self._slot.index(last_index)
         told = self._told
         if state != told.state or turns != told.turns or tools != told.tools:
-            self._told = Doing(state, turns, tools, told.opening)
+            self._told = Activity(state, turns, tools, told.opening)
             self._is_calm = state in CALM
-            self._slot.tell(self._told)
+            self._slot.set_activity(self._told)
 
     def note_opening(self, step: int) -> None:
         """Write that the parcel of this step is opened beside all that is noted, 0 for none."""
         self._told = msgspec.structs.replace(self._told, opening=step)
-        self._slot.tell(self._told)
+        self._slot.set_activity(self._told)
 
     @property
     def is_at_step(self) -> bool:

@@ -8,26 +8,26 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.commands import AwaitCycle, Command, GetMessages, Prompt, Status
-from cmdc_runtime.frames import (
-    Answer,
-    Assign,
-    Deliver,
-    History,
-    JournalRecord,
-    Ready,
-    Settled,
-    Started,
-    ToWorker,
-    Write,
-)
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Signal
 from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.tools import ReadFile
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
+    Answer,
+    Assign,
+    Completed,
+    Deliver,
+    History,
+    JournalRecord,
+    Ready,
+    Started,
+    ToWorker,
+    Write,
+)
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import commands, rebuild, results, snapshot
 from workers.core.assemble import Reply
@@ -120,7 +120,7 @@ def _encode(step: Step) -> list[bytes]:
     events = [(0, said.event) for said in step.said if isinstance(said, Publish)]
     codec.encode_events(events)
     kept = tuple(JournalRecord(kind="", body=body) for body in bodies)
-    codec.encode(Write(records=kept, settled=(Settled(id=_PROMPT, frame=b""),), number=1))
+    codec.encode(Write(records=kept, completed=(Completed(id=_PROMPT, frame=b""),), number=1))
     return bodies
 
 

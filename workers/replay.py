@@ -23,13 +23,13 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CheckpointUnreadable, CmdcError, InvalidTool
 from cmdc_runtime.extensions.plugin import hooks_of
-from cmdc_runtime.frames import Assign
 from cmdc_runtime.ids import EventIndex, Incarnation
 from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire.codec import decode_as, encode
+from cmdc_runtime.wire.frames import Assign
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import aside
 from workers.core.evolve import replay

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from cmdc_runtime.frames import JournalRecord
+from cmdc_runtime.wire.frames import JournalRecord
 from workers.core.snapshot import SNAPSHOT_BYTES_MAX, Unsaved, encode
 from workers.core.step import Step
 

@@ -27,7 +27,10 @@ from cmdc_runtime.errors import (
     SessionNotAlive,
     TransientError,
 )
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, new_monitor_ref
+from cmdc_runtime.reasons import AnyReason, Down, Other
+from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
+from cmdc_runtime.wire.frames import (
     GROUP_TOPIC,
     Events,
     Joined,
@@ -36,10 +39,7 @@ from cmdc_runtime.frames import (
     group_topic_of,
     topic_of,
 )
-from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, new_monitor_ref
-from cmdc_runtime.reasons import AnyReason, Down, Other
-from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
-from cmdc_runtime.sockets import Dealer
+from cmdc_runtime.wire.sockets import Dealer
 
 # --- groups ---------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
         return result
     frame = [one for one in events if not isinstance(one, ReasoningEvent)]
     match frame[-1] if frame else None:
-        case AgentAbort(reason=reason):  # before it had told anything, or nobody told its end
+        case AgentAbort(reason=reason):  # before it had any event, or without an event of its end
             why = shown(reason, LINE_CHARS_MAX) or "aborted"
             return msgspec.structs.replace(result, status="aborted", reason=why)
         case AgentError(reason=reason):
@@ -149,13 +149,13 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
 
 
 def cut_run(found: Iterable[Event]) -> str | None:
-    """Return the run that a cycle's events tell of, and not of its end; None: there is none."""
-    told = [one for one in found if isinstance(one, ReasoningEvent)]
-    return None if not told or isinstance(told[-1], ReasoningDone) else told[-1].run_id
+    """Return the run that a cycle's events show without its end; None: there is none."""
+    events = [one for one in found if isinstance(one, ReasoningEvent)]
+    return None if not events or isinstance(events[-1], ReasoningDone) else events[-1].run_id
 
 
 def run_length(found: Iterable[Event]) -> int:
-    """Return how many of a cycle's events tell of its run."""
+    """Return how many of a cycle's events are of its run."""
     return sum(isinstance(one, ReasoningEvent) for one in found)
 
 

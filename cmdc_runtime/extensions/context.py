@@ -1,4 +1,4 @@
-"""What a tool is told about where it runs.
+"""What a tool knows about where it runs.
 
 A tool sees its session through these values only, so it can be called in a unit test with a
 ``Context`` built by hand.

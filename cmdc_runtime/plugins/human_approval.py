@@ -46,7 +46,7 @@ _Prefix = Annotated[str, Meta(max_length=64)]
 class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
     """Lets a person decide about calls of some tools, but for shell commands that only read.
 
-    A call that needs a person is told as ``ApprovalRequired`` and decided by ``approve`` or
+    A call that needs a person is published as ``ApprovalRequired`` and decided by ``approve`` or
     ``reject``. "approve_always" holds for the rest of the session: for a shell command it covers
     the *family* of the call, that is its program, with the subcommand of a program that has some
     (``git push``), and for any other tool all of its calls. A command whose program runs whatever

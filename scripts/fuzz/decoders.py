@@ -11,17 +11,17 @@ from typing import Annotated, Any, Final, Union
 import msgspec
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import codec
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable, CmdcError, ProtocolError
 from cmdc_runtime.events import Event, UnknownEvent
 from cmdc_runtime.extensions.provider import Chunk, TextChunk, ToolCallChunk, UsageChunk
 from cmdc_runtime.extensions.tool import ToolError
-from cmdc_runtime.frames import Ask, EventEntry, FromClient, FromWorker, Send
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.requests import Request, StartSession
 from cmdc_runtime.transfer import Assembly, Header, Part, Seal, check_whole, frame_of
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import Ask, EventEntry, FromClient, FromWorker, Send
 from scripts.fuzz.entropy import Entropy, one_in, pick
 from scripts.fuzz.providers import kept
 from scripts.fuzz.shapes import message_pack, mutated, value_of

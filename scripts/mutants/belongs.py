@@ -77,8 +77,8 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/integration/test_packing.py",
         "tests/integration/test_plugin_packing.py",
     ),
-    "cmdc_runtime/sockets.py": (
-        "tests/unit/cmdc_runtime/test_sockets.py",
+    "cmdc_runtime/wire/sockets.py": (
+        "tests/unit/cmdc_runtime/wire/test_sockets.py",
         "tests/integration/test_sockets.py",
         "tests/integration/test_sockets_waiting.py",
         "tests/integration/test_dealer.py",

@@ -132,9 +132,9 @@ def ack_early(incarnation: Any) -> None:
     write = incarnation.AgentProcess._write
 
     def answering(self: Any, frame: Any, told: Any) -> None:
-        for one in frame.settled:
+        for one in frame.completed:
             self.owner.reply(one.id, one.frame)
-        if frame.settled:
+        if frame.completed:
             time.sleep(ACK_AHEAD_S)
         write(self, frame, told)
 

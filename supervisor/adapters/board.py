@@ -23,17 +23,17 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from cmdc_runtime.board import (
-    BEAT_WORD,
+from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.heartbeats import (
+    HEARTBEAT_WORD,
     READS_MAX,
     SLOT_BYTES,
     SLOT_MEMORY_BYTES,
     WORD_BYTES,
-    Beat,
-    Doing,
+    Activity,
+    Heartbeat,
     read,
 )
-from cmdc_runtime.errors import Overloaded
 from supervisor.adapters.descriptors import check_descriptors
 from supervisor.core.pulse import AskForStack, Judge, Verdict
 
@@ -41,7 +41,7 @@ from supervisor.core.pulse import AskForStack, Judge, Verdict
 
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MODE: Final = 0o600
-_NO_WORDS: Final = (0,) * (BEAT_WORD + 1)
+_NO_WORDS: Final = (0,) * (HEARTBEAT_WORD + 1)
 """Of a slot without memory."""
 _EMPTY: Final = bytes(SLOT_BYTES)
 _ORDER: Final = sys.byteorder
@@ -153,18 +153,18 @@ class Board:
         self._forget(slot)
         self._free.append(slot)
 
-    def read(self, slot: int) -> Beat:
+    def read(self, slot: int) -> Heartbeat:
         """Return what stands in a slot, whatever it is."""
         found = self._read(slot)
         for _ in range(READS_MAX - 1 if slot in self._by_path else 0):
-            if found.doing != Doing():
+            if found.activity != Activity():
                 break
             found = self._read(slot)  # it was being written, or there is none
         return found
 
     def beats(self) -> list[int]:
         """Return the time of each slot's last beat in nanoseconds."""
-        found = [words[BEAT_WORD] for words in self._words]
+        found = [words[HEARTBEAT_WORD] for words in self._words]
         for slot in self._by_path:
             found[slot] = int.from_bytes(self._bytes(slot, WORD_BYTES), _ORDER)
         return found
@@ -205,7 +205,7 @@ class Board:
             with suppress(OSError):  # the next board removes what stays
                 self._path.unlink(missing_ok=True)
 
-    def _read(self, slot: int) -> Beat:
+    def _read(self, slot: int) -> Heartbeat:
         if slot in self._by_path:
             return read(memoryview(self._bytes(slot, SLOT_BYTES)), time.monotonic_ns())
         memory = self._memory.get(slot)

@@ -10,12 +10,12 @@ from typing import Final
 
 import zmq
 
-from cmdc_runtime.codec import decode, encode, raw
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import HEADER, Ask, Failed, Reply, ToClient, of_router
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.requests import GetFacts
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.codec import decode, encode, raw
+from cmdc_runtime.wire.frames import HEADER, Ask, FailedReply, ToClient, ValueReply, of_router
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.journal.operations import FindLastIndex
 from supervisor.adapters.journal.store import Journal
 
@@ -103,5 +103,9 @@ class Caller:
             return
         wanted, answered = self._waiting
         # A refusal is an answer as well: the question is whether the socket is served at all.
-        if isinstance(frame, Reply | Failed) and frame.id == wanted and not answered.done():
+        if (
+            isinstance(frame, ValueReply | FailedReply)
+            and frame.id == wanted
+            and not answered.done()
+        ):
             answered.set_result(None)

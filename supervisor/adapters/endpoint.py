@@ -27,7 +27,7 @@ from cmdc_runtime.runtime_dir import (
     HOST_SOCKETS,
     LOCK_FILE,
     PRIVATE_MODE,
-    ROLL,
+    REGISTRY,
     SOCKETS,
     TOKEN_CHARS,
     TOKEN_FILE,
@@ -48,7 +48,7 @@ _TEMPORARY: Final = ("pymp-*", "cmdc-nursery-*")
 """Folders that a daemon was killed with: multiprocess's, and that of the nursery's first child."""
 
 
-_PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, ROLL)
+_PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, REGISTRY)
 """What is in the directory and is for no other user."""
 _OTHERS: Final = 0o077
 _FILE_MODE: Final = 0o600
@@ -341,7 +341,7 @@ class Endpoint:
             self._remove_sockets()
             _make_way(self.directory / TOKEN_FILE)
             with contextlib.suppress(OSError):  # agents are on it that the next daemon goes on with
-                (self.directory / ROLL).rmdir()
+                (self.directory / REGISTRY).rmdir()
             if self._embedded:
                 shutil.rmtree(self.directory, ignore_errors=True)
             self.lock.release()

@@ -23,9 +23,11 @@ from typing import Final
 import structlog
 import zmq
 
-from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import CmdcError, TransientError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.requests import Replayed, ReplayedBatch
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import (
     GROUP_TOPIC,
     HEADER,
     Batch,
@@ -35,9 +37,7 @@ from cmdc_runtime.frames import (
     group_topic_of,
     topic_of,
 )
-from cmdc_runtime.ids import EventIndex, SessionId
-from cmdc_runtime.requests import Replayed, ReplayedBatch
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
 from supervisor.adapters.journal.operations import PublishEvents, ReplayEvents
 from supervisor.adapters.journal.store import Journal

@@ -16,10 +16,10 @@ from typing import Final
 
 import structlog
 
-from cmdc_runtime.frames import WIRE_VERSION
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Unkillable
-from cmdc_runtime.runtime_dir import Entry, boot_id, entries, strike
+from cmdc_runtime.runtime_dir import Registration, boot_id, registrations, unregister
+from cmdc_runtime.wire.frames import WIRE_VERSION
 from supervisor.adapters.orphans import Mark, end_marked, end_sessions
 from supervisor.adapters.pidfd import is_over, stuck_at
 from supervisor.core.tree.messages import UNKILLABLE_AFTER_S
@@ -35,7 +35,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 class Left:
     """One agent that lives; it is watched as a forked child is, but no nursery knows of it."""
 
-    entry: Entry
+    entry: Registration
     pidfd: int
     started_at: float
     """Monotonic seconds."""
@@ -100,10 +100,10 @@ def find_left(directory: Path) -> list[Left]:
     or can't be told from a stranger.
     """
     found, dead = [], []
-    for entry in entries(directory):
+    for entry in registrations(directory):
         left = _living(entry)
         if left is None:
-            strike(directory, entry.worker_id)
+            unregister(directory, entry.worker_id)
             dead.append(entry)
         else:
             found.append(left)
@@ -113,11 +113,11 @@ def find_left(directory: Path) -> list[Left]:
     return found
 
 
-def _mark(entry: Entry) -> Mark:
+def _mark(entry: Registration) -> Mark:
     return str(entry.session_id), int(entry.incarnation)
 
 
-def _living(entry: Entry) -> Left | None:
+def _living(entry: Registration) -> Left | None:
     if entry.boot_id != boot_id():
         return None
     with suppress(OSError):

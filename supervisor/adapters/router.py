@@ -12,9 +12,10 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import structlog
 import zmq
 
-from cmdc_runtime.codec import decode, encode, failed
 from cmdc_runtime.errors import CmdcError, ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId, EventIndex
+from cmdc_runtime.wire.codec import decode, encode, failed
+from cmdc_runtime.wire.frames import (
     HEADER,
     MAGIC,
     WIRE_VERSION,
@@ -27,8 +28,7 @@ from cmdc_runtime.frames import (
     Written,
     to_dealer,
 )
-from cmdc_runtime.ids import CommandId, EventIndex
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
 from supervisor.core.refusals import Refusals
 from supervisor.core.unfinished import Heard

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from cmdc_runtime import reasons
-from cmdc_runtime.board import REBUILDING
+from cmdc_runtime.heartbeats import REBUILDING
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.reasons import (
     Exception as Raised,

@@ -10,7 +10,7 @@ They have two bounds: that of each step, and that of all steps together.
 from dataclasses import dataclass, field
 from typing import Final
 
-from cmdc_runtime.board import DROPPED_STEP, GREETING_STEP, PARCEL_STEP, RESUME_STEP
+from cmdc_runtime.heartbeats import DROPPED_STEP, GREETING_STEP, PACKED_STEP, RESUME_STEP
 
 DEATHS_MAX: Final = 2
 """Processes that die of one step before it is left out: one death may be anything's doing."""
@@ -65,4 +65,4 @@ class Falls:
 
 
 def _is_parcel(step: int) -> bool:
-    return PARCEL_STEP <= step < GREETING_STEP
+    return PACKED_STEP <= step < GREETING_STEP

@@ -8,7 +8,7 @@ import grimp
 from scripts import unasync
 
 PACKAGE = unasync.ROOT / "cmdc_runtime"
-PUBLIC_AND_WIRE = {"Monitor", "Reply"}
+PUBLIC_AND_WIRE = {"Monitor"}
 """What the contract gives an application has the name of the frame or request behind it."""
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from unittest import mock
 
 from cmdc_runtime.errors import CmdcError, ProtocolError
-from cmdc_runtime.frames import Assign, LastWords, NotStarted, Ready, Started, Terminate
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Normal, Shutdown
+from cmdc_runtime.wire.frames import Assign, ExitNotice, NotStarted, Ready, Started, Terminate
 from supervisor.adapters.cells import Cells
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Reaper
@@ -224,11 +224,11 @@ class Wire:
             case "ready":
                 self._give(actor, Ready(pid=actor.pid))
             case "shutdown":
-                self._give(actor, LastWords(reason=Shutdown(detail=more[0] if more else "")))
+                self._give(actor, ExitNotice(reason=Shutdown(detail=more[0] if more else "")))
             case "hopeless":
                 self._give(actor, NotStarted(stage=HOPELESS.stage, message=HOPELESS.message))
             case _:
-                self._give(actor, LastWords(reason=WORDS[word]))
+                self._give(actor, ExitNotice(reason=WORDS[word]))
 
     def _give(self, actor, frame):
         """Hand a frame to the workforce, as the router does: checked, or refused."""

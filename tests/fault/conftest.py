@@ -16,7 +16,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.testing import ScriptedModel
 from supervisor.adapters.cells import Cells
 from supervisor.core.cells import base_name
@@ -186,4 +186,6 @@ def armed(cradle, tmp_path):
 @pytest.fixture
 def _quick(monkeypatch):
     """Have clients ask again soon."""
-    monkeypatch.setattr(connection, "Mailbox", functools.partial(Mailbox, resend_every_s=0.2))
+    monkeypatch.setattr(
+        connection, "OpenRequests", functools.partial(OpenRequests, resend_every_s=0.2)
+    )

@@ -20,7 +20,7 @@ from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.reasons import Signal
 from workers.core import commands, inputs, rebuild, results, step
 from workers.core.assemble import Reply

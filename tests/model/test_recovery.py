@@ -37,7 +37,7 @@ from cmdc_runtime.events import (
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import OpeningCall, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core import evolve, inputs, records
 from workers.core.assemble import Reply
 from workers.core.budget import Budget

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import MaxTurnsExceeded
+from cmdc_runtime.wire.frames import ExitNotice, IdleNotice, Started, Terminate
 from supervisor.adapters.nursery import NurseryLost
 from supervisor.core.household import root_spec
 from supervisor.core.session_phase import Phase
@@ -179,7 +179,7 @@ class Play:
         self.speak(Started())
 
     def idle(self):
-        self.speak(Doze())
+        self.speak(IdleNotice())
 
     def die(self):
         if not self.force.living:
@@ -187,7 +187,7 @@ class Play:
         worker = self.chance.choice(self.force.living)
         if worker.on_exit is not None and (is_doomed(worker) or self.chance.random() < 0.4):
             if self.chance.random() < 0.1:
-                worker.says(LastWords(reason=MaxTurnsExceeded(max_turns=1)))
+                worker.says(ExitNotice(reason=MaxTurnsExceeded(max_turns=1)))
             self.force.bury(worker, crashes=self.chance.random() < 0.5)
 
     def stop(self):

@@ -12,8 +12,8 @@ Tools are foreign code, which runs when it is unpacked. One that has killed proc
 the same way, by the digest of its parcel, whether it came with the definition or was attached. So
 is the greeting of a plugin that kills when it hears of the session's start.
 
-Steps of rebuilding are numbered as in ``cmdc_runtime.board``: 0 is the snapshot, then the records,
-and far behind them the parcels and the greetings.
+Steps of rebuilding are numbered as in ``cmdc_runtime.heartbeats``: 0 is the snapshot, then the
+records, and far behind them the packed code and the greetings.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime import parcels, plain
-from cmdc_runtime.board import SNAPSHOT_STEP, greeting_step, parcel_step
+from cmdc_runtime import packed_code, plain
 from cmdc_runtime.checkpoints import is_newer
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.frames import MISPLACED, MISSING
+from cmdc_runtime.heartbeats import SNAPSHOT_STEP, greeting_step, packed_step
 from cmdc_runtime.messages import OpeningCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.wire.frames import MISPLACED, MISSING
 from workers.core.evolve import CODE, GREETING, TOOL, ContradictionError, evolve
 from workers.core.records import (
     RECORDS,
@@ -151,7 +151,7 @@ def read_records(
 
 def is_doomed(packed: Packed, doomed: frozenset[int]) -> bool:
     """Say whether opening this parcel is among the steps that are to be left out."""
-    return bool(doomed) and parcel_step(parcels.digest_of(packed)) in doomed
+    return bool(doomed) and packed_step(packed_code.digest_of(packed)) in doomed
 
 
 def doomed_parcel(command: Command, doomed: frozenset[int]) -> Packed | None:
@@ -173,14 +173,16 @@ def tools_left_out(records: Iterable[Record]) -> frozenset[str]:
 def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
     """Return the record that a tool, of this name, is left out from now on."""
     why = OPENED.format(came_with)[:WHY_CHARS_MAX]
-    return SetAside(digest=parcels.digest_of(packed), what=TOOL, why=why, name=name)
+    return SetAside(digest=packed_code.digest_of(packed), what=TOOL, why=why, name=name)
 
 
 def greetings_set_aside(memory: Memory, doomed: frozenset[int]) -> tuple[SetAside, ...]:
     """Return what is to be recorded of the plugins whose greetings are among these steps."""
     if not doomed:
         return ()
-    digests = [(one.name, parcels.digest_of(one.packed)) for one in memory.plugins if one.packed]
+    digests = [
+        (one.name, packed_code.digest_of(one.packed)) for one in memory.plugins if one.packed
+    ]
     return tuple(
         SetAside(digest=digest, what=GREETING, why=GREETED, name=name)
         for name, digest in digests

@@ -15,7 +15,7 @@ from cmdc_runtime.commands import PROMPT_CHARS_MAX, ApprovalKind, CycleResult
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, CommandId, MessageId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.parcels import digest_of
+from cmdc_runtime.packed_code import digest_of
 from workers.core import runs
 from workers.core.loops import Loop, detect, fingerprint, tokens
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 import msgspec
 from msgspec.msgpack import Ext
 
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.commands import Command
 from cmdc_runtime.events import Event
+from cmdc_runtime.wire.codec import decode, encode
 
 T = TypeVar("T")
 Plain = dict[str, Any]  # Any: what MessagePack takes

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cmdc_runtime.checked_struct import Count, Milliseconds, Positive, Total
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
-from cmdc_runtime.frames import Generation
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
+from cmdc_runtime.wire.frames import Generation
 
 OutcomeKind = Literal["finished", "aborted", "failed", "dropped"]
 

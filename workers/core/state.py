@@ -17,7 +17,7 @@ from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.hooks import Hook, kind_of
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.budget import Budget, Grant
 from workers.core.records import OutcomeKind, RunEnd
 from workers.core.retry import Backoff

@@ -29,15 +29,15 @@ from cmdc_runtime.checkpoints import (
     snapshot_of,
 )
 from cmdc_runtime.client.link import Link as DaemonLink
-from cmdc_runtime.client.moving import keep_checkpoint, new_facts
+from cmdc_runtime.client.transfer import keep_checkpoint, new_facts
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CheckpointFailed, CheckpointUnreadable, CmdcError, ProtocolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import SessionId, new_command_id
 from cmdc_runtime.messages import Message
 from cmdc_runtime.requests import DeleteCheckpoint, ListCheckpoints, Origin, Request
 from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire.codec import decode_as, encode
 from workers.core.conversation import place
 from workers.core.snapshot import STRIPPED, conversation_of, restore, saved
 from workers.core.state import Memory

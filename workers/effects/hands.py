@@ -14,7 +14,6 @@ import msgspec
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
-from cmdc_runtime.frames import HostLost
 from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
 from cmdc_runtime.messages import Message
 from cmdc_runtime.requests import StartSession
@@ -26,6 +25,7 @@ from cmdc_runtime.tracing import (
     cycle_span_id,
     trace_id_of,
 )
+from cmdc_runtime.wire.frames import HostLost
 from workers.core.conversation import find_child, is_running
 from workers.core.inputs import (
     ANY_WORK,

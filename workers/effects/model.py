@@ -220,7 +220,7 @@ class ModelCaller:
         known = error if isinstance(error, ProviderError) else None
         if known is None:
             log.error("provider.crashed", exception=foreign.traceback_of(error))
-        reason = foreign.told(error) if known is None else plain.mended(known.reason)
+        reason = foreign.summary_of(error) if known is None else plain.mended(known.reason)
         failed = StreamFailed(
             call.work,
             failure_kind(error),
@@ -401,7 +401,7 @@ def _told(kind: FailureKind, error: Exception) -> ProviderError:
     if isinstance(error, ProviderError):
         return error
     log.error("provider.crashed", exception=foreign.traceback_of(error))
-    return ProviderError(kind, foreign.told(error))
+    return ProviderError(kind, foreign.summary_of(error))
 
 
 # --- what a request holds -------------------------------------------------------------------------

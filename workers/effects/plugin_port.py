@@ -27,7 +27,7 @@ from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import Unfit, check_provider_opts
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.plain import mended
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import chars

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import encode_events
 from cmdc_runtime.events import Event
-from cmdc_runtime.frames import BATCH_EVENTS_MAX, Batch
 from cmdc_runtime.ids import EventIndex
+from cmdc_runtime.wire.codec import encode_events
+from cmdc_runtime.wire.frames import BATCH_EVENTS_MAX, Batch
 
 BATCH_BYTES_MAX: Final = 2**20
 """Of one batch of several events: a frame that is too large would cost the connection."""

@@ -22,7 +22,6 @@ import structlog
 from cmdc_runtime import reasons
 from cmdc_runtime.client.link import Link
 from cmdc_runtime.client.link import Link as DaemonLink
-from cmdc_runtime.codec import decode_events
 from cmdc_runtime.commands import AwaitCycle, CycleResult, Prompt, PromptReceipt
 from cmdc_runtime.errors import (
     REASON_CHARS_MAX,
@@ -81,6 +80,7 @@ from cmdc_runtime.requests import (
     StartSession,
     StopSession,
 )
+from cmdc_runtime.wire.codec import decode_events
 from workers.core.inputs import Result, SubagentDone
 
 # --- past events ----------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ import msgspec
 from cmdc_runtime import plain
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.checked_struct import TOTAL_MAX
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import Envelope, Event
@@ -30,6 +29,7 @@ from cmdc_runtime.ids import CallId, branch_ref
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import problem_of, short
+from cmdc_runtime.wire.codec import decode, encode
 from workers.core.budget import ROUNDING_USD, Grant
 from workers.core.conversation import text_problem
 from workers.core.inputs import (

@@ -18,14 +18,14 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign
-from cmdc_runtime.board import parcel_step
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.context import ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.heartbeats import packed_step
 from cmdc_runtime.ids import CommandId
-from cmdc_runtime.parcels import Packed, digest_of
+from cmdc_runtime.packed_code import Packed, digest_of
 from workers.core.inputs import Found, Result, ToolsLoaded
 from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools
@@ -58,7 +58,7 @@ class Opener:
     @contextmanager
     def step(self, packed: Packed) -> Iterator[None]:
         """Be at the step of this parcel; in a turn."""
-        self._opening_at(parcel_step(digest_of(packed)))
+        self._opening_at(packed_step(digest_of(packed)))
         try:
             yield
         finally:

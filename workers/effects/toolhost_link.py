@@ -22,9 +22,9 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign
-from cmdc_runtime.frames import FromWorker, HostLost, HostWanted
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import host_socket
+from cmdc_runtime.wire.frames import FromWorker, HostLost, HostWanted
 from workers.effects.toolbox import LoadedTool
 from workers.toolhost.wire import (
     Begin,

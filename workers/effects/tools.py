@@ -30,10 +30,10 @@ from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnTool
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.frames import HostLost
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.user_values import packed
+from cmdc_runtime.wire.frames import HostLost
 from workers import threads
 from workers.core.inputs import (
     ApprovalNeeded,

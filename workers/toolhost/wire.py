@@ -21,7 +21,7 @@ from cmdc_runtime.extensions.schema import text_of
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.plain import is_a, mended, problem_of, without_controls
 from cmdc_runtime.reasons import PlainReason, snake
 
@@ -285,7 +285,7 @@ def refused(error: ToolError) -> Refused:
 def crashed(error: BaseException) -> Crashed:
     """Return the word for an unexpected failure."""
     detail = foreign.traceback_of(error, TRACEBACK_CHARS_MAX)
-    return Crashed(text=fit(foreign.told(error, None)), detail=fit(detail))
+    return Crashed(text=fit(foreign.summary_of(error, None)), detail=fit(detail))
 
 
 def checked_event(name: object, payload: object) -> tuple[str, Any]:
@@ -336,7 +336,9 @@ def heard(body: bytes) -> Emitted | Ending:
             case _:
                 pass
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ToolError) as error:
-        return Crashed(text=f"the tool's process said what can't be taken: {foreign.told(error)}")
+        return Crashed(
+            text=f"the tool's process said what can't be taken: {foreign.summary_of(error)}"
+        )
     match word:
         case Crashed(text=text, detail=detail):
             word = Crashed(text=foreign.hidden(text), detail=foreign.hidden(detail))

@@ -101,15 +101,15 @@ class Runner:
 
     @staticmethod
     def _rest(session: Session, before: EventIndex, run_id: str) -> list[ReasoningEvent]:
-        """Return all that is told of a run whose cycle is over: its branches end before it does."""
-        clock, told = Clock(RUN_END_S), list[ReasoningEvent]()
+        """Return all events of a run whose cycle is over: its branches end before it does."""
+        clock, events = Clock(RUN_END_S), list[ReasoningEvent]()
         with session.subscribe(since=before, types=get_args(ReasoningEvent)) as stream:
-            while not (told and isinstance(told[-1], ReasoningDone)):
+            while not (events and isinstance(events[-1], ReasoningDone)):
                 try:
                     envelope = stream.get(clock.left_s)
                 except (TimeoutError, SessionError):  # nobody tells its end any more
                     break
                 event = envelope.event
                 if isinstance(event, ReasoningEvent) and event.run_id == run_id:
-                    told.append(event)
-        return told
+                    events.append(event)
+        return events

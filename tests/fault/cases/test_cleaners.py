@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cmdc_runtime.runtime_dir import LOCK_FILE, ROLL, SOCKETS, TOKEN_FILE, running_daemon
+from cmdc_runtime.runtime_dir import LOCK_FILE, REGISTRY, SOCKETS, TOKEN_FILE, running_daemon
 from tests.fault.cases.test_daemon import run_to_end
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -101,8 +101,10 @@ def test_a_directory_that_is_removed_comes_back(place, audit, agent, scripted):
 def test_what_is_opened_to_other_users_is_closed_again(place, audit, scripted, mode):
     """It is told with both modes, nobody notices it, and the next daemon starts there."""
     audit.daemon_died = True
-    (place.address / ROLL).mkdir(0o700, exist_ok=True)  # as where agents may outlive their daemon
-    paths = [place.address, *(place.address / name for name in (*PUT, TOKEN_FILE, ROLL))]
+    (place.address / REGISTRY).mkdir(
+        0o700, exist_ok=True
+    )  # as where agents may outlive their daemon
+    paths = [place.address, *(place.address / name for name in (*PUT, TOKEN_FILE, REGISTRY))]
     before = {path: path.stat().st_mode & 0o777 for path in paths}
     start = len(place.log.read_text())
     for path in reversed(paths):
@@ -132,7 +134,7 @@ def test_agents_are_found_by_the_next_daemon_though_the_roll_was_removed(cradle,
     """They are on it again, so it goes on with their processes, and starts no second ones."""
     cradle.grace = 60.0
     cradle.start()
-    roll = cradle.address / ROLL
+    roll = cradle.address / REGISTRY
     with cradle.client() as client:
         model = scripted(default="fine")
         sessions = [client.create_agent(model=model) for _ in range(3)]

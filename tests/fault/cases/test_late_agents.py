@@ -60,7 +60,7 @@ def test_an_agent_that_is_continued_too_late_is_of_an_old_generation(
     try:
         place.kill()
         other.kill()  # nobody would find it either, and it would call, too
-        shutil.rmtree(place.address / runtime_dir.ROLL)
+        shutil.rmtree(place.address / runtime_dir.REGISTRY)
         place.start()
         assert session.collect_reply(timeout=TURN_S) == "next"
         index, pid = session.last_index(), session.agent_pid()

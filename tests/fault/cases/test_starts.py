@@ -19,12 +19,12 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import codec, frames
-from cmdc_runtime.frames import HEADER, of_router
 from cmdc_runtime.reasons import RestartIntensityExceeded, Signal, StartFailed
 from cmdc_runtime.requests import DaemonFacts, GetFacts
 from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.wire import codec, frames
+from cmdc_runtime.wire.frames import HEADER, of_router
 from tests.fault.cases.births import no_births
 from tests.fault.cases.shortages import no_descriptors, no_processes
 from tests.fault.conftest import Cradle
@@ -200,7 +200,7 @@ def test_worker_that_is_killed_before_it_is_up_is_told_and_never_heard_again(
     before = refused_frames(place)
     with Wire(place.address / "workers.sock", path.read_bytes()) as wire:
         wire.send(frames.Started())
-        wire.send(frames.LastWords(reason=KILLED))
+        wire.send(frames.ExitNotice(reason=KILLED))
     assert poll(lambda: refused_frames(place) >= before + 2)
 
     assert refused_frames(place) == before + 2

@@ -13,12 +13,12 @@ import time
 
 import zmq
 
-from cmdc_runtime.codec import encode_events
 from cmdc_runtime.events import AgentStart, MessageDelta
-from cmdc_runtime.frames import Batch, FromClient
 from cmdc_runtime.requests import DaemonFacts, SessionInfo
 from cmdc_runtime.runtime_dir import LOCK_FILE
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import encode_events
+from cmdc_runtime.wire.frames import Batch, FromClient
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession

@@ -6,8 +6,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import AgentEnd, AgentStart, MessageDelta, ResponseComplete
-from cmdc_runtime.frames import Events
 from cmdc_runtime.testing import Text
+from cmdc_runtime.wire.frames import Events
 from tests.fault.reviving import reviving
 from tests.fault.streams.ledger import Log, digest, journaled
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.board import SLOT_BYTES, SLOT_MEMORY_BYTES, Doing
 from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.heartbeats import SLOT_BYTES, SLOT_MEMORY_BYTES, Activity
 from supervisor.adapters.board import Board
 from workers.pulse import Pulse
 
@@ -75,8 +75,8 @@ def test_what_each_worker_writes_is_read_in_its_slot(tmp_path):
         found, beats = [board.read(slot) for slot in slots], board.beats()
 
     assert slots == list(range(20))
-    assert [beat.doing for beat in found] == [
-        Doing("running", slot, (f"shell call_{slot}",)) for slot in slots
+    assert [beat.activity for beat in found] == [
+        Activity("running", slot, (f"shell call_{slot}",)) for slot in slots
     ]
     assert [beat.last_index for beat in found] == [10 * slot for slot in slots]
     assert beats == [slot + 100 for slot in slots]
@@ -98,8 +98,8 @@ def test_a_worker_reaches_no_slot_but_its_own(tmp_path):
         os.close(fd)
 
         assert size == SLOT_MEMORY_BYTES
-        assert board.read(others).doing == before.doing == Doing("running", 7)
-        assert board.read(mine).doing == Doing()
+        assert board.read(others).activity == before.activity == Activity("running", 7)
+        assert board.read(mine).activity == Activity()
         assert not os.path.lexists(tmp_path / "board")
 
 
@@ -128,7 +128,7 @@ def test_a_slot_is_taken_by_one_and_zeros_for_the_next(tmp_path):
             pulse.beat(2)
             fresh = board.read(again)
 
-    assert (again, fresh.beat_ns, fresh.doing) == (first, 0, Doing())
+    assert (again, fresh.heartbeat_ns, fresh.activity) == (first, 0, Activity())
 
 
 def test_a_slot_is_released_once(tmp_path):
@@ -187,9 +187,9 @@ def test_memory_that_a_process_brings_is_its_slot(tmp_path):
         found = board.read(slot)
     last.close()
 
-    assert (nothing.beat_ns, nothing.doing, beats) == (0, Doing(), [0])
-    assert (found.doing, found.last_index) == (Doing("running", 3), 30)
-    assert found.beat_ns > 0
+    assert (nothing.heartbeat_ns, nothing.activity, beats) == (0, Activity(), [0])
+    assert (found.activity, found.last_index) == (Activity("running", 3), 30)
+    assert found.heartbeat_ns > 0
 
 
 BROUGHT = {
@@ -231,7 +231,7 @@ def test_an_agent_of_an_earlier_release_finds_its_slot_at_the_path(tmp_path):
 
         assert not path.exists()
     assert own == 0
-    assert [beat.doing for beat in found] == [Doing("running", slot) for slot in slots]
+    assert [beat.activity for beat in found] == [Activity("running", slot) for slot in slots]
     assert beats == [0, *(slot + 100 for slot in slots)]
     assert oct(mode & 0o777) == "0o600"
 
@@ -247,7 +247,7 @@ def test_a_file_that_is_cut_short_ends_nobody_here(tmp_path):
         os.truncate(tmp_path / "board", 0)
 
         assert board.beats() == [0]
-        assert board.read(slot).doing == Doing()
+        assert board.read(slot).activity == Activity()
 
 
 @pytest.mark.parametrize("what", ["a link to nowhere", "a file"])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from cmdc_runtime.codec import encode, failed, raw
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.frames import FromClient, Reply
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import encode, failed, raw
+from cmdc_runtime.wire.frames import FromClient, ValueReply
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.router import Router
@@ -81,7 +81,7 @@ async def control(tmp_path, answer):
 
 
 def reply(router, peer, ask):
-    router.send(peer, Reply(id=ask.id, body=raw(None)))
+    router.send(peer, ValueReply(id=ask.id, body=raw(None)))
 
 
 def refuse(router, peer, ask):

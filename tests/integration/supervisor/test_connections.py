@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.sockets import Role, open_socket
 from supervisor.core.unfinished import UNFINISHED_BYTES_MAX, Heard, Whom
 from supervisor.memory import MemoryWatch, Place, cut, used_bytes
 from tests.fault.cases.hoarders import hoarder

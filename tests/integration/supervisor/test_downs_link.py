@@ -18,11 +18,8 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import sockets
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
-from cmdc_runtime.codec import decode, encode, raw
-from cmdc_runtime.frames import Ask, FromClient, Reply
+from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.reasons import Down, Normal, Signal
 from cmdc_runtime.requests import (
     DaemonFacts,
@@ -33,7 +30,10 @@ from cmdc_runtime.requests import (
     SessionInfo,
 )
 from cmdc_runtime.runtime_dir import LOCK_FILE
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire import sockets
+from cmdc_runtime.wire.codec import decode, encode, raw
+from cmdc_runtime.wire.frames import Ask, FromClient, ValueReply
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
@@ -137,7 +137,7 @@ class Daemon:
             self.watchers.demonitor(request.ref)
         elif isinstance(request, GetFacts):
             value = self.facts(client)
-        frame = self.answers[client, ask.id] = encode(Reply(id=ask.id, body=raw(value)))
+        frame = self.answers[client, ask.id] = encode(ValueReply(id=ask.id, body=raw(value)))
         self.router.send_encoded(client, frame)
 
     def facts(self, client):
@@ -197,7 +197,7 @@ async def copied(reader, writer):
 def daemon(tmp_path_factory, monkeypatch):
     """A daemon whose clients notice a loss soon, and that notices a silent client soon."""
     monkeypatch.setattr(connection, "FACTS_S", SOON_S)
-    monkeypatch.setitem(Mailbox.__init__.__kwdefaults__, "resend_every_s", SOON_S)
+    monkeypatch.setitem(OpenRequests.__init__.__kwdefaults__, "resend_every_s", SOON_S)
     beating = {zmq.HEARTBEAT_IVL: 100, zmq.HEARTBEAT_TIMEOUT: 300}
     options = {**sockets.OPTIONS, Role.CONTROL: {**sockets.OPTIONS[Role.CONTROL], **beating}}
     monkeypatch.setattr(sockets, "OPTIONS", options)

@@ -7,22 +7,7 @@ import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.errors import AccessDenied, InvalidSession, Overloaded, UsageError
-from cmdc_runtime.frames import (
-    ASKED_BYTES_MAX,
-    FRAME_BYTES_MAX,
-    HEADER,
-    Ask,
-    Deliver,
-    Failed,
-    FromClient,
-    Paged,
-    Reply,
-    Send,
-    ToClient,
-    of_router,
-)
 from cmdc_runtime.pages import PAGE_BYTES, Page
 from cmdc_runtime.reasons import Exception as Exception_
 from cmdc_runtime.requests import (
@@ -35,7 +20,22 @@ from cmdc_runtime.requests import (
     StartSession,
     Supervision,
 )
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import decode, decode_as, encode, raw
+from cmdc_runtime.wire.frames import (
+    ASKED_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    HEADER,
+    Ask,
+    Deliver,
+    FailedReply,
+    FromClient,
+    PagedReply,
+    Send,
+    ToClient,
+    ValueReply,
+    of_router,
+)
+from cmdc_runtime.wire.sockets import Role
 from supervisor import frontdesk
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import (
@@ -79,8 +79,8 @@ def send(*, carries_code, durable=False):
 
 
 def whole(peer, answer):
-    """Return the answer, one of pages as a ``Reply`` with the bodies of all of them."""
-    if not isinstance(answer, Paged):
+    """Return the answer, one of pages as a ``ValueReply`` with the bodies of all of them."""
+    if not isinstance(answer, PagedReply):
         return answer
     pieces = [answer.body]
     while True:
@@ -92,7 +92,7 @@ def whole(peer, answer):
         assert len(frame) < PAGE_BYTES + 1024
         pieces.append(page.body)
         if page.is_last:
-            return Reply(id=answer.id, body=msgspec.Raw(b"".join(pieces)))
+            return ValueReply(id=answer.id, body=msgspec.Raw(b"".join(pieces)))
 
 
 async def answered(tmp_path, frame, *, accepts_code=True, wait_s=WAIT_S, begin=None):
@@ -148,7 +148,7 @@ def test_code_is_refused_where_none_is_taken(tmp_path, frame):
     """Whether it comes with a new session or with a command to one."""
     answer = asyncio.run(answered(tmp_path, frame, accepts_code=False))
 
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, FailedReply)
     assert (answer.id, answer.code) == ("c1", AccessDenied.code)
     assert "allow_code_by_value" in answer.message
 

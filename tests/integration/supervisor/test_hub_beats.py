@@ -6,8 +6,8 @@ import contextlib
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode
-from cmdc_runtime.frames import Batch, Events, Published, Watermark, group_topic_of, topic_of
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Batch, Events, Published, Watermark, group_topic_of, topic_of
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
 from supervisor.core.limits import WATERMARKS_AFTER

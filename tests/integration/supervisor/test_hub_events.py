@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import TransientError
-from cmdc_runtime.frames import Batch, Events, Published, Watermark, topic_of
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Batch, Events, Published, Watermark, topic_of
 from supervisor.adapters import hub as channel_module
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub

@@ -7,7 +7,7 @@ import pytest
 import zmq
 from structlog.testing import capture_logs
 
-from cmdc_runtime.frames import Batch
+from cmdc_runtime.wire.frames import Batch
 from supervisor.adapters import hub as channel_module
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub

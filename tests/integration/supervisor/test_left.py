@@ -7,8 +7,8 @@ import msgspec
 import psutil
 import pytest
 
-from cmdc_runtime.frames import WIRE_VERSION
-from cmdc_runtime.runtime_dir import ROLL, entries, own_entry, sign, strike
+from cmdc_runtime.runtime_dir import REGISTRY, own_registration, register, registrations, unregister
+from cmdc_runtime.wire.frames import WIRE_VERSION
 from supervisor.adapters.left import find_left
 from supervisor.adapters.pidfd import exit_status
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.process
 AGENT = """
 import sys
 from pathlib import Path
-from cmdc_runtime.runtime_dir import own_entry, sign
-sign(Path(sys.argv[1]), own_entry("w-1", "s-1", 3))
+from cmdc_runtime.runtime_dir import own_registration, register
+register(Path(sys.argv[1]), own_registration("w-1", "s-1", 3))
 print("up", flush=True)
 sys.stdin.read()
 """
@@ -37,8 +37,8 @@ def agent(tmp_path):
 
 def change(directory, **changes):
     """Change what the roll says of the agent."""
-    (entry,) = entries(directory)
-    sign(directory, msgspec.structs.replace(entry, **changes))
+    (entry,) = registrations(directory)
+    register(directory, msgspec.structs.replace(entry, **changes))
 
 
 def test_an_agent_that_lives_is_found(agent, tmp_path):
@@ -59,8 +59,8 @@ def test_a_dead_agent_is_struck_off(agent, tmp_path):
     for changes in ({"start_ticks": 1}, {"boot_id": "another"}):
         change(tmp_path, **changes)
         assert find_left(tmp_path) == []
-        assert list(entries(tmp_path)) == []
-        sign(tmp_path, own_entry("w-1", "s-1", 3))
+        assert list(registrations(tmp_path)) == []
+        register(tmp_path, own_registration("w-1", "s-1", 3))
     agent.kill()
     agent.wait(10)
     change(tmp_path, pid=agent.pid)
@@ -80,9 +80,9 @@ def test_an_agent_of_another_version_is_found_and_can_be_ended(agent, tmp_path):
 LEADER = """
 import os, subprocess, sys
 from pathlib import Path
-from cmdc_runtime.runtime_dir import own_entry, sign
+from cmdc_runtime.runtime_dir import own_registration, register
 os.setsid()
-sign(Path(sys.argv[1]), own_entry("w-1", "s-1", 3))
+register(Path(sys.argv[1]), own_registration("w-1", "s-1", 3))
 mark = {"CMDC_SESSION_ID": "s-1", "CMDC_INCARNATION": "3"}
 own = subprocess.Popen(["sleep", "300"], env=os.environ | mark)
 other = subprocess.Popen(["sleep", "300"])
@@ -132,23 +132,23 @@ def test_what_a_dead_agent_has_left_is_ended(family, tmp_path):
 
 def test_what_is_no_entry_is_removed(tmp_path):
     """A file that somebody cut, and one that tells of another agent."""
-    sign(tmp_path, own_entry("w-1", "s-1", 1))
-    folder = tmp_path / ROLL
+    register(tmp_path, own_registration("w-1", "s-1", 1))
+    folder = tmp_path / REGISTRY
     (folder / "w-2").write_bytes((folder / "w-1").read_bytes()[:20])
     (folder / "w-3").write_bytes((folder / "w-1").read_bytes())
 
-    assert [one.worker_id for one in entries(tmp_path)] == ["w-1"]
+    assert [one.worker_id for one in registrations(tmp_path)] == ["w-1"]
     assert not (folder / "w-2").exists()
-    strike(tmp_path, "w-1")
-    strike(tmp_path, "w-1")
-    assert list(entries(tmp_path)) == []
+    unregister(tmp_path, "w-1")
+    unregister(tmp_path, "w-1")
+    assert list(registrations(tmp_path)) == []
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_who_died_over_its_signature_is_struck_off_too(tmp_path):
     """Nothing of it is left in the folder."""
-    sign(tmp_path, own_entry("w-1", "s-1", 1))
-    (tmp_path / ROLL / ".w-1").write_bytes(b"half")
-    strike(tmp_path, "w-1")
+    register(tmp_path, own_registration("w-1", "s-1", 1))
+    (tmp_path / REGISTRY / ".w-1").write_bytes(b"half")
+    unregister(tmp_path, "w-1")
 
-    assert list((tmp_path / ROLL).iterdir()) == []
+    assert list((tmp_path / REGISTRY).iterdir()) == []

@@ -6,9 +6,9 @@ import contextlib
 import structlog
 import zmq
 
-from cmdc_runtime.codec import raw
-from cmdc_runtime.frames import FromClient, Reply
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import raw
+from cmdc_runtime.wire.frames import FromClient, ValueReply
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.checkup import Caller
 from supervisor.adapters.router import Router
 from supervisor.passage import ROUNDS, Passage
@@ -29,7 +29,7 @@ class House:
         """Answer one question, when it has come."""
         async with asyncio.timeout(WAIT_S):
             peer, ask = await self.allowed.get()
-        self.router.send(peer, Reply(id=ask.id, body=raw(None)))
+        self.router.send(peer, ValueReply(id=ask.id, body=raw(None)))
 
     def _hear(self, peer, ask, _told):
         self.asked.append(ask.id)

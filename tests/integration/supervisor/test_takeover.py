@@ -12,12 +12,12 @@ import zmq
 from structlog.testing import capture_logs
 
 from cmdc_runtime.checked_struct import INDEX_MAX
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import SessionParked
-from cmdc_runtime.frames import Adrift, Batch, Started, Write
 from cmdc_runtime.process import CODE_STAGE
 from cmdc_runtime.reasons import AnyReason, Down, Other, Shutdown, StartFailed, Unkillable
 from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.wire.codec import decode_as, encode
+from cmdc_runtime.wire.frames import Batch, Detached, Started, Write
 from supervisor import sessions as all_sessions
 from supervisor import takeover
 from supervisor.adapters.hub import Hub
@@ -114,9 +114,9 @@ class Takers(Workforce):
             return
         if agent.does == SPEAKS:
             batch = Batch(first=agent.first, count=1, durable=True)
-            worker.on_frame(Write(records=(), settled=(), number=1), ((batch, b"told"),))
+            worker.on_frame(Write(records=(), completed=(), number=1), ((batch, b"told"),))
             worker.says(Started())
-        called = Adrift(
+        called = Detached(
             worker_id=worker.id,
             session_id=agent.session_id,
             incarnation=agent.incarnation,

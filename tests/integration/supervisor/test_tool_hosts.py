@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cmdc_runtime.frames import HostLost, HostWanted
 from cmdc_runtime.ids import new_worker_id
+from cmdc_runtime.wire.frames import HostLost, HostWanted
 from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.wards import Wards

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import InvalidSession, Overloaded
 from cmdc_runtime.reasons import Down, Evidence, NoProcess, Normal, Signal
 from cmdc_runtime.requests import Monitor, SessionInfo
+from cmdc_runtime.wire.codec import decode_as
 from supervisor import watchers as module
 from supervisor.adapters.journal.base import DownRow, JournalFailed, JournalOverloaded, SessionRow
 from supervisor.adapters.journal.operations import (

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.reasons import Down, Other, Shutdown, Signal
+from cmdc_runtime.wire.codec import decode_as, encode
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession, EndSession, ListDowns
 from supervisor.adapters.journal.sqlite import SqliteJournal

@@ -14,11 +14,11 @@ from itertools import pairwise
 import pytest
 import zmq
 
-from cmdc_runtime.board import Doing
-from cmdc_runtime.codec import raw
-from cmdc_runtime.frames import Assign, FromWorker, Ready, Terminate
+from cmdc_runtime.heartbeats import Activity
 from cmdc_runtime.process import EXIT_CRASHED
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import raw
+from cmdc_runtime.wire.frames import Assign, FromWorker, Ready, Terminate
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.board import Board
 from supervisor.adapters.router import Router
 from workers.bootstrap import Worker
@@ -103,8 +103,8 @@ def test_a_loop_that_has_nothing_to_do_beats_every_period(beating, state):
         beating.pulse.note(state, 0, (), 0)
         beating.pulse.start(PERIOD_S)
         first = beating.read()
-        assert before <= first.beat_ns <= time.monotonic_ns()
-        await beating.watch(lambda beat: beat.beat_ns >= before + 5 * PERIOD_S * 1e9)
+        assert before <= first.heartbeat_ns <= time.monotonic_ns()
+        await beating.watch(lambda beat: beat.heartbeat_ns >= before + 5 * PERIOD_S * 1e9)
         return first
 
     first = beating.run(scenario())
@@ -125,15 +125,15 @@ def test_a_calm_loop_beats_half_as_often_while_it_waits(beating):
         for state in ("spare", "streaming", "idle"):
             beating.pulse.note(state, 0, (), 0)
             beating.pulse.start(0.1)
-            patience.append(beating.pulse.late_ns() - beating.read().beat_ns)
-        due_ns = beating.read().beat_ns + period_ns
+            patience.append(beating.pulse.late_ns() - beating.read().heartbeat_ns)
+        due_ns = beating.read().heartbeat_ns + period_ns
         await beating.watch(lambda _: time.monotonic_ns() >= due_ns)
-        return patience, due_ns, beating.read().beat_ns
+        return patience, due_ns, beating.read().heartbeat_ns
 
-    patience, due_ns, beat_ns = beating.run(scenario())
+    patience, due_ns, heartbeat_ns = beating.run(scenario())
 
     assert patience == [2 * period_ns, period_ns, 2 * period_ns]
-    assert beat_ns >= due_ns
+    assert heartbeat_ns >= due_ns
 
 
 def test_a_loop_that_is_busy_beats_every_period(beating):
@@ -145,7 +145,7 @@ def test_a_loop_that_is_busy_beats_every_period(beating):
         async with asyncio.timeout(WAIT_S):
             while len(seen) < 4:
                 await asyncio.sleep(0)
-                seen.add(beating.read().beat_ns)
+                seen.add(beating.read().heartbeat_ns)
         return sorted(seen)
 
     seen = beating.run(scenario())
@@ -203,7 +203,7 @@ def test_a_stopped_pulse_leaves_what_was_written(beating):
 
     last = beating.run(scenario())
 
-    assert last.beat_ns > 0
+    assert last.heartbeat_ns > 0
     assert beating.read() == last
 
 
@@ -212,16 +212,16 @@ def test_a_loop_that_is_blocked_does_not_beat(beating):
 
     async def scenario():
         beating.pulse.start(PERIOD_S)
-        last = beating.read().beat_ns
+        last = beating.read().heartbeat_ns
         select.poll().poll(10 * PERIOD_S * 1000)
-        blocked = beating.read().beat_ns
-        await beating.watch(lambda beat: beat.beat_ns > last)
+        blocked = beating.read().heartbeat_ns
+        await beating.watch(lambda beat: beat.heartbeat_ns > last)
         return last, blocked
 
     last, blocked = beating.run(scenario())
 
     assert blocked == last
-    assert beating.read().beat_ns >= last + 10 * PERIOD_S * 1e9
+    assert beating.read().heartbeat_ns >= last + 10 * PERIOD_S * 1e9
 
 
 def test_a_new_period_counts_at_once(beating):
@@ -229,10 +229,10 @@ def test_a_new_period_counts_at_once(beating):
 
     async def scenario():
         beating.pulse.start(3600.0)
-        first = beating.read().beat_ns
+        first = beating.read().heartbeat_ns
         beating.pulse.start(PERIOD_S)
-        now = beating.read().beat_ns
-        await beating.watch(lambda beat: beat.beat_ns > now)
+        now = beating.read().heartbeat_ns
+        await beating.watch(lambda beat: beat.heartbeat_ns > now)
         return first, now
 
     first, now = beating.run(scenario())
@@ -244,12 +244,12 @@ def test_what_is_noted_is_read_and_only_changes_are_written(beating):
     """The text is not written again for a newer index or for the same words."""
     board, slot, pulse = beating.board, beating.slot, beating.pulse
     pulse.note("running", 1, ("shell c1",), 5)
-    text = board.read(slot).doing
+    text = board.read(slot).activity
     written = bytes(board._memory[slot][48:])
     pulse._slot.tell = pytest.fail
     pulse.note("running", 1, ("shell c1",), 6)
 
-    assert text == Doing("running", 1, ("shell c1",))
+    assert text == Activity("running", 1, ("shell c1",))
     assert board.read(slot).last_index == 6
     assert bytes(board._memory[slot][48:]) == written
 
@@ -260,11 +260,11 @@ def test_what_is_opened_stands_beside_whatever_is_noted_meanwhile(beating):
     pulse.note("idle", 0, (), 5)
     pulse.note_opening(2**32)
     pulse.note("running", 1, ("shell c1",), 6)
-    during = board.read(slot).doing
+    during = board.read(slot).activity
     pulse.note_opening(0)
 
-    assert during == Doing("running", 1, ("shell c1",), 2**32)
-    assert board.read(slot).doing == Doing("running", 1, ("shell c1",))
+    assert during == Activity("running", 1, ("shell c1",), 2**32)
+    assert board.read(slot).activity == Activity("running", 1, ("shell c1",))
 
 
 def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, tmp_path):
@@ -310,9 +310,9 @@ def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, 
 
     spare, found, soon_ns, code = beating.run(scenario())
 
-    assert spare.doing == Doing("spare")
-    assert spare.beat_ns < found.beat_ns == soon_ns - 0.1 * 1e9
-    assert (found.doing, found.last_index) == (Doing("starting"), 41)
+    assert spare.activity == Activity("spare")
+    assert spare.heartbeat_ns < found.heartbeat_ns == soon_ns - 0.1 * 1e9
+    assert (found.activity, found.last_index) == (Activity("starting"), 41)
     assert code == 0
 
 
@@ -328,7 +328,7 @@ def test_a_worker_beats_as_a_spare_and_writes_its_stacks_when_asked(board, tmp_p
     )
     os.close(fd)
     try:
-        beat_ns = poll_for(lambda: worker.poll() is not None or board.read(slot).beat_ns)
+        heartbeat_ns = poll_for(lambda: worker.poll() is not None or board.read(slot).heartbeat_ns)
         assert worker.poll() is None
         worker.send_signal(signal.SIGQUIT)
         stack = iter(worker.stderr.readline, "")
@@ -341,5 +341,5 @@ def test_a_worker_beats_as_a_spare_and_writes_its_stacks_when_asked(board, tmp_p
         worker.communicate(timeout=WAIT_S)
 
     assert worker.returncode == EXIT_CRASHED
-    assert board.read(slot).doing == Doing("spare")
-    assert board.read(slot).beat_ns >= beat_ns
+    assert board.read(slot).activity == Activity("spare")
+    assert board.read(slot).heartbeat_ns >= heartbeat_ns

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import Down, Normal, Other
 from cmdc_runtime.requests import Demonitor, GetFacts, Monitor, SessionInfo
+from cmdc_runtime.wire.codec import decode_as
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import (
     BeginIncarnation,

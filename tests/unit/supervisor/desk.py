@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import msgspec
 
-from cmdc_runtime.board import REBUILDING
-from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
+from cmdc_runtime.heartbeats import REBUILDING
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.wire.frames import ExitNotice, IdleNotice, Started, Terminate
 from supervisor.adapters.journal.store import Health
 from supervisor.adapters.reaper import Exited
 from supervisor.core.exits import LastSeen
@@ -77,7 +77,7 @@ class Worker:
         if status == 0 and asked is not None:  # it obeys, and says so
             reason = asked.reason
             words = Normal() if reason == "normal" else Shutdown(detail=reason)
-            self.says(LastWords(reason=words))
+            self.says(ExitNotice(reason=words))
         self.has_ended = True
         seen = LastSeen(pid=self.pid)
         if step is not None:
@@ -287,7 +287,7 @@ async def up(session):
 async def asleep(session):
     """Have a session that is up give its process up."""
     worker = session.desk.worker
-    worker.says(Doze())
+    worker.says(IdleNotice())
     worker.ends()
     await settle()
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cmdc_runtime.checkpoints import CHECKPOINT_BYTES_MAX, CheckpointFacts
-from cmdc_runtime.client.moving import keep_checkpoint
+from cmdc_runtime.client.transfer import keep_checkpoint
 from cmdc_runtime.errors import Overloaded, TransientError, UsageError
 from cmdc_runtime.pages import PAGE_BYTES
 from cmdc_runtime.requests import KeepCheckpoint

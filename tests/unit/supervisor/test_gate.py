@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cmdc_runtime import codec, requests
+from cmdc_runtime import requests
 from cmdc_runtime.commands import Approve, AwaitCycle, Prompt
 from cmdc_runtime.errors import AccessDenied
-from cmdc_runtime.frames import Ask, Send
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import Ask, Send
 from supervisor import gate as gate_module
 from supervisor.core.authority import PERSON, Kind, Peer
 from supervisor.gate import PEERS_MAX, Gate

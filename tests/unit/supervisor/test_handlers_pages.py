@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmdc_runtime.client.moving import READS_MAX, read_past
+from cmdc_runtime.client.transfer import READS_MAX, read_past
 from cmdc_runtime.errors import TransientError
 from supervisor.adapters.journal.base import CommandRow, Past, RecordRow, SessionRow
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.frames import Adrift, Started
 from cmdc_runtime.reasons import Unkillable
+from cmdc_runtime.wire.frames import Detached, Started
 from supervisor.adapters.journal.operations import LoadSession
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.session_phase import Phase
@@ -69,7 +69,7 @@ def test_an_agent_that_was_left_keeps_its_post():
         worker = Worker(7)
         session, jumps = inheriting(Left(), lambda _left: worker)
         session.desk.journal.answers[LoadSession] = lambda _query: asyncio.sleep(0)
-        worker.says(Adrift(worker_id="w-7", session_id="s", incarnation=1, first=6))
+        worker.says(Detached(worker_id="w-7", session_id="s", incarnation=1, first=6))
         worker.says(Started())
         await settle()
         return session.phase, session.worker is worker, session.desk.workforce.workers, jumps

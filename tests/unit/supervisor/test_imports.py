@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.errors import Overloaded, UsageError
-from cmdc_runtime.frames import ToWorker
 from cmdc_runtime.requests import PutPart
 from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, check_whole, frame_of
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import ToWorker
 from supervisor import imports as module
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (

@@ -5,20 +5,20 @@ import os
 
 import pytest
 
-from cmdc_runtime.board import REBUILDING
-from cmdc_runtime.frames import (
-    Adrift,
-    Answer,
-    Batch,
-    LastWords,
-    NotStarted,
-    Settled,
-    Started,
-    Write,
-)
+from cmdc_runtime.heartbeats import REBUILDING
 from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.reasons import ExitCode, OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
 from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.frames import (
+    Answer,
+    Batch,
+    Completed,
+    Detached,
+    ExitNotice,
+    NotStarted,
+    Started,
+    Write,
+)
 from supervisor.adapters.journal.base import EventRow, JournalFailed
 from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.reaper import Exited
@@ -116,7 +116,7 @@ def test_last_words_count_whenever_they_are_read():
     """What it had still sent is read after its end, and is its own."""
 
     def say(process):
-        process._on_frame(LastWords(reason=Shutdown(detail="bye")), b"")
+        process._on_frame(ExitNotice(reason=Shutdown(detail="bye")), b"")
 
     def fail(process):
         process._on_frame(NotStarted(stage="load", message="no tool"), b"")
@@ -193,9 +193,9 @@ def test_no_answer_overtakes_what_was_done_before_it():
         process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
         process.take_over(Supervision())
         worker.says(Answer(id="c-0", body=b""))
-        worker.says(Write(records=(), settled=(), number=1))
+        worker.says(Write(records=(), completed=(), number=1))
         worker.says(Answer(id="c-1", body=b""))
-        worker.says(Write(records=(), settled=(), number=2))
+        worker.says(Write(records=(), completed=(), number=2))
         worker.says(Answer(id="c-2", body=b""))
         seen = [list(owner.replies)]
         for one in written:
@@ -219,7 +219,7 @@ def test_who_looks_while_the_disk_is_full_waits_for_no_room():
         desk.journal.answers[AppendRecords] = lambda _write: written
         process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
         process.take_over(Supervision())
-        worker.says(Write(records=(), settled=(), number=1))
+        worker.says(Write(records=(), completed=(), number=1))
         worker.says(Answer(id="look-1", body=b""))
         seen = [list(owner.replies)]
         desk.journal.health.turn(Condition.FULL, "no room")
@@ -260,11 +260,11 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
         owner.reply = lambda command_id, frame: replies.append((command_id, type(frame).__name__))
         process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
         process.take_over(Supervision())
-        settled = (Settled(id="c-1", frame=b"done"),)
-        worker.says(Write(records=(), settled=settled, number=1))
+        settled = (Completed(id="c-1", frame=b"done"),)
+        worker.says(Write(records=(), completed=settled, number=1))
         first.set_exception(JournalFailed("no room"))
         await settle()
-        worker.says(Write(records=(), settled=(), number=2))
+        worker.says(Write(records=(), completed=(), number=2))
         worker.on_frame(Batch(first=1, count=1, durable=True), ((None, b"x"),))
         worker.says(Answer(id="c-2", body=b""))
         await settle()
@@ -273,7 +273,7 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
     stored, told, replies, signals = play(scenario)
 
     assert (stored, told) == ([1], [])
-    assert (replies, signals) == (([], []) if is_leaving else ([("c-1", "Failed")], [9]))
+    assert (replies, signals) == (([], []) if is_leaving else ([("c-1", "FailedReply")], [9]))
 
 
 def test_records_and_the_events_that_tell_of_them_are_one_write():
@@ -301,7 +301,7 @@ def test_records_and_the_events_that_tell_of_them_are_one_write():
             (Batch(first=3, count=1, durable=False), b"passing"),
             (Batch(first=9, count=1, durable=True), b"refused"),
         )
-        worker.on_frame(Write(records=(), settled=(), number=1), told)
+        worker.on_frame(Write(records=(), completed=(), number=1), told)
         before = {written.done() for _, written in taken}
         journaled.set_result(None)
         await settle()
@@ -324,7 +324,7 @@ def test_indexes_of_an_adopted_agent_are_unknown_until_it_is_up(said, skipped):
     A subscriber may know such an event, and no other may have its index.
     """
     frames = {
-        "adrift": Adrift(worker_id="w", session_id="s", incarnation=1, first=6),
+        "adrift": Detached(worker_id="w", session_id="s", incarnation=1, first=6),
         "started": Started(),
     }
 
@@ -355,7 +355,7 @@ def test_an_adopted_agent_begins_near_what_the_journal_has(first, is_adopted):
         desk.workforce.kill = opened.append
         process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", print))
         process.adopt(Supervision(), 3)
-        worker.says(Adrift(worker_id="w", session_id="s", incarnation=1, first=first))
+        worker.says(Detached(worker_id="w", session_id="s", incarnation=1, first=first))
         return opened, worker
 
     opened, worker = play(scenario)

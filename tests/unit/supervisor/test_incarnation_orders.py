@@ -7,20 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from cmdc_runtime.codec import encode
-from cmdc_runtime.frames import (
+from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import (
     OWN_SLOT,
     Adopted,
-    Adrift,
     Batch,
+    Completed,
     Deliver,
+    Detached,
     Refusal,
-    Settled,
     Started,
     Terminate,
     Write,
 )
-from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import JournalFailed
 from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.chores import Chores
@@ -32,7 +32,7 @@ from tests.unit.supervisor.desk import Desk, Worker, play, settle
 
 POLICY = Supervision(unresponsive_after=7.0)
 EVENT = Batch(first=1, count=1, durable=False)
-ADRIFT = Adrift(worker_id="w", session_id="s", incarnation=4, first=1)
+ADRIFT = Detached(worker_id="w", session_id="s", incarnation=4, first=1)
 
 
 class Owner:
@@ -198,7 +198,7 @@ def test_an_adopted_agent_whose_history_is_gone_is_ended():
 @pytest.mark.parametrize(
     ("frame", "told", "has_spoken"),
     [
-        (Write(records=(), settled=(), number=1), (), True),
+        (Write(records=(), completed=(), number=1), (), True),
         (EVENT, ((EVENT, b"x"),), True),
         (Started(), (), False),
     ],
@@ -260,7 +260,7 @@ def test_who_looks_while_the_disk_is_full_is_refused_what_the_agent_refuses():
 
     async def scenario():
         process = hired()
-        process.worker.says(Write(records=(), settled=(), number=1))
+        process.worker.says(Write(records=(), completed=(), number=1))
         process.desk.journal.health.turn(Condition.FULL, "no room")
         process.worker.says(Refusal(id="c-1", code="usage_error", message="no", details=b"\x80"))
         return [command_id for command_id, _ in process.owner.replies]
@@ -280,7 +280,7 @@ def test_while_the_disk_is_full_an_outcome_does_not_wait_for_its_write(is_full, 
         if is_full:
             process.desk.journal.health.turn(Condition.FULL, "no room")
         process.worker.says(
-            Write(records=(), settled=(Settled(id="c-1", frame=b"done"),), number=2)
+            Write(records=(), completed=(Completed(id="c-1", frame=b"done"),), number=2)
         )
         return told
 
@@ -302,8 +302,8 @@ def test_what_settles_with_a_write_is_answered_when_that_is_stored(is_stored):
             return stored
 
         process.desk.journal.answers[AppendRecords] = append
-        settled = (Settled(id="c-1", frame=b"done"),)
-        process.worker.says(Write(records=(), settled=settled, number=2))
+        settled = (Completed(id="c-1", frame=b"done"),)
+        process.worker.says(Write(records=(), completed=settled, number=2))
         before = list(process.owner.replies)
         stored.set_result(None)
         await settle()
@@ -316,4 +316,4 @@ def test_what_settles_with_a_write_is_answered_when_that_is_stored(is_stored):
     if is_stored:
         assert (before, frame, process._receipts.told) == ([], b"done", [2])
     else:
-        assert (type(frame).__name__, process.worker.signals) == ("Failed", [9])
+        assert (type(frame).__name__, process.worker.signals) == ("FailedReply", [9])

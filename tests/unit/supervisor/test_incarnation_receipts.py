@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cmdc_runtime.frames import Written
+from cmdc_runtime.wire.frames import Written
 from supervisor.incarnation import Receipts
 from tests.conformance.clock import VirtualLoop
 

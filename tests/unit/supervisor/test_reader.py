@@ -5,17 +5,17 @@ from functools import partial
 import pytest
 
 from cmdc_runtime.errors import Overloaded, TransientError
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.frames import (
     Answer,
     Assign,
     Deliver,
-    Failed,
+    FailedReply,
     History,
     NotStarted,
-    Paged,
+    PagedReply,
     Refusal,
-    Reply,
     Started,
+    ValueReply,
 )
 from supervisor import reader
 from supervisor.adapters.journal.base import JournalFailed
@@ -66,7 +66,7 @@ def test_a_question_to_a_sleeping_session_is_answered_by_a_reader():
     assert (assign.looks, assign.incarnation) == (True, case.session.incarnation)
     assert (type(history), history.complete) == (History, True)
     assert (before, case.asked()) == ([], ["q-1"])
-    assert case.answers == [(Reply, "q-1")]
+    assert case.answers == [(ValueReply, "q-1")]
     assert BeginIncarnation("s", 1, 0) not in case.desk.journal.asked
     assert case.session.phase is Phase.HIBERNATED
     assert (case.desk.downs, case.session.waiting.needs_agent) == ([], False)
@@ -88,7 +88,7 @@ def test_further_questions_go_to_the_same_reader_and_one_that_comes_twice_once()
     case = play(scenario)
 
     assert case.asked() == ["q-1", "q-2"]
-    assert case.answers == [(Paged, "q-1"), (Failed, "q-2")]
+    assert case.answers == [(PagedReply, "q-1"), (FailedReply, "q-2")]
     assert len(case.desk.workforce.workers) == 2
 
 
@@ -109,7 +109,7 @@ def test_a_question_that_is_open_is_asked_once_whatever_is_asked_beside_it():
     case = play(scenario)
 
     assert case.asked() == ["q-1", "q-2", "q-3"]
-    assert case.answers == [(Reply, "q-2"), (Reply, "q-3"), (Reply, "q-1")]
+    assert case.answers == [(ValueReply, "q-2"), (ValueReply, "q-3"), (ValueReply, "q-1")]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_reader_has_its_time(monkeypatch, limit, has_answered):
     case = play(scenario)
 
     assert case.reader.signals == [9]
-    assert case.answers == [(Reply if has_answered else Failed, "q-1")]
+    assert case.answers == [(ValueReply if has_answered else FailedReply, "q-1")]
     assert case.session.phase is Phase.HIBERNATED
 
 
@@ -152,7 +152,7 @@ def test_who_waits_for_what_is_to_come_is_answered_by_the_session_itself(monkeyp
     case, asked, signals, owed = play(scenario)
 
     assert (asked, signals, owed) == (["w-1", "q-1"], [9], ["w-1"])
-    assert case.answers == [(Reply if limit == "READER_IDLE_S" else Failed, "q-1")]
+    assert case.answers == [(ValueReply if limit == "READER_IDLE_S" else FailedReply, "q-1")]
     assert case.session.phase is Phase.HIBERNATED
 
 
@@ -170,8 +170,8 @@ def test_who_waits_is_answered_by_a_reader_that_knows():
 
     knows = [Started(), Answer(id="w-1", body=b"\xc0")]
 
-    assert play(partial(scenario, knows)) == [(Reply, "w-1")]
-    assert play(partial(scenario, [])) == [(Failed, "w-1")]
+    assert play(partial(scenario, knows)) == [(ValueReply, "w-1")]
+    assert play(partial(scenario, [])) == [(FailedReply, "w-1")]
 
 
 def dies(worker):
@@ -195,7 +195,7 @@ def test_a_reader_that_dies_of_what_it_reads_is_followed_by_one_without_it():
     told = [worker.sent[0].set_aside for worker in case.desk.workforce.workers[1:]]
 
     assert told == [(), (), (4,)]
-    assert case.answers == [(Reply, "q-1")]
+    assert case.answers == [(ValueReply, "q-1")]
     assert (case.session.phase, case.desk.downs) == (Phase.HIBERNATED, [])
 
 
@@ -212,7 +212,7 @@ def test_readers_that_die_at_every_step_come_to_an_end():
     case = play(scenario)
 
     assert len(case.desk.workforce.workers) == 1 + DEATHS_MAX * STEPS_MAX + 1
-    assert case.answers == [(Failed, "q-1")]
+    assert case.answers == [(FailedReply, "q-1")]
 
 
 def refuses(worker):
@@ -266,7 +266,7 @@ def test_without_a_process_or_a_journal_who_asked_is_told():
 
     for break_ in (no_process, no_journal):
         case = play(lambda break_=break_: scenario(break_))
-        assert case.answers == [(Failed, "q-1")]
+        assert case.answers == [(FailedReply, "q-1")]
         assert case.session.phase is Phase.HIBERNATED
 
 
@@ -287,7 +287,7 @@ def test_a_session_that_is_woken_answers_for_itself():
     case, given = play(scenario)
 
     assert (case.session.phase, given) == (Phase.UP, ["q-1", "c-1"])
-    assert case.answers == [(Reply, "q-1")]
+    assert case.answers == [(ValueReply, "q-1")]
 
 
 def test_a_question_that_comes_while_it_falls_asleep_keeps_nobody_awake():

@@ -9,11 +9,11 @@ from functools import partial
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import SessionNotAlive, StartFailed, TransientError
-from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate, ToClient
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Deliver, FailedReply, IdleNotice, Started, Terminate, ToClient
 from supervisor.core.household import AGENT
 from supervisor.core.session_phase import HAVING_CHILDREN, Phase
 from supervisor.core.tree.messages import CallResult, Departed, Outcome, Ref, SupervisorEnded
@@ -54,7 +54,7 @@ class Case:
         self.desk.worker.says(Started())
 
     def idle(self):
-        self.desk.worker.says(Doze())
+        self.desk.worker.says(IdleNotice())
 
     def died(self):
         self.desk.worker.ends(-9)
@@ -415,7 +415,7 @@ def test_session_that_could_not_be_written_down_answers_who_waits():
         case.session.stop("normal", 1.0)
         return await case.session.ended, [type(frame) for _, frame in case.desk.answers]
 
-    assert play(scenario) == (NoProcess(), [Failed])
+    assert play(scenario) == (NoProcess(), [FailedReply])
 
 
 def test_callers_of_a_start_hear_what_became_of_it():

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.frames import Doze, Terminate
 from cmdc_runtime.reasons import Shutdown
+from cmdc_runtime.wire.frames import IdleNotice, Terminate
 from supervisor.core.household import PARENT_ENDED
 from supervisor.core.session_phase import Phase
 from tests.unit.supervisor.desk import (
@@ -51,7 +51,7 @@ def test_child_that_dozes_when_its_parent_ends(is_wanted):
         child = session_of(desk, "c", parent)
         begin(child)
         below = await up(child)
-        below.says(Doze())
+        below.says(IdleNotice())
         if is_wanted:
             child.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
         above.ends(-9)
@@ -84,7 +84,7 @@ def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
         last = await up(grandchild)
         above.ends(-9)
         await settle()
-        below.says(Doze())  # its own children are being ended, it is not asked yet
+        below.says(IdleNotice())  # its own children are being ended, it is not asked yet
         phase = child.phase
         last.ends()
         await settle()

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import CmdcError, StartFailed
-from cmdc_runtime.frames import Doze, Failed, Started, Terminate
 from cmdc_runtime.reasons import (
     Normal,
     NurseryLost,
@@ -17,6 +16,7 @@ from cmdc_runtime.reasons import (
     Signal,
     Unkillable,
 )
+from cmdc_runtime.wire.frames import FailedReply, IdleNotice, Started, Terminate
 from supervisor.adapters.journal.operations import LoadSession
 from supervisor.adapters.nursery import NurseryLost as NurseryDied
 from supervisor.core.household import AGENT
@@ -190,7 +190,7 @@ def test_crash_while_dozing_is_sleep():
         session = session_of(desk)
         begin(session)
         worker = await up(session)
-        worker.says(Doze())
+        worker.says(IdleNotice())
         session.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
         worker.ends(-11)
         await settle()
@@ -208,7 +208,7 @@ def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
         session = session_of(desk)
         begin(session)
         worker = await up(session)
-        worker.says(Doze())
+        worker.says(IdleNotice())
         if is_asleep:
             worker.ends()
             await settle()
@@ -300,7 +300,7 @@ def test_commands_that_wait_are_answered_when_it_ends():
         await session.ended
         return sorted((frame.id, type(frame)) for _, frame in desk.answers)
 
-    assert play(scenario) == [("c-1", Failed), ("c-2", Failed)]
+    assert play(scenario) == [("c-1", FailedReply), ("c-2", FailedReply)]
 
 
 def test_root_that_stops_ends_everything_and_writes_nothing_down():

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import CommandDropped, Overloaded
-from cmdc_runtime.frames import Deliver, Failed, ToClient
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Deliver, FailedReply, ToClient
 from supervisor.core.falls import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 from supervisor.waiting import Waiting
@@ -51,7 +51,7 @@ def test_what_processes_die_with_in_a_row_is_refused():
     told = decode(ToClient, refusal)
 
     assert before == waiting.dropped() == waiting.owed() == []
-    assert isinstance(told, Failed)
+    assert isinstance(told, FailedReply)
     assert (client, told.id, told.code) == (b"client", "deadly", CommandDropped.code)
     assert f"{DEATHS_MAX} processes of session s1 died" in told.message
     assert waiting.told("deadly") == refusal

@@ -91,9 +91,9 @@ class House:
             tail=lambda _worker_id, _bytes: "",
         )
         beat = SimpleNamespace(
-            beat_ns=0,
+            heartbeat_ns=0,
             last_index=0,
-            doing=SimpleNamespace(state="", turns=0, tools=(), opening=0),
+            activity=SimpleNamespace(state="", turns=0, tools=(), opening=0),
             usage=SimpleNamespace(max_rss_bytes=0, user_us=0, system_us=0),
         )
         self.board = SimpleNamespace(read=lambda _slot: beat, release=lambda _slot: None)

@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from cmdc_runtime.errors import AccessDenied, Overloaded, ProtocolError
-from cmdc_runtime.frames import Adrift, Batch, Doze, HostWanted, Ready, Write
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.runtime_dir import host_socket
+from cmdc_runtime.wire.frames import Batch, Detached, HostWanted, IdleNotice, Ready, Write
 from supervisor import workforce as module
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
 from supervisor.adapters.reaper import Exited
@@ -244,7 +244,9 @@ BATCH = Batch(first=1, count=1, durable=True)
 
 
 def adrift(worker_id, session_id="s-1", incarnation=1, first=1):
-    return Adrift(worker_id=worker_id, session_id=session_id, incarnation=incarnation, first=first)
+    return Detached(
+        worker_id=worker_id, session_id=session_id, incarnation=incarnation, first=first
+    )
 
 
 class House(Workforce):
@@ -270,7 +272,7 @@ def house():
     ("peer", "pid", "frame"),
     [
         (FIRST, 101, BATCH),
-        (FIRST, 101, Doze()),
+        (FIRST, 101, IdleNotice()),
         (FIRST, 101, HostWanted(address=str(host_socket(FOLDER, FIRST, 7)))),
         (LEFT, 103, HostWanted(address=f"{FOLDER}/h-0123abcd")),
         (NEW, 104, Ready(pid=104)),
@@ -396,7 +398,7 @@ def test_a_worker_that_floods_with_refused_frames_is_condemned_once(house):
 
 def test_what_comes_for_a_buried_worker_is_dropped(house):
     """A message may hold several frames, and the first may be the last that is heard of it."""
-    house.receive(b"gone", Write(records=(), settled=(), number=1), ())
+    house.receive(b"gone", Write(records=(), completed=(), number=1), ())
 
 
 def buried(monkeypatch, *, is_contained):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.frames import Batch
+from cmdc_runtime.wire.frames import Batch
 from workers.link import Outbox
 
 

@@ -141,7 +141,7 @@ def test_a_filter_may_break_as_it_likes(shout, monkeypatch):
         found = shown(passed(made, "ab", "!"))
 
     assert found == "a!"
-    assert crashes == [("p49", foreign.told(shout))]
+    assert crashes == [("p49", foreign.summary_of(shout))]
 
 
 @pytest.mark.parametrize("mark", ["1", "broken"])

@@ -107,7 +107,7 @@ def test_events_are_heard_in_their_order(kind):
 def test_a_crash_costs_one_event(kind, failure):
     """It is told by name, whatever it was; the rest is heard."""
     plugin = kind()
-    why = foreign.told(FAILURES[failure])
+    why = foreign.summary_of(FAILURES[failure])
     if kind is Awaiting and failure == "cancel":  # nobody else has
         why += ": its own code has cancelled it"
 

@@ -1,7 +1,7 @@
 """With which write an agent's whole state goes to the journal."""
 
-from cmdc_runtime.frames import JournalRecord
 from cmdc_runtime.messages import Message
+from cmdc_runtime.wire.frames import JournalRecord
 from workers import saving
 from workers.core.snapshot import SNAPSHOT_RECORDS, Unsaved, encode, restore
 from workers.core.state import Asking, Cycle, Memory

@@ -29,8 +29,8 @@ from typing import Final
 import msgspec
 
 from cmdc_runtime import foreign, hiding
-from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
+from cmdc_runtime.redaction import HIDDEN
 from workers.builtin.providers._addresses import BadAddressError
 
 # --- long texts -----------------------------------------------------------------------------------

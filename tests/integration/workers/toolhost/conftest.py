@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from cmdc_runtime.extensions import Context, tool
-from cmdc_runtime.frames import HostLost
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packing import pack
+from cmdc_runtime.wire.frames import HostLost
 from workers.core.inputs import ToolEmitted, ToolReturned
 from workers.core.step import RunTools
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from cmdc_runtime.extensions import Context, Effect, Tool, tool
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.step import ChangeTools
 from workers.effects import toolhost_link
 from workers.effects.tools import LoadedTool

@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from cmdc_runtime.extensions import Context, Tool, tool
-from cmdc_runtime.frames import HostLost
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.wire.frames import HostLost
 from workers.effects import toolhost_link
 from workers.effects.tools import LoadedTool
 

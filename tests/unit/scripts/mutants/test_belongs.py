@@ -20,8 +20,8 @@ def test_the_tests_of_a_modules_name_are_its_own():
     """Wherever they stand: they are quick, and see most."""
     own = {module.path: module.own for module in modules()}
 
-    assert own["cmdc_runtime/sockets.py"] == (
-        "tests/unit/cmdc_runtime/test_sockets.py",
+    assert own["cmdc_runtime/wire/sockets.py"] == (
+        "tests/unit/cmdc_runtime/wire/test_sockets.py",
         "tests/integration/test_sockets.py",
         "tests/integration/test_sockets_waiting.py",
     )

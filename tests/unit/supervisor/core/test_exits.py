@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from cmdc_runtime import reasons
-from cmdc_runtime.board import REBUILDING
+from cmdc_runtime.heartbeats import REBUILDING
 from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_CRASHED, EXIT_ORPHANED
 from cmdc_runtime.reasons import (
     ExitCode,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.board import DROPPED_STEP, RESUME_STEP, greeting_step, parcel_step
+from cmdc_runtime.heartbeats import DROPPED_STEP, RESUME_STEP, greeting_step, packed_step
 from supervisor.core.falls import DEATHS_MAX, SPARED_MAX, STEPS_MAX, Falls
 
 
@@ -27,7 +27,7 @@ def test_a_process_that_came_through_clears_the_list():
     assert fallen(3, None, 3).doomed == ()
 
 
-TRAP, OTHER = parcel_step("00" * 32), parcel_step("ff" * 32)
+TRAP, OTHER = packed_step("00" * 32), packed_step("ff" * 32)
 GREETING = greeting_step("00" * 32)
 
 

@@ -5,14 +5,14 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.checkpoints import SCHEMA_VERSION
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.frames import MISPLACED
+from cmdc_runtime.heartbeats import RESUME_STEP, SNAPSHOT_STEP, greeting_step, packed_step
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
-from cmdc_runtime.parcels import digest_of as parcel_digest
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.packed_code import digest_of as parcel_digest
+from cmdc_runtime.wire.frames import MISPLACED
 from workers.core import aside
 from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
 from workers.core.records import (
@@ -356,7 +356,7 @@ BOTH = Memory(
 
 def test_a_parcel_is_doomed_by_what_it_holds():
     """Wherever it stands, and whatever stands before it."""
-    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(parcel_digest(TRAP))})
 
     assert aside.is_doomed(TRAP, steps)
     assert not aside.is_doomed(FINE, steps)
@@ -373,7 +373,7 @@ BRINGING = {
 @pytest.mark.parametrize("command", BRINGING.values(), ids=BRINGING)
 def test_a_command_brings_what_has_killed(command):
     """Whichever command it is and wherever in it the parcel stands."""
-    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(parcel_digest(TRAP))})
 
     assert aside.doomed_parcel(command, steps) == TRAP
     assert aside.doomed_parcel(command, frozenset({RESUME_STEP + 1})) is None
@@ -390,7 +390,7 @@ def test_every_command_with_a_parcel_is_among_these():
 
 def test_a_command_without_parcels_brings_nothing():
     """Texts and numbers are no code."""
-    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(parcel_digest(TRAP))})
 
     assert aside.doomed_parcel(Prompt(text="go"), steps) is None
     assert aside.doomed_parcel(AttachTools(tools=(FINE,)), steps) is None
@@ -440,7 +440,7 @@ def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
     assert [(one.what, one.name, one.digest) for one in told] == [
         ("session_start", "deadly", digest)
     ]
-    assert aside.greetings_set_aside(GREETED, frozenset({parcel_step(digest)})) == ()
+    assert aside.greetings_set_aside(GREETED, frozenset({packed_step(digest)})) == ()
     assert aside.greetings_set_aside(GREETED, frozenset()) == ()
 
 

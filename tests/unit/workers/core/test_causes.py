@@ -24,7 +24,7 @@ from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core import causes, inputs, snapshot
 from workers.core.assemble import Reply
 from workers.core.budget import Grant

@@ -6,7 +6,7 @@ import pytest
 
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed, digest_of
+from cmdc_runtime.packed_code import Packed, digest_of
 from workers.core import conversation
 from workers.core.budget import Grant
 from workers.core.evolve import open_cycle

@@ -13,7 +13,7 @@ from cmdc_runtime.events import (
     ToolExecutionEnd,
 )
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Other, Signal
 from workers.core.budget import Grant

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
 from workers.core import records
 from workers.core.records import (

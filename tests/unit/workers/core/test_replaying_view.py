@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime.commands import Abort, Prompt
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import Order
 from workers.core.records import CodeTaken, CycleEnded, Said, SetAside
 from workers.core.replaying import (

@@ -16,7 +16,7 @@ from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core import results
 from workers.core.assemble import Reply
 from workers.core.budget import Budget, Grant

@@ -9,7 +9,7 @@ from cmdc_runtime.checkpoints import SCHEMA_VERSION, plain_state, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
 from workers.core.budget import Grant
 from workers.core.evolve import replay

@@ -21,7 +21,7 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.messages import OpeningCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import Found, ToolsLoaded
 from workers.core.records import ModelChanged, ToolsChanged
 from workers.core.state import Memory, State, ToolFacts

@@ -6,12 +6,12 @@ import threading
 import pytest
 
 from cmdc_runtime.checkpoints import read_saved
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import CheckpointFailed, DaemonUnavailable
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import Options
 from cmdc_runtime.requests import DeleteCheckpoint, KeepCheckpoint, ListCheckpoints
 from cmdc_runtime.spec import AgentSpec, agent_spec
+from cmdc_runtime.wire.codec import decode_as
 from workers.core.snapshot import restore
 from workers.core.state import Memory
 from workers.core.step import Answer, MakeCheckpoint, Refuse

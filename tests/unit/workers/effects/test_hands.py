@@ -7,7 +7,6 @@ from typing import get_args
 
 import pytest
 
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.commands import AttachTools, Steer
 from cmdc_runtime.extensions.actions import Emit, Intervene
 from cmdc_runtime.extensions.hooks import (
@@ -21,6 +20,7 @@ from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.options import Options
 from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.subagent import SubAgent
+from cmdc_runtime.wire.codec import decode_as
 from workers.agent import Agent
 from workers.core.budget import Grant
 from workers.core.inputs import (

@@ -12,8 +12,8 @@ from cmdc_runtime.extensions.actions import Abort, Emit, Intervene
 from cmdc_runtime.extensions.hooks import BeforePrompt
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.packing import pack_plugin
-from cmdc_runtime.parcels import Packed
 from workers.core.inputs import PluginLoaded
 from workers.core.state import PluginFacts
 from workers.core.step import ChangePlugins

@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.codec import decode_events
 from cmdc_runtime.events import MessageDelta, StreamReset, TitleGenerated
+from cmdc_runtime.wire.codec import decode_events
 from workers.effects.publish import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Publisher
 
 

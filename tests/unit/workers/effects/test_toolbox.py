@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime.commands import AttachTools
 from cmdc_runtime.extensions import Context, Tool, ToolContext, tool
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.packing import pack
-from cmdc_runtime.parcels import Packed
 from workers.core.inputs import ToolsLoaded
 from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools

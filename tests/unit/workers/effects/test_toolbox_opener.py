@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from cmdc_runtime.board import parcel_step
 from cmdc_runtime.commands import AttachPlugin, AttachTools
 from cmdc_runtime.extensions import Tool
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
-from cmdc_runtime.parcels import Packed, digest_of
+from cmdc_runtime.heartbeats import packed_step
+from cmdc_runtime.packed_code import Packed, digest_of
 from workers.effects.plugin_port import PluginBox
 from workers.effects.toolbox import Opener, Toolbox
 from workers.pipeline import Pipeline
@@ -18,7 +18,7 @@ from workers.pipeline import Pipeline
 ONE, TWO, GREETED = (
     Packed(kind="ref", label=name, ref=f"{__name__}:{name}") for name in ("One", "Two", "Greeted")
 )
-STEPS = {parcel_step(digest_of(one)): one.label for one in (ONE, TWO, GREETED)} | {0: ""}
+STEPS = {packed_step(digest_of(one)): one.label for one in (ONE, TWO, GREETED)} | {0: ""}
 told = []
 """Of each step its parcel, "" for none, and of the code of each parcel what it does."""
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_opened_is_over():
     box = Toolbox([], lambda _result: None, Opener(steps.append))
     asyncio.run(box.load("c", AttachTools(tools=(gone,))))
 
-    assert steps == [parcel_step(digest_of(gone)), 0]
+    assert steps == [packed_step(digest_of(gone)), 0]
 
 
 def test_a_command_waits_for_the_one_before_it():

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from cmdc_runtime import bounded_check, foreign
 from cmdc_runtime.extensions.tool import Tool, ToolError, tool
 from cmdc_runtime.messages import ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import ToolBegun, ToolReturned
 from workers.core.step import RunTools
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings

@@ -8,7 +8,7 @@ import pytest
 from cmdc_runtime.extensions import Context, Effect, tool
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.messages import ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, ToolBegun, ToolReturned
 from workers.core.step import RunTools
 from workers.effects.tool_jobs import SUMMARY_CHARS_MAX

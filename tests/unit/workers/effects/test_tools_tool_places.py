@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from cmdc_runtime.codec import encode
 from cmdc_runtime.extensions import Context, Effect, Tool, ToolError
+from cmdc_runtime.wire.codec import encode
 from workers.effects.tools import Threads, in_task
 from workers.toolhost.wire import RESULT_CHARS_MAX, Crashed, Refused, Returned
 

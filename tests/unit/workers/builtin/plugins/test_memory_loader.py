@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import Emit, MemoryContents, settled
+from cmdc_runtime.extensions.actions import Emit, MemoryContents, checked_actions
 from cmdc_runtime.extensions.hooks import AfterTool, SessionStart
 from cmdc_runtime.extensions.plugin import settings_of
 from cmdc_runtime.extensions.plugin_context import PluginContext
@@ -130,7 +130,7 @@ def test_as_many_files_as_may_be_named_fit(here):
     for name in names:
         (here / name).write_bytes(b"\xff" * MEMORY_BYTES_MAX)
 
-    assert len(settled(started(here, *names), "session_start")) == 2
+    assert len(checked_actions(started(here, *names), "session_start")) == 2
 
 
 def test_what_cannot_be_read_is_told(here):

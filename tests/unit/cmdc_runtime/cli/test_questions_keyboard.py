@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.cli.person import typed_line
+from cmdc_runtime.cli.questions import typed_line
 from cmdc_runtime.cli.terminal import Terminal
 
 WAIT_S = 30.0
 AT_THE_PROMPT = """
 import readline, signal
-from cmdc_runtime.cli.person import typed_line
+from cmdc_runtime.cli.questions import typed_line
 from cmdc_runtime.cli.terminal import Terminal
 
 # With the prompt on the screen, before readline waits: what is raised here is dropped by it.

@@ -16,9 +16,10 @@ from typing import Final, Protocol
 
 import zmq
 
-from cmdc_runtime import codec
 from cmdc_runtime.errors import ProtocolError, UsageError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
     ASKED_BYTES_MAX,
     FRAME_BYTES_MAX,
     HEADER,
@@ -32,7 +33,6 @@ from cmdc_runtime.frames import (
     ToClient,
     of_router,
 )
-from cmdc_runtime.ids import CommandId
 
 # --- options --------------------------------------------------------------------------------------
 
@@ -98,13 +98,13 @@ _DEALER: Final[dict[zmq.SocketOption, Value]] = {
     zmq.IMMEDIATE: 1,
     zmq.MAXMSGSIZE: FRAME_BYTES_MAX + len(HEADER),
 }
-# No heartbeat between daemon and workers: the pidfd tells a death, and a stopped process that is
+# No heartbeat between daemon and workers: the pidfd reports a death, and a stopped process that is
 # continued later must find its connection as it left it.
 _LINK: Final[dict[zmq.SocketOption, Value]] = {zmq.SNDHWM: 10_000, zmq.RCVHWM: 10_000}
 # Where no mark stands, libzmq's 1,000 is meant.
 OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, Value]]] = {
     # Handover: a client that was cut is back under its id before a busy loop has seen that it was
-    # gone, and would never be heard again. Ids are random, and each message is checked by its pid.
+    # gone, and could never send again. Ids are random, and each message is checked by its pid.
     Role.CONTROL: _ALL | _BEATING | {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1},
     Role.WORKERS: _ALL | _LINK | {zmq.ROUTER_MANDATORY: 1},
     # A slow subscriber loses events here and gets them back by a replay; it never holds up others,
@@ -211,10 +211,10 @@ class Pump:
         if waiting is None:
             sent = self._try(parts, peer)
             if sent is not None:
-                self._hasten()
+                self._shorten_look()
                 return sent
             waiting = self._outboxes[peer] = deque()
-            self._hasten()
+            self._shorten_look()
         if len(waiting) >= OUTBOX_MESSAGES_MAX:
             return False
         waiting.append(parts)
@@ -251,7 +251,7 @@ class Pump:
                 message = self._take()
             except zmq.Again:
                 return
-            self._hasten()
+            self._shorten_look()
             self._deliver(message)
         self._schedule()
 
@@ -274,7 +274,7 @@ class Pump:
 
     def _try(self, parts: Parts, peer: bytes) -> bool | None:
         """Return True: sent, False: no such peer, None: no room now."""
-        # Also a probe that fails: what it swallows may be all that tells of another peer's message.
+        # Also a probe that fails: what it swallows may be all that signals another peer's message.
         self._schedule()
         try:
             self._socket.send_multipart([peer, *parts] if peer else parts, zmq.NOBLOCK)
@@ -286,10 +286,10 @@ class Pump:
             raise
         return True
 
-    def _hasten(self) -> None:
+    def _shorten_look(self) -> None:
         """Try soon what waits for room, however long the last try was in vain.
 
-        Every send and receive does so, too: it may have swallowed what tells of room. One timer for
+        Every send and receive does so, too: it may have swallowed what signals room. One timer for
         all outboxes: one for each would outlive its own while another is full.
         """
         if self._loop is None or not self._outboxes:
@@ -329,7 +329,7 @@ class Pump:
         self.drain()
 
     def _wake(self) -> None:
-        self._hasten()
+        self._shorten_look()
         self.drain()
 
 
@@ -364,7 +364,7 @@ class Listener(Protocol):
         """Take events or a watermark; ``body`` is empty for the latter."""
 
     def on_violation(self, error: ProtocolError, *, is_foreign: bool) -> None:
-        """Take note of a message that breaks the contract; ``is_foreign``: of another version."""
+        """Count a message that breaks the contract; ``is_foreign``: of another version."""
 
 
 class Dealer:

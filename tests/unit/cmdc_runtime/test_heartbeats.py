@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.board import (
-    BEAT_WORD,
+from cmdc_runtime.heartbeats import (
+    HEARTBEAT_WORD,
     PERIOD_S_MAX,
     PERIOD_S_MIN,
     SLOT_BYTES,
     TEXT_BYTES_MAX,
     TOOLS_MAX,
     WORD_BYTES,
-    Beat,
-    Doing,
+    Activity,
+    Heartbeat,
     Slot,
     Usage,
     greeting_step,
-    parcel_step,
+    packed_step,
     period_for,
     read,
 )
@@ -38,7 +38,7 @@ def memory():
 
 def test_an_untouched_slot_has_never_beaten(memory):
     """Zeros are a beat like any other, with nothing in it."""
-    assert read(memory, NOW_NS) == Beat(0, Usage(), 0, Doing())
+    assert read(memory, NOW_NS) == Heartbeat(0, Usage(), 0, Activity())
 
 
 def test_what_was_written_is_read(memory):
@@ -47,11 +47,11 @@ def test_what_was_written_is_read(memory):
     slot.beat(NOW_NS - 2, Usage())
     slot.beat(NOW_NS - 1, usage)
     slot.index(17)
-    slot.tell(Doing("idle"))
-    slot.tell(Doing("executing_tools", 3, ("shell call_1", "grep call_2")))
-    doing = Doing("executing_tools", 3, ("shell call_1", "grep call_2"))
+    slot.set_activity(Activity("idle"))
+    slot.set_activity(Activity("executing_tools", 3, ("shell call_1", "grep call_2")))
+    activity = Activity("executing_tools", 3, ("shell call_1", "grep call_2"))
 
-    assert read(memory, NOW_NS) == Beat(NOW_NS - 1, usage, 17, doing)
+    assert read(memory, NOW_NS) == Heartbeat(NOW_NS - 1, usage, 17, activity)
 
 
 def test_a_beat_without_news_changes_the_time_alone(memory):
@@ -60,14 +60,14 @@ def test_a_beat_without_news_changes_the_time_alone(memory):
     slot.beat(NOW_NS - 2, usage)
     slot.beat_again(NOW_NS - 1)
 
-    assert read(memory, NOW_NS) == Beat(NOW_NS - 1, usage, 0, Doing())
+    assert read(memory, NOW_NS) == Heartbeat(NOW_NS - 1, usage, 0, Activity())
 
 
 def test_the_beat_is_the_word_that_a_scan_reads(memory):
     """The daemon looks at this word alone, in all slots at once."""
     Slot(memory).beat(NOW_NS, Usage())
 
-    assert memory.cast("Q")[BEAT_WORD] == NOW_NS
+    assert memory.cast("Q")[HEARTBEAT_WORD] == NOW_NS
 
 
 def test_a_beat_of_the_future_is_one_of_now(memory):
@@ -75,7 +75,7 @@ def test_a_beat_of_the_future_is_one_of_now(memory):
     Slot(memory).beat(2**64 - 1, Usage(2**64 - 1, 0, 0))
     beat = read(memory, NOW_NS)
 
-    assert beat.beat_ns == NOW_NS
+    assert beat.heartbeat_ns == NOW_NS
     assert beat.usage.max_rss_bytes == 2**63 - 1
 
 
@@ -85,47 +85,49 @@ def test_a_beat_of_the_future_is_one_of_now(memory):
 def test_every_doing_fits(state, turns, tools):
     """What is too long is cut, what has no room is counted, and the rest is as it was."""
     memory = memoryview(bytearray(SLOT_BYTES + WORD_BYTES))
-    Slot(memory).tell(Doing(state, turns, tuple(tools)))
-    doing = read(memory[:SLOT_BYTES], NOW_NS).doing
+    Slot(memory).set_activity(Activity(state, turns, tuple(tools)))
+    activity = read(memory[:SLOT_BYTES], NOW_NS).activity
     told = [tool[:100].encode(errors="replace").decode() for tool in tools]
-    kept = len(doing.tools) - (len(doing.tools) < len(tools) or list(doing.tools) != told)
+    kept = len(activity.tools) - (len(activity.tools) < len(tools) or list(activity.tools) != told)
 
-    assert doing.state == state[:32].encode(errors="replace").decode()
-    assert doing.turns == turns
-    assert list(doing.tools[:kept]) == told[:kept]
-    assert doing.tools[kept:] == ((f"and {len(tools) - kept} more",) if kept < len(tools) else ())
+    assert activity.state == state[:32].encode(errors="replace").decode()
+    assert activity.turns == turns
+    assert list(activity.tools[:kept]) == told[:kept]
+    assert activity.tools[kept:] == (
+        (f"and {len(tools) - kept} more",) if kept < len(tools) else ()
+    )
     assert bytes(memory[SLOT_BYTES:]) == bytes(WORD_BYTES)
 
 
 def test_what_is_opened_has_room_beside_everything_else(memory):
     """It tells what killed, so nothing may displace it."""
     tools = tuple("t" * 200 for _ in range(TOOLS_MAX))
-    step = parcel_step("f" * 32)
-    Slot(memory).tell(Doing("s" * 32, 2**31, tools, step))
+    step = packed_step("f" * 32)
+    Slot(memory).set_activity(Activity("s" * 32, 2**31, tools, step))
 
-    assert read(memory, NOW_NS).doing.opening == step
+    assert read(memory, NOW_NS).activity.opening == step
 
 
 def test_opening_a_parcel_and_greeting_what_was_in_it_are_two_steps():
     """Whatever the digests are."""
-    last = parcel_step("f" * 32)
+    last = packed_step("f" * 32)
 
     assert last < greeting_step("0" * 32) < greeting_step("f" * 32) < 2**63
 
 
 def test_half_a_character_is_replaced(memory):
     """JSON can bring one into the id of a call, and no text of ours may have it."""
-    Slot(memory).tell(Doing("running", 1, ("shell \ud800",)))
+    Slot(memory).set_activity(Activity("running", 1, ("shell \ud800",)))
 
-    assert read(memory, NOW_NS).doing.tools == ("shell ?",)
+    assert read(memory, NOW_NS).activity.tools == ("shell ?",)
 
 
 def test_tools_without_room_are_counted_in_the_last_place(memory):
     """A reader knows that there were more."""
     tools = tuple(f"t{at}" for at in range(TOOLS_MAX + 4))
-    Slot(memory).tell(Doing("executing_tools", 1, tools))
+    Slot(memory).set_activity(Activity("executing_tools", 1, tools))
 
-    assert read(memory, NOW_NS).doing.tools == (*tools[:TOOLS_MAX], "and 4 more")
+    assert read(memory, NOW_NS).activity.tools == (*tools[:TOOLS_MAX], "and 4 more")
 
 
 @given(st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES))
@@ -133,72 +135,72 @@ def test_any_memory_is_a_beat(content):
     """A worker may write what it likes, and no reader is harmed."""
     beat = read(memoryview(bytearray(content)), NOW_NS)
 
-    assert 0 <= beat.beat_ns <= NOW_NS
-    assert beat.doing == Doing()
+    assert 0 <= beat.heartbeat_ns <= NOW_NS
+    assert beat.activity == Activity()
 
 
 @given(st.binary(max_size=TEXT_BYTES_MAX))
 def test_any_text_is_a_doing(text):
-    """Also one with a checksum that is right: it is empty unless it is a Doing."""
+    """Also one with a checksum that is right: it is empty unless it is an Activity."""
     memory = memoryview(bytearray(SLOT_BYTES))
     slot = Slot(memory)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cmdc_runtime.board._fitting", lambda _doing: text)
-        slot.tell(Doing())
+        patch.setattr("cmdc_runtime.heartbeats._fitting", lambda _doing: text)
+        slot.set_activity(Activity())
 
-    assert isinstance(read(memory, NOW_NS).doing, Doing)
+    assert isinstance(read(memory, NOW_NS).activity, Activity)
 
 
 def test_a_text_that_is_being_written_is_not_read(memory):
     """The sequence number is odd while it changes, and after a death in the midst of it."""
-    Slot(memory).tell(Doing("idle"))
+    Slot(memory).set_activity(Activity("idle"))
     memory[SEQUENCE_AT : SEQUENCE_AT + WORD_BYTES].cast("Q")[0] += 1
 
-    assert read(memory, NOW_NS).doing == Doing()
+    assert read(memory, NOW_NS).activity == Activity()
 
 
 def test_a_text_that_is_half_another_one_is_not_read(memory):
     """The checksum tells, where the order of the stores has not."""
-    Slot(memory).tell(Doing("running", 1, ("shell call_1",)))
+    Slot(memory).set_activity(Activity("running", 1, ("shell call_1",)))
     memory[TEXT_AT + 3] ^= 1
 
-    assert read(memory, NOW_NS).doing == Doing()
+    assert read(memory, NOW_NS).activity == Activity()
 
 
 def test_a_writer_that_comes_after_a_torn_text_mends_it(memory):
     """A new writer makes the sequence number even again."""
     memory[SEQUENCE_AT] = 7
-    Slot(memory).tell(Doing("idle"))
+    Slot(memory).set_activity(Activity("idle"))
 
-    assert read(memory, NOW_NS).doing == Doing("idle")
+    assert read(memory, NOW_NS).activity == Activity("idle")
 
 
 def test_a_reader_sees_one_text_or_none_while_another_is_written(memory):
     """Never the beginning of one with the end of another."""
-    said = {Doing(word * 8, at, (word * 90,) * at) for at, word in enumerate("abcd")}
+    said = {Activity(word * 8, at, (word * 90,) * at) for at, word in enumerate("abcd")}
     stop, slot = threading.Event(), Slot(memory)
 
     def write():
         while not stop.is_set():
-            for doing in said:
-                slot.tell(doing)
+            for activity in said:
+                slot.set_activity(activity)
 
     writer = threading.Thread(target=write)
     writer.start()
-    seen = {read(memory, NOW_NS).doing for _ in range(5_000)}
+    seen = {read(memory, NOW_NS).activity for _ in range(5_000)}
     stop.set()
     writer.join()
 
-    assert seen <= said | {Doing()}
+    assert seen <= said | {Activity()}
 
 
 def test_a_released_slot_keeps_what_was_written(memory):
     """It is evidence; only the writer's hold on the memory is gone."""
     slot = Slot(memory)
-    slot.tell(Doing("streaming"))
+    slot.set_activity(Activity("streaming"))
     slot.release()
 
-    assert read(memory, NOW_NS).doing == Doing("streaming")
+    assert read(memory, NOW_NS).activity == Activity("streaming")
     memory.release()
 
 

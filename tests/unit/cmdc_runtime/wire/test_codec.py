@@ -10,7 +10,6 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import TIME_MS_MAX
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import (
@@ -22,17 +21,18 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.events import Event, MessageDelta, StreamReset, UnknownEvent
-from cmdc_runtime.frames import (
-    Failed,
+from cmdc_runtime.reasons import AnyReason, Down, RestartIntensityExceeded, Signal
+from cmdc_runtime.requests import Request
+from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
+    FailedReply,
     FromClient,
     FromWorker,
     Published,
     ToClient,
     ToWorker,
 )
-from cmdc_runtime.reasons import AnyReason, Down, RestartIntensityExceeded, Signal
-from cmdc_runtime.requests import Request
-from cmdc_runtime.spec import AgentSpec
 
 BASES = (FromClient, ToClient, FromWorker, ToWorker, Published, Command, Request, Event)
 KINDS = {
@@ -271,7 +271,7 @@ def test_an_error_arrives_as_itself(code, data):
 
 
 def failure(code, details):
-    return Failed(id="c-1", code=code, message="so it is", details=msgspec.Raw(details))
+    return FailedReply(id="c-1", code=code, message="so it is", details=msgspec.Raw(details))
 
 
 def test_an_error_of_a_newer_peer_is_still_ours():

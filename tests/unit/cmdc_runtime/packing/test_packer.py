@@ -18,9 +18,9 @@ from cmdc_runtime.packing import (
     pack_function,
     pack_plugin,
     pack_strategy,
-    parcel,
+    packer,
 )
-from cmdc_runtime.packing.parcel import BuiltInPlugin, brings_code, parcels_in, strategy_option
+from cmdc_runtime.packing.packer import BuiltInPlugin, brings_code, packed_in, strategy_option
 from cmdc_runtime.plain import short
 
 LOCK = threading.Lock()
@@ -148,7 +148,7 @@ def test_strategies_travel_as_plugins_do():
 def test_functions_are_parcels_among_the_options():
     """By name where any process finds it, else as code."""
     by_value, by_name = pack_strategy(TREE, ""), pack_strategy(NAMED, "")
-    (code,), (name,) = parcels_in(by_value), parcels_in(by_name)
+    (code,), (name,) = packed_in(by_value), packed_in(by_name)
 
     assert (code.kind, code.label) == ("value", "score")
     assert (name.kind, name.ref) == ("ref", "json:dumps")
@@ -175,7 +175,7 @@ def test_parcels_are_found_wherever_they_are(options, refs):
     """An option of somebody's own that is named like ours is none."""
     packed = Packed(kind="ref", label="x", ref="x", data=msgspec.msgpack.encode(options))
 
-    assert [one.ref for one in parcels_in(packed)] == refs
+    assert [one.ref for one in packed_in(packed)] == refs
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_code_is_brought_by_a_parcel_or_by_one_within_it(packed, brings):
 
 def test_code_by_value_is_not_looked_into():
     """Its bytes are a pickle."""
-    assert list(parcels_in(pack_function(score, ""))) == []
+    assert list(packed_in(pack_function(score, ""))) == []
 
 
 def test_an_option_that_is_neither_data_nor_a_function_is_refused():
@@ -234,9 +234,9 @@ def test_code_may_be_as_long_as_its_bound(monkeypatch):
     size = len(pack_function(score, "").data)
     assert size < PACKED_BYTES_MAX
 
-    monkeypatch.setattr(parcel, "PACKED_BYTES_MAX", size)
+    monkeypatch.setattr(packer, "PACKED_BYTES_MAX", size)
     assert pack_function(score, "").kind == "value"
-    monkeypatch.setattr(parcel, "PACKED_BYTES_MAX", size - 1)
+    monkeypatch.setattr(packer, "PACKED_BYTES_MAX", size - 1)
     with pytest.raises(InvalidOptions, match=f"function 'score' takes {size:,} bytes"):
         pack_function(score, "")
 

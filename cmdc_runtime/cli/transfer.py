@@ -65,10 +65,10 @@ class Draft(ABC):
         Raises:
             UsageError: it cannot be written.
         """
-        with self._told():
+        with self._errors_reported():
             self._file.seek(0)
         yield self._write
-        with self._told():
+        with self._errors_reported():
             self._file.truncate()
             self._file.flush()
             if self._is_kept:
@@ -91,11 +91,11 @@ class Draft(ABC):
         """
 
     def _write(self, some: bytes) -> None:
-        with self._told():
+        with self._errors_reported():
             self._file.write(some)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_reported(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -114,7 +114,7 @@ class _NewFile(Draft):
 
     def prepare(self) -> None:
         """Reserve room."""
-        with self._told():
+        with self._errors_reported():
             try:
                 os.posix_fallocate(self._file.fileno(), self._file.tell(), RESERVED_BYTES)
             except OSError as error:
@@ -123,7 +123,7 @@ class _NewFile(Draft):
 
     def deliver(self) -> None:
         """Rename it, without the room that was reserved."""
-        with self._told():
+        with self._errors_reported():
             self._file.truncate()
             Path(self._file.name).replace(self._place)
 
@@ -136,7 +136,7 @@ class _IntoFile(Draft):
     def prepare(self) -> None:
         """Open it; a FIFO waits for its reader."""
         if self._target is None:
-            with self._told():
+            with self._errors_reported():
                 descriptor = os.open(self._name, os.O_WRONLY | os.O_NOCTTY)
                 self._target = open(descriptor, "wb", buffering=0)  # noqa: SIM115, PTH123
 
@@ -149,7 +149,7 @@ class _IntoFile(Draft):
         """Write all of it."""
         self.prepare()
         assert self._target is not None  # noqa: S101 - it was opened
-        with self._told():
+        with self._errors_reported():
             target = self._target
             self._file.seek(0)
             while some := memoryview(self._file.read(_COPY_BYTES)):
@@ -164,7 +164,7 @@ class _IntoOutput(Draft):
         """Do nothing: it is open."""
 
     def deliver(self) -> None:
-        """Write all of it; what keeps it from that is told by ``streams``."""
+        """Write all of it; what keeps it from that is reported by ``streams``."""
         self._file.seek(0)
         target = sys.stdout.buffer
         shutil.copyfileobj(self._file, target, _COPY_BYTES)

@@ -1,8 +1,8 @@
-"""What an agent wants of a person, asked on the terminal; and what is said where nobody sits.
+"""What an agent asks its user, on the terminal; and what is printed where nobody can answer.
 
 An approval is answered with y, n or a, a question with the number of an option or with text of
-one's own. To ask for something new: a method of both ``Person`` and ``Bystander``, and whoever of
-``conversation`` calls it.
+one's own. To ask for something new: a method of both ``TerminalUser`` and ``AbsentUser``, and
+whoever of ``conversation`` calls it.
 
 A person types a line at a time, with a Ctrl-C that always counts.
 """
@@ -24,8 +24,8 @@ from cmdc_runtime.lines import neutral
 
 # --- the keyboard ---------------------------------------------------------------------------------
 
-_NUDGE_S: Final = 0.05
-"""How long a Ctrl-C may wait to be heard before it is passed on again."""
+_REPEAT_S: Final = 0.05
+"""How long a Ctrl-C may wait until it is handled before it is sent again."""
 
 
 def typed_line(terminal: Terminal, mark: str) -> str:
@@ -37,7 +37,7 @@ def typed_line(terminal: Terminal, mark: str) -> str:
 
     """
     terminal.end_line()
-    with _interrupts_heard():
+    with _interrupts_raised():
         if terminal.is_live:
             return input(mark)
         click.echo(mark, nl=False, err=True)  # standard output is for the answers
@@ -48,7 +48,7 @@ def typed_line(terminal: Terminal, mark: str) -> str:
 
 
 @contextlib.contextmanager
-def _interrupts_heard() -> Iterator[None]:
+def _interrupts_raised() -> Iterator[None]:
     """Have a Ctrl-C raise KeyboardInterrupt whenever it comes, in the main thread.
 
     Python runs a handler between two of its instructions. A wait in C is interrupted so that it
@@ -65,7 +65,7 @@ def _interrupts_heard() -> Iterator[None]:
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
-        with _nudged():
+        with _signal_repeated():
             try:
                 yield
             finally:
@@ -76,21 +76,21 @@ def _interrupts_heard() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _nudged() -> Iterator[None]:
+def _signal_repeated() -> Iterator[None]:
     """Send SIGINT to the calling thread again and again once one has come to the process."""
-    heard, signalled = os.pipe()
+    received, signalled = os.pipe()
     os.set_blocking(signalled, False)
     is_over = threading.Event()
     main = threading.get_ident()
 
-    def nudge() -> None:
-        while os.read(heard, 1)[0] not in (0, signal.SIGINT):  # the signals, and 0 in the end
+    def repeat() -> None:
+        while os.read(received, 1)[0] not in (0, signal.SIGINT):  # the signals, and 0 in the end
             pass
-        while not is_over.wait(_NUDGE_S):
+        while not is_over.wait(_REPEAT_S):
             signal.pthread_kill(main, signal.SIGINT)
 
-    nudger = threading.Thread(target=nudge, name="cmdc-interrupts", daemon=True)
-    nudger.start()
+    repeater = threading.Thread(target=repeat, name="cmdc-interrupts", daemon=True)
+    repeater.start()
     before = signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     try:
         yield
@@ -99,8 +99,8 @@ def _nudged() -> Iterator[None]:
         is_over.set()
         with contextlib.suppress(BlockingIOError):  # so full of signals that it was read long ago
             os.write(signalled, b"\0")
-        nudger.join()
-        os.close(heard)
+        repeater.join()
+        os.close(received)
         os.close(signalled)
 
 
@@ -122,7 +122,7 @@ _DECISIONS: Final[dict[str, Decision]] = {
 }
 
 
-class Asked(Protocol):
+class User(Protocol):
     """Who is asked; None is no answer, and somebody else may give one.
 
     Both raise KeyboardInterrupt where the person wants the cycle to end instead.
@@ -135,8 +135,8 @@ class Asked(Protocol):
         """Return the answer to a question."""
 
 
-class Person:
-    """Somebody who sits at the terminal, where the event is told already."""
+class TerminalUser:
+    """The user at the terminal, where the event is printed already."""
 
     def __init__(self, terminal: Terminal) -> None:
         """Ask on ``terminal``."""
@@ -169,8 +169,8 @@ class Person:
         return found
 
 
-class Bystander:
-    """Nobody sits here: says how to answer from elsewhere."""
+class AbsentUser:
+    """No user is here: prints how to answer from elsewhere."""
 
     def __init__(self, terminal: Terminal, *, is_kept: bool) -> None:
         """Write to ``terminal``; ``is_kept`` says that the session goes on after the command."""

@@ -15,17 +15,17 @@ from typing import Any, ClassVar, Final, TypeAlias
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions.admission import as_plugin, as_strategy
 from cmdc_runtime.extensions.configuration import made
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import as_tool
-from cmdc_runtime.foreign import told
+from cmdc_runtime.foreign import summary_of
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.packing.origin import reference_of
-from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import kept_numbers_problem, nearest, problem_of, short
+from cmdc_runtime.redaction import printed, printed_fields
 
 PACKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """One tool's or plugin's code; with it all of a session fit into a frame and the journal."""
@@ -37,9 +37,9 @@ STRATEGY_KEY: Final = "$strategy"
 """The one key of a dict that stands for a strategy among the options of a built-in."""
 Function: TypeAlias = Any
 """The type of an option that is a function, or the ``"module:name"`` of one."""
-_PARCEL_KEYS: Final = (FUNCTION_KEY, STRATEGY_KEY)
+_PACKED_KEYS: Final = (FUNCTION_KEY, STRATEGY_KEY)
 _PAIR: Final = 2
-_HOMES: Final[Mapping[str, str]] = {
+_MODULES: Final[Mapping[str, str]] = {
     "plugin": "cmdc_runtime.plugins",
     "strategy": "cmdc_runtime.reasoning",
     "tool": "cmdc_runtime.tools",
@@ -86,7 +86,7 @@ class _Checked(Checked):
         owner = f"{config.noun} {config.short_name!r}"
         if places:
             raise InvalidOptions([f"{owner}: options are given by name, not {short(places[0])}"])
-        # Not as any struct: ``made`` tells whose options they are.
+        # Not as any struct: ``made`` says whose options they are.
         return made(owner, config, options, super(Checked, self).__call__)
 
 
@@ -151,7 +151,7 @@ def pack_strategy(thing: object, label: str) -> Packed:
     return _pack_extension(thing, label, "strategy", as_strategy)
 
 
-def strategy_option(thing: object, label: str) -> dict[str, Any]:  # Any: a parcel
+def strategy_option(thing: object, label: str) -> dict[str, Any]:  # Any: packed code
     """Return a strategy as it travels among the options of a built-in.
 
     Raises:
@@ -161,23 +161,23 @@ def strategy_option(thing: object, label: str) -> dict[str, Any]:  # Any: a parc
 
 
 def brings_code(packed: Packed) -> bool:
-    """Say whether a parcel, or one among its options, has code by value."""
-    return packed.kind == "value" or any(map(brings_code, parcels_in(packed)))
+    """Say whether packed code, or any among its options, is by value."""
+    return packed.kind == "value" or any(map(brings_code, packed_in(packed)))
 
 
-def parcels_in(packed: Packed) -> Iterator[Packed]:
-    """Yield the parcels of functions and strategies among the options of one by reference."""
+def packed_in(packed: Packed) -> Iterator[Packed]:
+    """Yield the packed functions and strategies among the options of one by reference."""
     if packed.kind == "ref" and packed.data:
-        yield from _parcels_among(msgspec.msgpack.decode(packed.data))
+        yield from _packed_among(msgspec.msgpack.decode(packed.data))
 
 
-def _parcels_among(value: Any) -> Iterator[Packed]:  # Any: options, and parcels among them
-    if isinstance(value, dict) and len(value) == 1 and not value.keys().isdisjoint(_PARCEL_KEYS):
+def _packed_among(value: Any) -> Iterator[Packed]:  # Any: options, and packed code among them
+    if isinstance(value, dict) and len(value) == 1 and not value.keys().isdisjoint(_PACKED_KEYS):
         with suppress(msgspec.ValidationError):  # an option of somebody's own, named like ours
             yield msgspec.convert(next(iter(value.values())), Packed)
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from _parcels_among(inner)
+            yield from _packed_among(inner)
 
 
 def _pack_extension(thing: object, label: str, noun: str, admit: _Admit) -> Packed:
@@ -217,8 +217,8 @@ def pack_function(thing: object, label: str) -> Packed:
 
 
 def _failed(thing: object, error: Exception) -> str:
-    """Return what is told where a look at a thing runs into code of its own, which fails."""
-    return f"{short(thing)} can't be looked at: {told(error)}"
+    """Return the text for a look at a thing that runs into code of its own, which fails."""
+    return f"{short(thing)} can't be looked at: {summary_of(error)}"
 
 
 def _with_options(
@@ -307,8 +307,8 @@ def _known(name: str, noun: str) -> type[BuiltIn]:
 @cache
 def built_ins(noun: str) -> Mapping[str, type[BuiltIn]]:
     """Return the built-in extensions by their short names; ``noun`` is plugin, strategy or tool."""
-    home = vars(importlib.import_module(_HOMES[noun]))
-    kinds = (one for one in home.values() if isinstance(one, type) and issubclass(one, BuiltIn))
+    names = vars(importlib.import_module(_MODULES[noun]))
+    kinds = (one for one in names.values() if isinstance(one, type) and issubclass(one, BuiltIn))
     return {one.short_name: one for one in kinds if "short_name" in vars(one)}
 
 
@@ -337,7 +337,7 @@ def _built_in(built_in: BuiltIn) -> Packed:
     return Packed(kind="ref", label=name, ref=name, data=data)
 
 
-def _function(thing: object) -> dict[str, Any]:  # Any: a parcel
+def _function(thing: object) -> dict[str, Any]:  # Any: packed code
     """Return a function among the options of a built-in as it travels."""
     if not callable(thing):
         raise TypeError(f"{type(thing).__name__} is no option: {short(thing)}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.client.mailbox import Due, Mailbox
+from cmdc_runtime.client.open_requests import Due, OpenRequests
 from cmdc_runtime.errors import Overloaded
 
 NOTHING = Due(frames=(), expired=())
@@ -10,7 +10,7 @@ NOTHING = Due(frames=(), expired=())
 
 def test_request_is_due_again_and_again():
     """An open request is sent every so often, until it is closed."""
-    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox = OpenRequests(resend_every_s=2.0)
 
     assert mailbox.open("a", b"A", 0.0, None) == 2.0
     assert mailbox.due(1.9) == NOTHING
@@ -23,7 +23,7 @@ def test_request_is_due_again_and_again():
 
 def test_expired_request_is_told_once():
     """At its deadline a request is given up and not sent again."""
-    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("a", b"A", 0.0, 2.0)
 
     assert mailbox.due(2.0) == Due(frames=(), expired=("a",))
@@ -32,12 +32,12 @@ def test_expired_request_is_told_once():
 
 def test_short_deadline_is_due_first():
     """A deadline before the next repetition is what a new request is due at."""
-    assert Mailbox(resend_every_s=2.0).open("a", b"A", 5.0, 0.5) == 5.5
+    assert OpenRequests(resend_every_s=2.0).open("a", b"A", 5.0, 0.5) == 5.5
 
 
 def test_a_request_is_given_up_where_no_daemon_is_there():
     """From its opening or from when none was there; with one there, its deadline alone counts."""
-    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("early", b"E", 0.0, 600.0, 30.0)
     mailbox.open("late", b"L", 20.0, 600.0, 30.0)
     mailbox.open("any", b"A", 0.0, None)
@@ -52,7 +52,7 @@ def test_a_request_is_given_up_where_no_daemon_is_there():
 
 def test_all_frames_count_as_sent():
     """What was sent to another daemon at once is not due a moment later."""
-    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("a", b"A", 0.0, None)
 
     assert mailbox.all_frames(1.5) == (b"A",)
@@ -61,7 +61,7 @@ def test_all_frames_count_as_sent():
 
 def test_open_requests_are_bounded():
     """A client that waits for too many answers is told, and room is made by closing."""
-    mailbox = Mailbox(open_max=1)
+    mailbox = OpenRequests(open_max=1)
     mailbox.open("a", b"A", 0.0, None)
 
     with pytest.raises(Overloaded):
@@ -73,7 +73,7 @@ def test_open_requests_are_bounded():
 
 def test_request_knows_whether_it_was_sent_again():
     """An error to a repeated one may only tell of the effect of the first."""
-    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("a", b"A", 0.0, None)
     mailbox.open("b", b"B", 1.0, None)
     mailbox.due(2.0)
@@ -85,7 +85,7 @@ def test_request_knows_whether_it_was_sent_again():
 
 def test_a_frame_that_is_changed_is_what_is_sent_again():
     """One that is not open, or that nobody wants changed, stays as it was."""
-    mailbox = Mailbox()
+    mailbox = OpenRequests()
     mailbox.open("a", b"old", 0.0, None)
 
     assert mailbox.change("b", lambda _frame: b"new") is None
@@ -97,7 +97,7 @@ def test_a_frame_that_is_changed_is_what_is_sent_again():
 
 def test_refusals_of_copies_from_before_a_change_are_told_from_others():
     """Each copy is refused once at most, so what comes beyond them is of the frame as it is."""
-    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("a", b"A", 0.0, None)
     mailbox.due(2.0)
     mailbox.all_frames(3.0)

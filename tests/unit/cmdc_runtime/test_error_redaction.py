@@ -13,11 +13,11 @@ from cmdc_runtime.client.address import checked_address
 from cmdc_runtime.client.arguments import checked, checked_model
 from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.commands import Prompt, SwitchModel
-from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.configuration import config_of
 from cmdc_runtime.options import FIELDS
 from cmdc_runtime.packing import BuiltIn, pack, pack_plugin, pack_strategy
 from cmdc_runtime.plain import short
+from cmdc_runtime.redaction import HIDDEN
 from supervisor.config import load_config
 
 MARK = "hunter2-of-nobody"

@@ -3,8 +3,8 @@
 import pytest
 import zmq
 
-from cmdc_runtime.frames import TOPIC_BYTES_MAX
-from cmdc_runtime.sockets import OPTIONS, SUBSCRIPTIONS_AHEAD_MAX, TYPES, Role, open_socket
+from cmdc_runtime.wire.frames import TOPIC_BYTES_MAX
+from cmdc_runtime.wire.sockets import OPTIONS, SUBSCRIPTIONS_AHEAD_MAX, TYPES, Role, open_socket
 
 
 @pytest.fixture

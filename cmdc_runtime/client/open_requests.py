@@ -41,7 +41,7 @@ class Due:
     expired: tuple[CommandId, ...]
 
 
-class Mailbox:
+class OpenRequests:
     """Remembers each open request under its id."""
 
     def __init__(

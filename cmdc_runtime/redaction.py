@@ -95,8 +95,8 @@ def printed_fields(held: msgspec.Struct) -> list[tuple[str, Any]]:  # Any: a fie
 
 def printed(held: msgspec.Struct) -> str:
     """Return the class and what may be printed of its fields."""
-    told = ", ".join(f"{name}={value!r}" for name, value in printed_fields(held))
-    return f"{type(held).__name__}({told})"
+    fields = ", ".join(f"{name}={value!r}" for name, value in printed_fields(held))
+    return f"{type(held).__name__}({fields})"
 
 
 def shown(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Any:
@@ -162,7 +162,7 @@ def _is_plain_value(value: str, name: str) -> bool:
     return value.lower() in _PLAIN_VALUES or value.lower() == name.lower()
 
 
-def told(path: tuple[str, ...], text: str) -> Iterator[str]:
+def secrets_in(path: tuple[str, ...], text: str) -> Iterator[str]:
     """Yield what of a text of the options is a secret; ``path`` is what it lies in."""
     yield from of_address(text)
     if not is_plain_name(path):

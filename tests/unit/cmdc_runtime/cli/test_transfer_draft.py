@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.cli.moving import drafted
+from cmdc_runtime.cli.transfer import drafted
 from cmdc_runtime.errors import UsageError
 
 

@@ -12,20 +12,20 @@ import msgspec
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import ERRORS_BY_CODE, CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import Event, UnknownEvent
-from cmdc_runtime.frames import (
-    EventEntry,
-    Failed,
-    FromClient,
-    FromWorker,
-    Published,
-    Reply,
-    ToClient,
-    ToWorker,
-)
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.plain import reason_of
 from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import Request
+from cmdc_runtime.wire.frames import (
+    EventEntry,
+    FailedReply,
+    FromClient,
+    FromWorker,
+    Published,
+    ToClient,
+    ToWorker,
+    ValueReply,
+)
 
 T = TypeVar("T")
 
@@ -83,10 +83,10 @@ def decode_as(kind: Any, data: bytes | memoryview | msgspec.Raw) -> Any:
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except _BAD_BYTES as error:
-        raise ProtocolError(f"not {_told(kind)}: {error}") from error
+        raise ProtocolError(f"not {_kind_in_words(kind)}: {error}") from error
 
 
-def _told(kind: Any) -> str:  # Any: as above
+def _kind_in_words(kind: Any) -> str:  # Any: as above
     """Return the words for what should have come: a person reads them in the reason of an end."""
     if not isinstance(kind, type):
         return "what should be here"
@@ -126,15 +126,17 @@ def is_answer(packed: bytes, command_id: str) -> bool:
         frame = decode(ToClient, packed)
     except ProtocolError:
         return False
-    return isinstance(frame, Reply | Failed) and frame.id == command_id
+    return isinstance(frame, ValueReply | FailedReply) and frame.id == command_id
 
 
-def failed(command_id: CommandId, error: CmdcError) -> Failed:
+def failed(command_id: CommandId, error: CmdcError) -> FailedReply:
     """Return the frame that carries ``error`` to the client."""
-    return Failed(id=command_id, code=error.code, message=str(error), details=raw(error.details()))
+    return FailedReply(
+        id=command_id, code=error.code, message=str(error), details=raw(error.details())
+    )
 
 
-def raised(frame: Failed) -> CmdcError:
+def raised(frame: FailedReply) -> CmdcError:
     """Return the error that ``frame`` carries, as an instance of its own class."""
     kind = ERRORS_BY_CODE.get(frame.code, CmdcError)
     if not kind.fields:

@@ -1,4 +1,4 @@
-"""``cmdc approve``, ``reject`` and ``respond``: what a session that waits for people is told."""
+"""``cmdc approve``, ``reject`` and ``respond``: answers for a session that waits."""
 
 import click
 
@@ -34,7 +34,7 @@ def approve(  # noqa: PLR0913 - click hands over each option
 @click.command()
 @click.argument("session")
 @click.argument("approval_id", metavar="ID")
-@click.option("--resume", is_flag=True, help="Open a cycle that tells the agent, if none runs.")
+@click.option("--resume", is_flag=True, help="Open a cycle for it, if none runs.")
 @json_option
 @address_option
 def reject(

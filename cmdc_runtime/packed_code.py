@@ -1,6 +1,6 @@
 """An application's object on its way to the process that runs it: what travels, not how.
 
-``packing`` makes parcels, ``workers.loader`` opens them; the daemon and the client carry them.
+``packing`` makes packed code, ``workers.loader`` opens it; the daemon and the client carry it.
 """
 
 import hashlib
@@ -30,6 +30,6 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def digest_of(packed: Packed) -> str:
-    """Return what names a parcel by all that it holds, whatever code is found under its name."""
+    """Return what names packed code by all that it holds, whatever code is found under its name."""
     body = msgspec.msgpack.encode(msgspec.structs.replace(packed, code={}))
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()

@@ -36,7 +36,7 @@ TOPIC_BYTES_MAX: Final = len(GROUP_TOPIC) + 4 * NAME_CHARS_MAX + 1
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest part of a message that any socket takes."""
 ASKED_BYTES_MAX: Final = FRAME_BYTES_MAX - 256 * 1024
-"""Of what a client sends: who passes it on has words of its own to add."""
+"""Of what a client sends: who passes it on has fields of its own to add."""
 COMMAND_ID_CHARS_MAX: Final = 1024
 """Of the id of a request, under which its outcome is filed."""
 BATCH_EVENTS_MAX: Final = 512
@@ -113,17 +113,17 @@ class ToClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=s
     """Daemon to client."""
 
 
-class Reply(ToClient, frozen=True, kw_only=True, array_like=True):
+class ValueReply(ToClient, frozen=True, kw_only=True, array_like=True, tag="reply"):
     """The answer to one Ask or Send."""
 
     id: CommandId
     body: msgspec.Raw
     unsaved: bool = False
-    """It tells of steps that wait for room on the disk: daemon and agent could still forget them.
+    """It shows steps that wait for room on the disk: daemon and agent could still forget them.
     Only an answer to what ``looks`` may."""
 
 
-class Paged(ToClient, frozen=True, kw_only=True, array_like=True):
+class PagedReply(ToClient, frozen=True, kw_only=True, array_like=True, tag="paged"):
     """The first bytes of an answer that is too long for a frame; ``page_id`` names the rest.
 
     It is read with ``NextPage`` where a session was asked, and with ``ReadPage`` else.
@@ -134,7 +134,7 @@ class Paged(ToClient, frozen=True, kw_only=True, array_like=True):
     page_id: str
 
 
-class Failed(ToClient, frozen=True, kw_only=True, array_like=True):
+class FailedReply(ToClient, frozen=True, kw_only=True, array_like=True, tag="failed"):
     """The failure of one Ask or Send; the client raises the class of ``code``.
 
     An empty ``id`` answers a frame that could not be read.
@@ -151,7 +151,7 @@ class Notify(ToClient, frozen=True, kw_only=True, array_like=True):
 
     ``after`` is the newest recorded Down that this monitor was sent before: one that has not had it
     has lost some. At first it is what ``Monitored`` says. ``number`` counts the notices to this
-    client: one that comes twice is heard once, and one that is missing is missed.
+    client: one that comes twice counts once, and one that is missing is noticed.
     """
 
     down: Down
@@ -227,7 +227,7 @@ class Deliver(ToWorker, frozen=True, kw_only=True, array_like=True):
 class Written(ToWorker, frozen=True, kw_only=True, array_like=True):
     """Every Write up to this ``number`` is in the journal, every event up to ``index`` is out.
 
-    A worker keeps what is not told so, to send it again to the next daemon.
+    A worker keeps what is not acknowledged so, to send it again to the next daemon.
     """
 
     number: int
@@ -242,7 +242,7 @@ class Adopted(ToWorker, frozen=True, kw_only=True, array_like=True):
 
     ``output_id`` names it to the new daemon's output socket. ``slot`` is ``OWN_SLOT`` for an agent
     that brings the memory of its slot there; for another one, which a daemon of an earlier release
-    knows alone, it is its place in the board that lies in the runtime directory.
+    knows alone, it is its slot in the file of heartbeats in the runtime directory.
     """
 
     daemon_pid: int
@@ -311,15 +311,15 @@ class Refusal(FromWorker, frozen=True, kw_only=True, array_like=True):
     details: bytes
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The outcome of one durable command: a Reply or a Failed frame, encoded for the client."""
+class Completed(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The outcome of one durable command: a ValueReply or FailedReply, encoded for the client."""
 
     id: CommandName
     frame: bytes
 
 
-class Adrift(FromWorker, frozen=True, kw_only=True, array_like=True):
-    """An agent whose daemon is gone asks the next one to take it over.
+class Detached(FromWorker, frozen=True, kw_only=True, array_like=True, tag="adrift"):
+    """An agent whose daemon is gone announces itself to the next one, to be adopted.
 
     ``worker_id`` is what the daemon that forked it called it; ``first`` is the oldest event that it
     can send again, or else the next one.
@@ -339,7 +339,7 @@ class Write(FromWorker, frozen=True, kw_only=True, array_like=True):
     """
 
     records: tuple[JournalRecord, ...]
-    settled: tuple[Settled, ...]
+    completed: tuple[Completed, ...]
     number: WriteNumber
     snapshot: bytes = b""
 
@@ -361,16 +361,16 @@ class HostWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
     address: str
 
 
-class Doze(FromWorker, frozen=True, kw_only=True, array_like=True):
+class IdleNotice(FromWorker, frozen=True, kw_only=True, array_like=True, tag="doze"):
     """The session has been idle for long: its process can be given up if nobody waits for it.
 
-    ``status`` is how it stands, for whoever asks while it sleeps; opaque to the daemon.
+    ``status`` is how it stands, for whoever asks while it hibernates; opaque to the daemon.
     """
 
     status: bytes = b""
 
 
-class LastWords(FromWorker, frozen=True, kw_only=True, array_like=True):
+class ExitNotice(FromWorker, frozen=True, kw_only=True, array_like=True, tag="last_words"):
     """Why the process is about to end, as it knows it."""
 
     reason: PlainReason
@@ -388,7 +388,7 @@ class Events(Published, frozen=True, kw_only=True, array_like=True):
 
 
 class Watermark(Published, frozen=True, kw_only=True, array_like=True):
-    """The newest index of the topic's session: tells a welcome and a lost tail."""
+    """The newest index of the topic's session; it answers a subscription, and shows lost events."""
 
     last: EventIndex
 
@@ -396,7 +396,7 @@ class Watermark(Published, frozen=True, kw_only=True, array_like=True):
 class Joined(Published, frozen=True, kw_only=True, array_like=True):
     """A session of the topic's group is about to start; the numbers of a group step by 1.
 
-    Watermarks of the topic tell the newest number.
+    Watermarks of the topic have the newest number.
     """
 
     session_id: SessionId

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cmdc_runtime.cli.person import Bystander, Person, decision_in, response_in
+from cmdc_runtime.cli.questions import AbsentUser, TerminalUser, decision_in, response_in
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.events import ApprovalRequired, AskUser
 
@@ -31,7 +31,7 @@ def _person(monkeypatch):
 
     def typing(text):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        return Person(Terminal())
+        return TerminalUser(Terminal())
 
     return typing
 
@@ -113,7 +113,7 @@ def test_end_of_input_is_no_answer(person):
 )
 def test_bystander_says_who_can_decide(is_kept, said, capsys):
     """Where nobody sits, the way to decide is told: it needs a session that goes on."""
-    found = Bystander(Terminal(), is_kept=is_kept).decision(WANTED)
+    found = AbsentUser(Terminal(), is_kept=is_kept).decision(WANTED)
 
     assert found is None
     assert said in capsys.readouterr().err
@@ -121,7 +121,7 @@ def test_bystander_says_who_can_decide(is_kept, said, capsys):
 
 def test_bystander_says_how_to_answer(capsys):
     """A question waits, so it can be answered from elsewhere in any case."""
-    found = Bystander(Terminal(), is_kept=False).response(question())
+    found = AbsentUser(Terminal(), is_kept=False).response(question())
 
     assert found is None
     assert "`cmdc respond s1 c1:ask-0 TEXT` answers it" in capsys.readouterr().err
