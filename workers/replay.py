@@ -39,7 +39,7 @@ from workers.core.replaying import Entry, Plain, Played, of_end, of_left_out, of
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory
 from workers.loader import LoadError, load_provider
-from workers.opening import Opening
+from workers.session_code import SessionCode
 
 EXIT_SAME: Final = 0
 EXIT_OTHERWISE: Final = 1
@@ -120,10 +120,10 @@ def _first_memory(
     )
     empty = Memory(policy=policy_of(assign, spec, load_provider(PROVIDER)))
     start, left_out = _restored(empty, snapshot, records)
-    opening = Opening(left_out=start.left_out | aside.tools_left_out(records))
-    opened = opening.plugins(spec.plugins)
+    session_code = SessionCode(left_out=start.left_out | aside.tools_left_out(records))
+    opened = session_code.plugins(spec.plugins)
     if not snapshot or left_out is not None:
-        start = first_memory(start.policy, spec, opened, opening.tools(spec.tools))
+        start = first_memory(start.policy, spec, opened, session_code.tools(spec.tools))
     hooks = {plugin.name: hooks_of(plugin) for plugin, _ in opened}
     return with_hooks(start, hooks), left_out
 

@@ -24,13 +24,13 @@ _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 
 def write_memories(module: ModuleType) -> None:
     """Have each agent of the module write its memory down before it answers for its status."""
-    tell_status = module.Agent._tell_status
+    answer_status = module.Agent._answer_status
 
     def told(agent: Any, effect: Any) -> None:  # Any: the product's own, unknown to this process
         _write(agent)
-        tell_status(agent, effect)
+        answer_status(agent, effect)
 
-    module.Agent._tell_status = told
+    module.Agent._answer_status = told
 
 
 def file_of(folder: Path, session_id: str) -> Path:

@@ -15,7 +15,6 @@ from cmdc_runtime.commands import Approve, Reject, UserRespond
 from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageError
 from cmdc_runtime.events import ApprovalRequired, UserResponded
 from workers.core import cycle
-from workers.core.batch import CallEnd, Why, close_call, decide_approval
 from workers.core.conversation import (
     APPROVAL,
     TRIGGER,
@@ -26,12 +25,13 @@ from workers.core.conversation import (
     find_running,
     result_place,
 )
-from workers.core.inputs import ApprovalExpired, ApprovalNeeded, Order
+from workers.core.inputs import ApprovalExpired, ApprovalWanted, Order
 from workers.core.loops import fingerprint
-from workers.core.opening import called_again
-from workers.core.records import ApprovalAsked, PromptQueued, UserAnswered
+from workers.core.opening_call import called_again
+from workers.core.records import ApprovalRequested, PromptQueued, UserAnswered
 from workers.core.state import Approval, Memory, OpenCall, QueuedPrompt, State
 from workers.core.step import AnswerTool, CancelCalls, Step
+from workers.core.tool_calls import CallEnd, Why, close_call, decide_approval
 
 ARGUMENTS_CHARS_MAX: Final = 2_000
 """Of a call's arguments as the model is reminded of them; it has made the call itself."""
@@ -52,7 +52,7 @@ _WHY: Final[Mapping[Why, str]] = {
 # --- a call asks ---
 
 
-def require_approval(step: Step, needed: ApprovalNeeded) -> None:
+def require_approval(step: Step, needed: ApprovalWanted) -> None:
     """Ask a person in place of running the call."""
     open_ = find_running(step.memory, needed.call_id)
     if open_ is None:
@@ -86,7 +86,7 @@ def _refuse(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None
     cycle.after_call(step, at_ms)
 
 
-def _hold(step: Step, wanted: Approval, needed: ApprovalNeeded) -> None:
+def _hold(step: Step, wanted: Approval, needed: ApprovalWanted) -> None:
     """Have the call wait, unless its leave is there: it came while a process was being replaced.
 
     A call that is held again after a crash waits on under the approval that it has.
@@ -101,7 +101,7 @@ def _hold(step: Step, wanted: Approval, needed: ApprovalNeeded) -> None:
         step.publish(_told(memory, wanted, needed))
 
 
-def _approval(memory: Memory, open_: OpenCall, needed: ApprovalNeeded) -> Approval:
+def _approval(memory: Memory, open_: OpenCall, needed: ApprovalWanted) -> Approval:
     call, asked = open_.call, needed.asked
     return Approval(
         id=f"approval-{result_place(memory, call.call_id)}",
@@ -116,8 +116,8 @@ def _approval(memory: Memory, open_: OpenCall, needed: ApprovalNeeded) -> Approv
     )
 
 
-def _asked(wanted: Approval) -> ApprovalAsked:
-    return ApprovalAsked(
+def _asked(wanted: Approval) -> ApprovalRequested:
+    return ApprovalRequested(
         approval_id=wanted.id,
         call_id=wanted.call_id,
         tool=wanted.tool,
@@ -130,7 +130,7 @@ def _asked(wanted: Approval) -> ApprovalAsked:
     )
 
 
-def _told(memory: Memory, wanted: Approval, needed: ApprovalNeeded) -> ApprovalRequired:
+def _told(memory: Memory, wanted: Approval, needed: ApprovalWanted) -> ApprovalRequired:
     return ApprovalRequired(
         id=wanted.id,
         tool=wanted.tool,

@@ -30,13 +30,14 @@ from workers.core.conversation import (
 )
 from workers.core.loops import fingerprint, notice, remember, verdict
 from workers.core.records import (
-    ApprovalAsked,
     ApprovalDecided,
+    ApprovalRequested,
     CodeTaken,
     Compacted,
     Continued,
     CycleEnded,
     CycleStarted,
+    MessageAdded,
     ModelChanged,
     Noted,
     OutcomeKind,
@@ -50,7 +51,6 @@ from workers.core.records import (
     Resumed,
     RunEnd,
     RunStep,
-    Said,
     SetAside,
     Steered,
     SubagentSpawned,
@@ -59,7 +59,7 @@ from workers.core.records import (
     ToolEnded,
     ToolsChanged,
     ToolStarted,
-    ToolTold,
+    ToolStepRecorded,
     TurnSpent,
     UserAnswered,
     UserAsked,
@@ -336,7 +336,7 @@ def _plugin_ordered(memory: Memory, record: PluginOrdered) -> Memory:
     return kernel_emits.apply(memory, order)
 
 
-def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
+def _approval_asked(memory: Memory, record: ApprovalRequested) -> Memory:
     asked = Approval(
         record.approval_id,
         record.call_id,
@@ -374,17 +374,17 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
         memory, QueuedPrompt(record.command_id, record.text, record.metadata, record.call)
     ),
     CycleStarted: _cycle_started,
-    Said: lambda memory, record: say(memory, record.message),
+    MessageAdded: lambda memory, record: say(memory, record.message),
     TurnSpent: lambda memory, record: count_answer(memory, record.usage),
     ToolStarted: lambda memory, record: begin_call(
         memory, record.call_id, record.at_ms, record.allowance
     ),
-    ToolTold: lambda memory, record: count_told(memory, record.call_id, record.step),
+    ToolStepRecorded: lambda memory, record: count_told(memory, record.call_id, record.step),
     ToolEnded: _tool_ended,
     CycleEnded: _cycle_ended,
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
     Steered: lambda memory, record: conversation.steer(memory, Steering(record.ref, record.text)),
-    ApprovalAsked: _approval_asked,
+    ApprovalRequested: _approval_asked,
     ApprovalDecided: lambda memory, record: conversation.decide(
         memory, record.approval_id, record.decision
     ),

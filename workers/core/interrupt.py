@@ -19,21 +19,21 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import problem_of, shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
-from workers.core.batch import CallEnd, give_results
 from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
 from workers.core.cycle import announce_abort, answer_waiters
 from workers.core.inputs import CycleExpired, Order, Stopped
-from workers.core.records import PromptDiscarded, Said, Steered
+from workers.core.records import MessageAdded, PromptDiscarded, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt
 from workers.core.step import (
     AnswerTool,
+    AskAboutSteering,
     CancelCalls,
     CancelModel,
     EndSubagents,
-    JudgeSteering,
     Step,
 )
 from workers.core.tags import flush
+from workers.core.tool_calls import CallEnd, give_results
 
 CYCLE_TIMEOUT: Final = "cycle_timeout"
 _EXPIRY: Final = Abort(reason=CYCLE_TIMEOUT, clear_queue=False)
@@ -86,9 +86,9 @@ def interrupt_tools(step: Step, order: Order, command: Steer) -> None:
 def _have_judged(step: Step, order: Order, command: Steer) -> bool:
     """Have plugins asked, if it may be kept at all; return whether any of them listens."""
     is_refused = text_problem(command.text) or _is_full(step.memory)
-    if is_refused or not step.memory.hears(BeforeSteering):
+    if is_refused or not step.memory.has_hook(BeforeSteering):
         return False
-    step.perform(JudgeSteering(order, command))
+    step.perform(AskAboutSteering(order, command))
     return True
 
 
@@ -215,7 +215,7 @@ def keep_partial(step: Step) -> None:
         partial = Message(
             id=next_id(step.memory), role="assistant", content=said, metadata={"interrupted": True}
         )
-        step.record(Said(message=partial))
+        step.record(MessageAdded(message=partial))
 
 
 def _end_tools(step: Step, wanted: Abort, at_ms: int) -> None:

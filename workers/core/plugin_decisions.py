@@ -11,15 +11,14 @@ from cmdc_runtime.commands import Steer
 from cmdc_runtime.errors import SteeringRejected
 from cmdc_runtime.events import PluginModelCall, SteeringReceived
 from workers.core import cycle, interrupt, shrink
-from workers.core.batch import CallEnd, close_call, give_results
 from workers.core.conversation import find_running
 from workers.core.inputs import (
     ANY_WORK,
-    Consulted,
     PluginAskedModel,
     PluginsAborted,
-    PluginsSpoke,
-    SteeringJudged,
+    PluginsAnswered,
+    PluginsReported,
+    SteeringAnswered,
     ToolRefused,
 )
 from workers.core.kernel_emits import patched
@@ -27,14 +26,15 @@ from workers.core.plugins import apply_verdict
 from workers.core.records import PluginSpent
 from workers.core.repair import repair
 from workers.core.state import (
+    AskingPlugins,
     Calling,
     Compacting,
-    Consulting,
     OpenCall,
     Point,
     State,
 )
 from workers.core.step import CancelModel, Step
+from workers.core.tool_calls import CallEnd, close_call, give_results
 from workers.core.verdict import Aborted, Verdict
 
 _STOPPED: Final = CallEnd(
@@ -44,11 +44,11 @@ _STOPPED: Final = CallEnd(
 )
 
 
-def go_on(step: Step, consulted: Consulted) -> None:
+def go_on(step: Step, consulted: PluginsAnswered) -> None:
     """Take down what the plugins say and go on from where the cycle waited for them."""
     verdict, at_ms = consulted.verdict, consulted.at_ms
     match step.memory.activity:
-        case Consulting(point=point, wanted=wanted):
+        case AskingPlugins(point=point, wanted=wanted):
             pass
         case Calling(is_judged=True, compacting=wanted):
             point = Point.COMPACT
@@ -61,7 +61,7 @@ def go_on(step: Step, consulted: Consulted) -> None:
         _CONTINUATIONS[point](step, wanted, verdict, at_ms)
 
 
-def listen(step: Step, spoke: PluginsSpoke) -> None:
+def listen(step: Step, spoke: PluginsReported) -> None:
     """Take down what plugins say where nothing waits for them.
 
     What they want of a batch that is over comes too late for it, and is not for another one.
@@ -93,7 +93,7 @@ def refuse(step: Step, refused: ToolRefused) -> None:
     cycle.after_call(step, refused.at_ms)
 
 
-def judge(step: Step, judged: SteeringJudged) -> None:
+def judge(step: Step, judged: SteeringAnswered) -> None:
     """Take a steering that plugins have heard, with what they add, or reject it."""
     order, command, verdict = judged.order, judged.command, judged.verdict
     apply_verdict(step, replace(verdict, interventions=()))

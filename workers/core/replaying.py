@@ -21,8 +21,8 @@ import msgspec
 
 from cmdc_runtime.checkpoints import plain_state
 from cmdc_runtime.ids import Incarnation
-from workers.core import commands, rebuild, results
-from workers.core.causes import Given, Recovery, UnreadableCauseError, at_ms_of, read_cause, ref_of
+from workers.core import commands, recovery, results
+from workers.core.causes import Given, Restarted, UnreadableCauseError, at_ms_of, read_cause, ref_of
 from workers.core.evolve import CODE, replay
 from workers.core.inputs import Order
 from workers.core.records import CodeTaken, Continued, Record, SetAside, decode_record
@@ -189,8 +189,8 @@ def _problem_of(group: tuple[Entry, ...]) -> Unplayable | None:
 def _take(memory: Memory, given: Given, incarnation: Incarnation) -> Step:
     if isinstance(given, Order):
         return commands.apply(memory, given)
-    if isinstance(given, Recovery):
-        return rebuild.resume(memory, incarnation, given.reason, given.at_ms)
+    if isinstance(given, Restarted):
+        return recovery.resume(memory, incarnation, given.reason, given.at_ms)
     return results.apply(memory, given)
 
 

@@ -48,7 +48,7 @@ def compact_for_tool(step: Step, wanted: CompactWanted) -> None:
         return
     asked = Compacting(evicted, "request", wanted.ref)
     hook = BeforeCompact(memory.messages[:evicted])
-    if not memory.hears(type(hook)):
+    if not memory.has_hook(type(hook)):
         compact_unless(step, asked, None)
         return
     # Meanwhile the calls run on: plugins are asked under the batch's own number.

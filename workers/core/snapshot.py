@@ -115,7 +115,7 @@ def continued(first: Memory, resumption: str, changes: Collection[str]) -> Conti
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class SessionHistory:
     """What a process is told of its session: a snapshot, b"" for none, and the records after it.
 
     ``size`` is that of the records, in bytes. ``left_out`` is what is not taken of it any more and

@@ -2,7 +2,7 @@
 
 A frame is its length in four bytes, then as many bytes; between agent and host these are one
 message. The host does not read what a call says: it passes the bytes on. To add a message, add its
-class below its direction and its handler in ``host`` or in ``workers.effects.toolhost_link``.
+class below its direction and its handler in ``host`` or in ``workers.performers.toolhost_link``.
 
 A call tells things to observers and then how it ended, wherever it runs: the agent makes these
 words for its threads and tasks, a forked call sends them over its pipe. Rules: whatever a tool

@@ -196,7 +196,7 @@ def test_a_record_that_is_kept_besides_is_the_difference(life):
 
 def test_an_input_that_finds_the_session_elsewhere_is_the_difference(life):
     """What was recorded of it is recorded no more."""
-    entries = with_cause(life.entries, 1, doing=None)  # its first chunk has not come
+    entries = with_cause(life.entries, 1, activity=None)  # its first chunk has not come
     _, found = played(life, entries)
 
     assert (found.number, found.input, found.now) == (2, "stream_ended", None)

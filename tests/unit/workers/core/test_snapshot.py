@@ -20,7 +20,7 @@ from workers.core.snapshot import (
     STRIPPED,
     TRANSIENT,
     Kept,
-    Past,
+    SessionHistory,
     Unsaved,
     continued,
     conversation_of,
@@ -245,14 +245,14 @@ def test_a_session_at_rest_is_written_down_after_so_many_records(unsaved, state,
 
 def test_what_is_unsaved_begins_with_what_the_journal_had():
     """A process that dies often does not put the next snapshot off for ever."""
-    past = Past(b"old", (Continued(resumption="a"), Continued(resumption="b")), size=20)
+    past = SessionHistory(b"old", (Continued(resumption="a"), Continued(resumption="b")), size=20)
 
     assert past.unsaved().after(3, 30) == Unsaved(records=5, size=50, newest=3)
 
 
 def test_a_session_without_a_past_has_nothing_unsaved():
     """The first snapshot is made as late as any other."""
-    assert Past().unsaved() == Unsaved() == Unsaved(records=0, size=0, newest=0)
+    assert SessionHistory().unsaved() == Unsaved() == Unsaved(records=0, size=0, newest=0)
 
 
 # --- other options ---------------------------------------------------------------------------

@@ -106,9 +106,9 @@ def test_a_hook_is_heard_by_who_names_it():
     )
     memory = Memory(plugins=plugins)
 
-    assert (memory.hears(BeforeTool), memory.hears(AfterTool)) == (True, True)
-    assert memory.hears(BeforeRequest) is False
-    assert Memory().hears(BeforeTool) is False
+    assert (memory.has_hook(BeforeTool), memory.has_hook(AfterTool)) == (True, True)
+    assert memory.has_hook(BeforeRequest) is False
+    assert Memory().has_hook(BeforeTool) is False
 
 
 def test_a_tool_is_found_by_its_name():
