@@ -143,7 +143,7 @@ class ChangedError(BuildError):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class BuildContext:
     """What an agent is built into: its connection, its daemon's folder, its exit callbacks."""
 
     link: Link
@@ -151,7 +151,7 @@ class Surroundings:
     exit_callbacks: ExitCallbacks
     at: Callable[[int | None], None] = lambda _step: None
     """Told of each step of rebuilding before it is taken, and with None when there is no other."""
-    opening_at: Callable[[int], None] = lambda _step: None
+    report_code_step: Callable[[int], None] = lambda _step: None
     """Told of the step of each parcel that a command brings, before and, with 0, behind it."""
 
 
@@ -165,11 +165,11 @@ class Loaded:
     redact: Redact | None
     user_data: dict[str, Any]  # Any: the application's own
     session_start_problem: Callable[[str], str | None]
-    around: Surroundings
+    context: BuildContext
 
 
 def build_agent(
-    assign: Assign, spec: AgentSpec, past: SessionHistory, around: Surroundings
+    assign: Assign, spec: AgentSpec, past: SessionHistory, context: BuildContext
 ) -> Agent:
     """Return the agent that ``spec`` and ``past`` make, at rest.
 
@@ -178,20 +178,20 @@ def build_agent(
         ChangedError: the code of one is not the code that the session took.
         CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
     """
-    around.at(None)
+    context.at(None)
     keep(spec)
-    session_code = _session_code(assign, past, around)
+    session_code = _session_code(assign, past, context)
     try:
         provider = load_provider(PROVIDER)
         if past.snapshot:
-            around.at(SNAPSHOT_STEP)
+            context.at(SNAPSHOT_STEP)
         start, past = _start(Memory(policy=policy_of(assign, spec, provider)), assign, past)
         session_code.left_out |= start.left_out
         session_code.code = _code(assign, spec, start, past)
         own, opened = session_code.tools(spec.tools), session_code.plugins(spec.plugins)
         first = first_memory(start.policy, spec, opened, own)
         start = start if past.snapshot else first
-        memory, leaning = aside.fold(start, past.records, around.at)
+        memory, leaning = aside.fold(start, past.records, context.at)
         news = (*past.left_out, *leaning, *session_code.news, *_news(spec, first, memory))
         memory = replay(memory, news)
         lost = session_code.newly_left_out(memory, past.records)
@@ -199,7 +199,7 @@ def build_agent(
         keep(spec, memory)
         tools, plugins = session_code.tools_of(memory, own), session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
-        around.at(None)
+        context.at(None)
         if session_code.code.news:
             taken = CodeTaken(code=session_code.code.news)
             news, memory = (*news, taken), replay(memory, [taken])
@@ -209,7 +209,7 @@ def build_agent(
     except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
     session_start_problem = session_code.session_start_problem(memory, plugins)
-    loaded = Loaded(provider, tools, plugins, redact, user_data, session_start_problem, around)
+    loaded = Loaded(provider, tools, plugins, redact, user_data, session_start_problem, context)
     agent = _wire(assign, spec, memory, loaded)
     keep(spec, agent.memory)
     agent.continue_from(Saver(past.unsaved()), news)
@@ -260,12 +260,12 @@ def _news(spec: AgentSpec, first: Memory, memory: Memory) -> Iterable[Record]:
         yield continued(first, resumed.id, resumed.changes)
 
 
-def _session_code(assign: Assign, past: SessionHistory, around: Surroundings) -> SessionCode:
+def _session_code(assign: Assign, past: SessionHistory, context: BuildContext) -> SessionCode:
     """Return what opens the parcels; of a session that only begins they are all needed."""
     if assign.incarnation == 1 and not past.snapshot and not past.records:
         return SessionCode()
     return SessionCode(
-        around.at, frozenset(assign.set_aside), left_out=aside.tools_left_out(past.records)
+        context.at, frozenset(assign.set_aside), left_out=aside.tools_left_out(past.records)
     )
 
 
@@ -327,15 +327,15 @@ def _wire(
     memory: Memory,
     loaded: Loaded,
 ) -> Agent:
-    provider, around = loaded.provider, loaded.around
-    link = around.link
+    provider, context = loaded.provider, loaded.context
+    link = context.link
     publisher = Publisher(assign.next_index, link.publish)
     agent = Agent(assign, memory, link, publisher)
     replies = Replies(link, publisher, agent.status)
     patience = Patience(spec.max_retries, _backoff(spec), spec.stall_timeout)
     asker = Asker(provider, patience, agent.has_answered)
     saved = Saved(assign.session_id, assign.group_id, spec, loaded.redact)
-    checkpoints = Checkpoints(str(around.runtime_dir), saved, agent.memory, replies.reply)
+    checkpoints = Checkpoints(str(context.runtime_dir), saved, agent.memory, replies.reply)
     ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, loaded.user_data)
     services = PluginServices(
         ports.of, ports.of_observer, agent.plugin_crashed, loaded.session_start_problem
@@ -343,8 +343,8 @@ def _wire(
     pipeline = Pipeline(loaded.plugins, agent.plugin_context, services)
     pipeline.restore(dict(memory.plugin_states))
     agent.set_hooks(pipeline.hooks_by_plugin())
-    opener = CodeOpener(around.opening_at)
-    subagents = Subagents(str(around.runtime_dir), agent.post)
+    opener = CodeOpener(context.report_code_step)
+    subagents = Subagents(str(context.runtime_dir), agent.post)
     steps = partial(subagents.past.steps, assign.session_id)
     tool_settings = replace(_tool_settings(assign, spec, loaded, opener), recall=steps)
     runner = ToolRunner(loaded.tools, tool_settings, agent.post, link, pipeline)
@@ -374,7 +374,7 @@ def _wire(
         forks=Forks(checkpoints),
         replies=replies,
     )
-    performers = Performers(parts, agent.post, around.exit_callbacks)
+    performers = Performers(parts, agent.post, context.exit_callbacks)
     agent.wire(
         performers,
         IdleTimer(spec.hibernate_after, lambda: performers.is_idle, agent.report_idle),
@@ -399,7 +399,7 @@ def _tool_settings(
         parallel_max=spec.max_parallel_tools,
         timeout_s=spec.tool_timeout,
         retries_max=spec.tool_max_retries,
-        runtime_dir=loaded.around.runtime_dir,
+        runtime_dir=loaded.context.runtime_dir,
         environment=chosen(os.environ, spec.tool_env),
         opener=opener,
         is_subagent=assign.parent_id is not None,

@@ -117,7 +117,7 @@ _VALUE: Final = re.compile(r"(Invalid (?:enum )?value) '.*'", re.DOTALL)
 """Where msgspec shows what it was given."""
 
 
-class FrameTooLargeError(Exception):
+class PartTooLargeError(Exception):
     """A part of a message is larger than any socket takes."""
 
 
@@ -340,4 +340,4 @@ def _described(error: ProtocolError) -> str:
 def _check(parts: MessageParts) -> None:
     size = max(map(len, parts))
     if size > FRAME_BYTES_MAX:  # ZeroMQ would drop it, and the connection with it
-        raise FrameTooLargeError(f"a part of {size} bytes; at most {FRAME_BYTES_MAX} can go")
+        raise PartTooLargeError(f"a part of {size} bytes; at most {FRAME_BYTES_MAX} can go")

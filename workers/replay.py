@@ -35,7 +35,16 @@ from workers.core import aside
 from workers.core.evolve import replay
 from workers.core.plugins import with_hooks
 from workers.core.records import Record, SetAside
-from workers.core.replaying import Entry, Plain, Played, of_end, of_left_out, of_step, play, whole
+from workers.core.replaying import (
+    Entry,
+    Plain,
+    PlayedStep,
+    of_end,
+    of_left_out,
+    of_step,
+    play,
+    whole,
+)
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory
 from workers.loader import LoadError, load_provider
@@ -162,7 +171,7 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
         status = EXIT_OTHERWISE
         _say(out, of_left_out(script.left_out, script.passed_over))
     for outcome in play(script.first, script.entries):
-        if isinstance(outcome, Played):
+        if isinstance(outcome, PlayedStep):
             memory = outcome.memory
             played += len(outcome.entries)
             _say(out, of_step(outcome))

@@ -66,7 +66,7 @@ from cmdc_runtime.runtime_dir import BOARD_FILE, Entry, own_entry, sign, strike
 from cmdc_runtime.spec import AgentSpec
 from workers import callbacks
 from workers.agent import Agent
-from workers.build import BuildError, ChangedError, Surroundings, build_agent
+from workers.build import BuildContext, BuildError, ChangedError, build_agent
 from workers.core import aside
 from workers.core.snapshot import SessionHistory
 from workers.heartbeat import Heartbeat, WorkerLoop
@@ -392,14 +392,14 @@ class Worker:
             stage = "rebuild"
             past = self._past(assign)
             stage = "load"
-            around = Surroundings(
+            context = BuildContext(
                 self._link,
                 self._runtime_dir,
                 self._exit_callbacks,
                 self._report_step,
                 self._report_code_step,
             )
-            agent = build_agent(assign, spec, past, around)
+            agent = build_agent(assign, spec, past, context)
         except CheckpointUnreadable as error:
             self._give_up("rebuild", str(error))
             return

@@ -48,7 +48,7 @@ from workers.core.inputs import (
     CycleExpired,
     DelegationDropped,
     FirstChunk,
-    Found,
+    FoundTool,
     Order,
     PluginAskedModel,
     PluginDelegated,
@@ -227,7 +227,7 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
 
 def loaded(command_id: CommandId, command: AttachTools | ReplaceTools) -> ToolsLoaded:
     """Return what the shell answers when it has opened the parcels."""
-    found = (Found(one.label, ToolFacts(one.label, packed=one)) for one in command.tools)
+    found = (FoundTool(one.label, ToolFacts(one.label, packed=one)) for one in command.tools)
     return ToolsLoaded(command_id, command, tuple(found))
 
 

@@ -72,7 +72,7 @@ def found(name, *, is_fine=True):
     """Return what opening a parcel of a tool of this name gives."""
     packed = Packed(kind="ref", label=name, ref=f"tools:{name}")
     facts = ToolFacts(name, is_repeatable=name in REPEATABLE, packed=packed)
-    return inputs.Found(
+    return inputs.FoundTool(
         name, facts if is_fine else None, "" if is_fine else "it cannot be imported"
     )
 

@@ -89,7 +89,7 @@ def played(session, first=None, entries=None):
 
 def otherwise(outcomes):
     """Return what is no step as it was recorded."""
-    return [one for one in outcomes if not isinstance(one, replaying.Played)]
+    return [one for one in outcomes if not isinstance(one, replaying.PlayedStep)]
 
 
 def boundaries(session):

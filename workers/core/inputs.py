@@ -18,7 +18,7 @@ from cmdc_runtime.messages import TokenUsage
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
 from workers.core.state import PluginFacts, ToolFacts
-from workers.core.tags import Found as FoundTag
+from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted, Verdict
 
 ANY_WORK: Final = -1
@@ -332,7 +332,7 @@ class CycleExpired:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTool:
     """One parcel of tools after it was opened: what is in it, or what is wrong with it."""
 
     label: str
@@ -346,7 +346,7 @@ class ToolsLoaded:
 
     id: CommandId
     command: AttachTools | ReplaceTools
-    found: tuple[Found, ...]
+    found: tuple[FoundTool, ...]
     work: int = ANY_WORK
 
 

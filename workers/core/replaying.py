@@ -57,7 +57,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedStep:
     """One step that was decided as it was recorded, and how the session stands after it.
 
     ``given`` is what it came of, None where a new process has begun with it.
@@ -95,7 +95,7 @@ class Unplayable:
     kind: Literal["unplayable"] = "unplayable"
 
 
-Outcome: TypeAlias = Played | Difference | Unplayable
+StepOutcome: TypeAlias = PlayedStep | Difference | Unplayable
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class _Stage:
         return memory
 
 
-def play(first: Memory, entries: Sequence[Entry]) -> Iterator[Outcome]:
+def play(first: Memory, entries: Sequence[Entry]) -> Iterator[StepOutcome]:
     """Yield each step again, up to the end, the first difference, or what can't be played.
 
     ``first`` is the memory before the first entry, of a session at rest.
@@ -128,7 +128,7 @@ def play(first: Memory, entries: Sequence[Entry]) -> Iterator[Outcome]:
     for group in _steps(entries):
         outcome = _play_step(stage, group)
         yield outcome
-        if not isinstance(outcome, Played):
+        if not isinstance(outcome, PlayedStep):
             return
 
 
@@ -151,7 +151,7 @@ def _begins(record: Record, group: Sequence[Entry]) -> bool:
     return record.cause is not None or isinstance(record, Continued | CodeTaken)
 
 
-def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> Outcome:
+def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> StepOutcome:
     if (problem := _problem_of(group)) is not None:
         return problem
     first, cause = group[0], group[0].record.cause
@@ -160,7 +160,7 @@ def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> Outcome:
     recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
     if cause is None:
         name = _BEGINNINGS[type(first.record)]
-        return Played(group, name, None, stage.settle(group, replay(stage.memory, recorded)))
+        return PlayedStep(group, name, None, stage.settle(group, replay(stage.memory, recorded)))
     try:
         memory, given = read_cause(cause, recorded, stage.memory)
     except UnreadableCauseError as error:
@@ -169,7 +169,7 @@ def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> Outcome:
     for entry, then, now in zip_longest(group, recorded, map(reread, step.records)):
         if then != now:
             return Difference((entry or group[-1]).number, cause.input, given, then, now)
-    return Played(group, cause.input, given, stage.settle(group, step.memory))
+    return PlayedStep(group, cause.input, given, stage.settle(group, step.memory))
 
 
 def _problem_of(group: tuple[Entry, ...]) -> Unplayable | None:
@@ -206,7 +206,7 @@ _CODE: Final = ("tools", "plugins")
 """Fields that hold code: their names are what a person can read of it."""
 
 
-def of_step(step: Played) -> Plain:
+def of_step(step: PlayedStep) -> Plain:
     """Return one step: what it came of, the records it keeps, and how the session stands then."""
     first, last = step.entries[0], step.entries[-1]
     return {

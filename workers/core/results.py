@@ -80,7 +80,7 @@ from workers.core.records import MessageAdded, TurnSpent
 from workers.core.retry import delay_s, may_pass, should_retry
 from workers.core.state import Answering, Asking, Memory, Resting, State, Streaming
 from workers.core.step import AnswerTool, Sleep, Step
-from workers.core.tags import Found, Tag, feed, flush
+from workers.core.tags import FoundTag, Tag, feed, flush
 
 Handler = Callable[[Step, Any], None]  # Any: a handler takes the result of its own row
 
@@ -115,7 +115,7 @@ def speak(step: Step, piece: TextArrived) -> None:
     _show(step, clean, found)
 
 
-def _show(step: Step, clean: str, found: tuple[Found, ...]) -> None:
+def _show(step: Step, clean: str, found: tuple[FoundTag, ...]) -> None:
     # A filter may have left nothing of one.
     step.publish(*(_TAG_EVENTS[seen.tag](seen.text) for seen in found if seen.text))
     if not clean:

@@ -58,7 +58,7 @@ from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
 from workers.core.state import Memory
 from workers.core.step import CallModel, Summarize
 from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
-from workers.core.tags import Found
+from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 from workers.performers.tools import ToolRunner
@@ -206,7 +206,7 @@ class ModelCaller:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, now_ms())
 
-    def _show(self, work: int, shown: Shown, found: tuple[Found, ...] | None) -> None:
+    def _show(self, work: int, shown: Shown, found: tuple[FoundTag, ...] | None) -> None:
         """Post texts; ``found`` are the tags that were taken out of them, None if none were."""
         if found:
             self._post(TextArrived(work, "", found))

@@ -26,7 +26,7 @@ from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.parcels import Packed, digest_of
-from workers.core.inputs import Found, Result, ToolsLoaded
+from workers.core.inputs import FoundTool, Result, ToolsLoaded
 from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools
 from workers.loader import LoadError, load_tools, with_code
@@ -157,21 +157,21 @@ class Toolbox:
         self._tools.update({name: loaded[name] for name in change.attached})
         return tuple(one for one in gone if one is not None)
 
-    async def _opened(self, parcels: Sequence[Packed]) -> list[tuple[LoadedTool | None, Found]]:
+    async def _opened(self, parcels: Sequence[Packed]) -> list[tuple[LoadedTool | None, FoundTool]]:
         try:
             async with asyncio.timeout(LOAD_S):
                 return [await self._one(packed) for packed in parcels]
         except TimeoutError:
             late = "{}: not loaded within {:g} s"
             labels = [packed.label for packed in parcels]
-            return [(None, Found(one, None, late.format(one, LOAD_S))) for one in labels]
+            return [(None, FoundTool(one, None, late.format(one, LOAD_S))) for one in labels]
 
-    async def _one(self, packed: Packed) -> tuple[LoadedTool | None, Found]:
+    async def _one(self, packed: Packed) -> tuple[LoadedTool | None, FoundTool]:
         with self._opener.step(packed):
             one = await self._opener.run(lambda: _open(packed))
             if isinstance(one, str):
-                return None, Found(packed.label, None, one)
-            return one, Found(packed.label, one.facts())  # its description is its code, too
+                return None, FoundTool(packed.label, None, one)
+            return one, FoundTool(packed.label, one.facts())  # its description is its code, too
 
 
 def _open(packed: Packed) -> LoadedTool | str:

@@ -28,23 +28,23 @@ from cmdc_runtime.runtime_dir import host_socket
 from workers.performers.toolbox import LoadedTool
 from workers.toolhost.wire import (
     Begin,
+    CallEnding,
     Close,
     Cut,
     Died,
     Emitted,
     Ended,
-    Ending,
     Frames,
     FrameTooLargeError,
     Kill,
     Open,
     Refused,
-    Run,
-    Said,
+    ReportFrame,
+    RunCall,
     ToHost,
+    decoded_report,
     framed,
     from_host,
-    heard,
 )
 
 log = structlog.get_logger()
@@ -100,7 +100,7 @@ class _Open:
     """A call under way."""
 
     emit: Emit
-    done: asyncio.Future[Ending]
+    done: asyncio.Future[CallEnding]
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +143,7 @@ class HostLink:
         self._readers: set[asyncio.Task[None]] = set()
         self._whys: dict[str, asyncio.Future[str]] = {}
 
-    async def run(self, loaded: LoadedTool, order: Run, emit: Emit) -> Ending:
+    async def run(self, loaded: LoadedTool, order: RunCall, emit: Emit) -> CallEnding:
         """Make a call in a process of its own; ``order`` needs no number.
 
         Raises:
@@ -314,12 +314,12 @@ class HostLink:
                 self._take(host, from_host.decode(body))
             await self._link.room()  # what calls emit goes on to the daemon
 
-    def _take(self, host: _Host, message: Said | Ended) -> None:
+    def _take(self, host: _Host, message: ReportFrame | Ended) -> None:
         call = host.calls.get(message.number)
         if call is None:
             return  # it was given up
         match message:
-            case Said(word=word):
+            case ReportFrame(report=word):
                 _note(call, word)
             case Ended(reason=reason) if not call.done.done():
                 call.done.set_result(Died(reason=reason))
@@ -328,7 +328,7 @@ class HostLink:
 
 
 def _note(call: _Open, body: bytes) -> None:
-    word = heard(body)
+    word = decoded_report(body)
     if isinstance(word, Emitted):
         call.emit(word.name, word.payload)
     elif not call.done.done():

@@ -6,8 +6,8 @@ the text that the model reads. Failures are data: a batch always ends with one r
 that was not cancelled.
 
 Inside the agent's process a call is a task of the loop or has a thread. Whatever the tool does
-there comes back as one ``Ending``; only a cancellation of ours passes through. ``ToolHooks`` has
-plugins say what they say before a call, at its failures, and after it.
+there comes back as one ``CallEnding``; only a cancellation of ours passes through. ``ToolHooks``
+asks plugins before a call, at its failures, and after it.
 """
 
 import asyncio
@@ -56,13 +56,13 @@ from workers.performers.toolhost_link import HostFailedError, HostLink, Wire
 from workers.pipeline import Pipeline
 from workers.toolhost.wire import (
     Begin,
+    CallEnding,
     Crashed,
     Cut,
     Died,
-    Ending,
     Refused,
     Returned,
-    Run,
+    RunCall,
     failed,
     fit,
     is_awaitable,
@@ -74,12 +74,12 @@ from workers.toolhost.wire import (
 
 
 # Any: whatever the tool takes.
-async def in_task(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
+async def in_task(tool: Tool, arguments: dict[str, Any], context: Context) -> CallEnding:
     """Run an async tool; who cancels the calling task ends it."""
     return await _ending_of(partial(tool.execute, arguments, context))
 
 
-class Threads(threads.Threads):
+class ToolThreads(threads.Threads):
     """Threads of calls, those that nobody waits for any more among them."""
 
     def __init__(self) -> None:
@@ -87,13 +87,13 @@ class Threads(threads.Threads):
         super().__init__("tool")
 
     # Any: whatever the tool takes.
-    async def run_tool(self, tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
+    async def run_tool(self, tool: Tool, arguments: dict[str, Any], context: Context) -> CallEnding:
         """Run a sync tool in a thread; when cancelled, leave it alone and discard what it returns.
 
         An awaitable that it returns is awaited in the loop.
         """
 
-        def work() -> Ending | Awaitable[object]:
+        def work() -> CallEnding | Awaitable[object]:
             value: Any = tool.execute(arguments, context)  # Any: the tool's own
             return value if is_awaitable(value) else returned(value)
 
@@ -104,7 +104,7 @@ class Threads(threads.Threads):
         return await _ending_of(lambda: found) if inspect.isawaitable(found) else found
 
 
-async def _ending_of(work: Callable[[], object]) -> Ending:
+async def _ending_of(work: Callable[[], object]) -> CallEnding:
     try:
         value = await foreign.wait(work)
         return foreign.call(lambda: returned(value))  # its text is the tool's code too
@@ -116,7 +116,7 @@ async def _ending_of(work: Callable[[], object]) -> Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AllowedCall:
     """What plugins made of a call that may run: its arguments, and whom to ask first."""
 
     call: ToolCall
@@ -135,7 +135,7 @@ class ToolHooks:
         self._plugins = plugins
         self._post = post
 
-    async def before(self, work: int, call: ToolCall) -> Heard | None:
+    async def before(self, work: int, call: ToolCall) -> AllowedCall | None:
         """Return the call as it is to run, or None where it is not to run."""
         verdict = await self._ask(work, BeforeTool(call.name, call.call_id, call.arguments))
         if verdict is None:
@@ -145,14 +145,14 @@ class ToolHooks:
             return None
         if verdict.args is not None:
             call = msgspec.structs.replace(call, arguments=verdict.args, malformed=None)
-        return Heard(call, verdict.approval)
+        return AllowedCall(call, verdict.approval)
 
-    async def failed(self, work: int, call: ToolCall, ending: Ending, attempt: int) -> bool:
+    async def failed(self, work: int, call: ToolCall, ending: CallEnding, attempt: int) -> bool:
         """Tell of a failure; return whether the call goes on."""
         hook = OnToolError(call.name, call.call_id, ending.text, attempt)
         return await self._ask(work, hook) is not None
 
-    async def after(self, work: int, call: ToolCall, ending: Ending) -> Ending | None:
+    async def after(self, work: int, call: ToolCall, ending: CallEnding) -> CallEnding | None:
         """Return the ending as the model is to read it, or None where the cycle is over."""
         is_error = not isinstance(ending, Returned)
         hook = AfterTool(call.name, call.call_id, ending.text, is_error)
@@ -233,7 +233,7 @@ class ToolRunner:
         self._post = post
         self._link = link
         self._answers = Answers()
-        self._threads = Threads()
+        self._threads = ToolThreads()
         self._host = HostLink(_begin(settings), settings.runtime_dir, link)
         self._gate = asyncio.Semaphore(settings.parallel_max)
         self._tasks: dict[asyncio.Task[None], CallId] = {}
@@ -241,7 +241,7 @@ class ToolRunner:
         """Those that we have cancelled; a tool's code in our task may cancel it, too."""
         self._loads: set[asyncio.Task[None]] = set()
         # fmt: off
-        self._places: Final[Mapping[str, Callable[[Job], Awaitable[Ending]]]] = {
+        self._places: Final[Mapping[str, Callable[[Job], Awaitable[CallEnding]]]] = {
             "process": self._in_process,
             "thread":  self._in_thread,
             "task":    self._in_task,
@@ -355,14 +355,14 @@ class ToolRunner:
         job = self._prepared(batch, call, todos)
         if job is None:
             return None
-        heard = await self._hooks.before(batch.work, call)
-        if heard is None:
+        allowed = await self._hooks.before(batch.work, call)
+        if allowed is None:
             return None
-        if heard.call is not call:  # plugins gave it other arguments
-            job = self._prepared(batch, heard.call, todos)
+        if allowed.call is not call:  # plugins gave it other arguments
+            job = self._prepared(batch, allowed.call, todos)
         if job is None or call.call_id in batch.approved:
             return job
-        wanted = job.approval(heard.approval, holds=self._settings.is_subagent)
+        wanted = job.approval(allowed.approval, holds=self._settings.is_subagent)
         if wanted is None:
             return job
         ref = f"{call.call_id}:approval" if wanted.hold else None
@@ -395,7 +395,7 @@ class ToolRunner:
 
     # --- execute ----------------------------------------------------------------------------------
 
-    async def _execute(self, job: Job) -> Ending | None:
+    async def _execute(self, job: Job) -> CallEnding | None:
         """Return how the call ended; None where plugins ended the cycle over a failure."""
         attempt = 0
         while True:
@@ -414,7 +414,7 @@ class ToolRunner:
                 )
                 return ending
 
-    async def _once(self, job: Job) -> Ending:
+    async def _once(self, job: Job) -> CallEnding:
         tool = job.tool
         bound_s = self._settings.timeout_s if tool.timeout is None else tool.timeout
         try:
@@ -427,13 +427,13 @@ class ToolRunner:
         except TimeoutError:
             return Cut(text=f"{job.call.name} took longer than {bound_s:g} s and was ended")
 
-    async def _in_process(self, job: Job) -> Ending:
+    async def _in_process(self, job: Job) -> CallEnding:
         batch, call = job.batch, job.call
 
         def emit(name: str, payload: Any) -> None:  # Any: the tool's own
             self._post(ToolEmitted(batch.work, call.call_id, name, payload))
 
-        order = Run(
+        order = RunCall(
             call_id=call.call_id,
             arguments=call.arguments,
             model=batch.model,
@@ -442,7 +442,7 @@ class ToolRunner:
         )
         return await self._host.run(job.loaded, order, emit)
 
-    async def _in_thread(self, job: Job) -> Ending:
+    async def _in_thread(self, job: Job) -> CallEnding:
         port = self._port(job)
         try:
             with printing(job.call.call_id, job.tool.name):
@@ -451,7 +451,7 @@ class ToolRunner:
         finally:
             port.close()
 
-    async def _in_task(self, job: Job) -> Ending:
+    async def _in_task(self, job: Job) -> CallEnding:
         port = self._port(job)
         try:
             with printing(job.call.call_id, job.tool.name):
@@ -498,7 +498,7 @@ class ToolRunner:
         self,
         batch: RunTools,
         call: ToolCall,
-        ending: Ending,
+        ending: CallEnding,
         *,
         is_unknown: bool = False,
         is_cut: bool = False,

@@ -39,7 +39,7 @@ from workers.core.records import (
     SetAside,
     decode_record,
 )
-from workers.core.replaying import Played, play, reread
+from workers.core.replaying import PlayedStep, play, reread
 from workers.core.state import Memory, PluginFacts, Resting, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
@@ -97,7 +97,7 @@ def delegated(session):
 
 def loaded(session, command, *found):
     """Return a session whose parcels were opened for a command."""
-    named = tuple(inputs.Found(tool.name, tool) for tool in found)
+    named = tuple(inputs.FoundTool(tool.name, tool) for tool in found)
     return session.new().give(command, "t").post(inputs.ToolsLoaded("t", command, named))
 
 
@@ -332,7 +332,7 @@ def test_a_life_is_decided_again_as_it_was(session, live):
     life = live(session)
     steps = list(play(life.first, life.entries))
 
-    assert [type(one) for one in steps] == [Played] * len(steps)
+    assert [type(one) for one in steps] == [PlayedStep] * len(steps)
     assert [entry for one in steps for entry in one.entries] == life.entries
     assert (steps[-1].state, kept(steps[-1].memory)) == (life.state, kept(life.memory))
 

@@ -76,8 +76,7 @@ from workers.core.state import (
     Waiter,
 )
 from workers.core.step import AnswerTool, CallModel, Publish, RunTools, Sleep, Summarize
-from workers.core.tags import Found as FoundTag
-from workers.core.tags import Tag
+from workers.core.tags import FoundTag, Tag
 from workers.core.verdict import Aborted, Verdict
 
 ENDS = events.AgentEnd | events.AgentAbort | events.AgentError

@@ -18,7 +18,7 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import ToolCall
 from workers.core.inputs import PluginsAborted, PluginsReported, ToolRefused
 from workers.core.verdict import Aborted, Verdict
-from workers.performers.tools import Heard, ToolHooks
+from workers.performers.tools import AllowedCall, ToolHooks
 from workers.pipeline import Pipeline
 from workers.toolhost.wire import Refused, Returned
 
@@ -75,7 +75,7 @@ def test_without_plugins_a_call_goes_its_way(plugins):
     posted = []
     hooks = ToolHooks(plugins, posted.append)
 
-    assert asyncio.run(hooks.before(WORK, CALL)) == Heard(CALL)
+    assert asyncio.run(hooks.before(WORK, CALL)) == AllowedCall(CALL)
     assert asyncio.run(hooks.failed(WORK, CALL, FAILED, 1)) is True
     assert asyncio.run(hooks.after(WORK, CALL, ENDED)) is ENDED
     assert posted == []

@@ -8,7 +8,7 @@ import pytest
 
 from cmdc_runtime.codec import encode
 from cmdc_runtime.extensions import Context, Effect, Tool, ToolError
-from workers.performers.tools import Threads, in_task
+from workers.performers.tools import ToolThreads, in_task
 from workers.toolhost.wire import RESULT_CHARS_MAX, Crashed, Refused, Returned
 
 CONTEXT = Context(session_id="s", call_id="a")
@@ -35,7 +35,7 @@ class Sync(Async):
 
 
 def in_thread(do):
-    return asyncio.run(Threads().run_tool(Sync(do), {}, CONTEXT))
+    return asyncio.run(ToolThreads().run_tool(Sync(do), {}, CONTEXT))
 
 
 def as_task(do):
@@ -196,7 +196,7 @@ def test_a_thread_that_is_left_alone_is_counted_until_it_ends():
         go.wait(PATIENCE_S)
 
     async def whole():
-        threads = Threads()
+        threads = ToolThreads()
         call = asyncio.create_task(threads.run_tool(Sync(work), {}, CONTEXT))
         await asyncio.to_thread(begun.wait, PATIENCE_S)
         call.cancel()

@@ -20,7 +20,7 @@ Attributes: TypeAlias = dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenSpan:
     """Begin the span ``key``, which no open span has; without a parent it begins a trace."""
 
     key: str
@@ -38,7 +38,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class AddSpanEvent:
     """Add an event to an open span."""
 
     key: str
@@ -48,7 +48,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class AddAttributes:
     """Add attributes to an open span."""
 
     key: str
@@ -56,7 +56,7 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class EndSpan:
     """End an open span; an ``error`` is the type of what went wrong, ``text`` what was said."""
 
     key: str
@@ -66,7 +66,7 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class AddToMetric:
     """Add to a metric."""
 
     instrument: str
@@ -74,7 +74,7 @@ class Measure:
     attributes: Attributes = field(default_factory=dict)
 
 
-Operation: TypeAlias = Open | Note | Describe | Close | Measure
+Operation: TypeAlias = OpenSpan | AddSpanEvent | AddAttributes | EndSpan | AddToMetric
 
 
 # --- the sheet ------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ _NS_PER_S: Final = 1e9
 _NS_PER_MS: Final = 1e6
 
 
-class Place(NamedTuple):
+class SpanPlace(NamedTuple):
     """Where a span stands, and its id where another process has to know that."""
 
     parent: str | None = None
@@ -121,7 +121,7 @@ class Facts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SpanEnding:
     """How a span ends."""
 
     outcome: str
@@ -131,7 +131,7 @@ class Ending:
     """What was said of it: content."""
 
 
-class Sheet:
+class OpenSpans:
     """What is open, and what was said about it since the last event."""
 
     def __init__(self, *, captures: bool) -> None:
@@ -165,16 +165,16 @@ class Sheet:
         operation: str,
         subject: str = "",
         more: Attributes | None = None,
-        place: Place | None = None,
+        place: SpanPlace | None = None,
     ) -> None:
         """Begin a span."""
         name = f"{operation} {subject}" if subject else operation
         attributes = {names.OPERATION: operation, **self._common(), **(more or {})}
-        parent, span_id = place or Place()
+        parent, span_id = place or SpanPlace()
         if parent is None and self.has(CYCLE):
             parent = CYCLE
         kind: Literal["internal", "client"] = "client" if operation == names.CHAT else "internal"
-        opened = Open(key, parent, name, kind, self.now_ns, attributes, span_id=span_id)
+        opened = OpenSpan(key, parent, name, kind, self.now_ns, attributes, span_id=span_id)
         self._begin(opened)
 
     def open_cycle(self, more: Attributes, begun: CommandId | None) -> None:
@@ -185,7 +185,7 @@ class Sheet:
         """
         facts = self.facts
         above, cycle_id = facts.trace_parent, begun or facts.cycle_id
-        opened = Open(
+        opened = OpenSpan(
             CYCLE,
             None,
             names.INVOKE_AGENT,
@@ -198,13 +198,13 @@ class Sheet:
         )
         self._begin(opened)
 
-    def _begin(self, opened: Open) -> None:
+    def _begin(self, opened: OpenSpan) -> None:
         self._told.append(opened)
         self._began_ns[opened.key] = self.now_ns
 
     def describe(self, key: str, attributes: Attributes) -> None:
         """Add to an open span."""
-        self._told.append(Describe(key, attributes))
+        self._told.append(AddAttributes(key, attributes))
 
     def note(self, name: str, attributes: Attributes, key: str | None = None) -> None:
         """Add an event to the span ``key``, else to the innermost, else to one of its own."""
@@ -212,17 +212,17 @@ class Sheet:
         alone = where is None
         if where is None:
             where = _ALONE
-            self._told.append(Open(where, None, name, "internal", self.now_ns, self._common()))
-        self._told.append(Note(where, name, self.now_ns, attributes))
+            self._told.append(OpenSpan(where, None, name, "internal", self.now_ns, self._common()))
+        self._told.append(AddSpanEvent(where, name, self.now_ns, attributes))
         if alone:
-            self._told.append(Close(where, self.now_ns))
+            self._told.append(EndSpan(where, self.now_ns))
 
-    def close(self, key: str, ending: Ending, at_ns: int | None = None) -> None:
+    def close(self, key: str, ending: SpanEnding, at_ns: int | None = None) -> None:
         """End an open span."""
         del self._began_ns[key]
         self.describe(key, {"cmdc.outcome": ending.outcome})
         text = ending.text if self.captures else None
-        self._told.append(Close(key, at_ns or self.now_ns, ending.error, text))
+        self._told.append(EndSpan(key, at_ns or self.now_ns, ending.error, text))
 
     def elapsed_s(self, key: str) -> float:
         """Return the seconds since a span began."""
@@ -234,7 +234,7 @@ class Sheet:
 
     def measure(self, instrument: str, value: float, attributes: Attributes) -> None:
         """Add to a metric; ``attributes`` have few values, or there would be too many series."""
-        self._told.append(Measure(instrument, value, attributes))
+        self._told.append(AddToMetric(instrument, value, attributes))
 
     def spend(self, usage: TokenUsage, model: str, purpose: str) -> None:
         """Add what a request took."""
@@ -282,6 +282,6 @@ def usage_attributes(usage: TokenUsage) -> Attributes:
     return told
 
 
-def error_kind(ending: Ending) -> Attributes:
+def error_kind(ending: SpanEnding) -> Attributes:
     """Return the type of an error, if there was one."""
     return {} if ending.error is None else {names.ERROR_TYPE: ending.error}
