@@ -317,7 +317,7 @@ def check_leaves(journal, calls):
         leave = fingerprint(call.name, call.arguments, None)
         if call.name in {"gated", "held"} and call.call_id not in begun:
             assert left[leave] + left[call.name] > 0
-        left[leave] -= 1 if record.allowance == leave else 0
+        left[leave] -= 1 if record.granted == leave else 0
         begun.add(call.call_id)
         assert left[leave] >= 0
 

@@ -253,7 +253,7 @@ def test_another_order_of_results_is_found(recorded, monkeypatch):
         for open_ in calls:
             close_call(step, open_, end_of(open_))
 
-    monkeypatch.setattr(interrupt, "give_results", backwards)
+    monkeypatch.setattr(interrupt, "end_calls", backwards)
     found = otherwise(played(session))
 
     assert [one.number for one in found] == [ended[0].number]

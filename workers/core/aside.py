@@ -133,8 +133,8 @@ def read_records(
     """
     rows = list(bodies)
     tag = str(SetAside.__struct_config__.tag)
-    told = (_decoded(kind, body) for kind, body in rows if kind == tag)
-    known = {one.digest: one for one in told if isinstance(one, SetAside)}
+    known_before = (_decoded(kind, body) for kind, body in rows if kind == tag)
+    known = {one.digest: one for one in known_before if isinstance(one, SetAside)}
     records: list[Record] = []
     new: list[SetAside] = []
     for step, (kind, body) in enumerate(rows, SNAPSHOT_STEP + 1):
@@ -166,8 +166,8 @@ def killing_code(command: Command, killing: frozenset[int]) -> Packed | None:
 
 def tools_left_out(records: Iterable[Record]) -> frozenset[str]:
     """Return the digests of the tools that ``records`` set aside."""
-    told = (one for one in records if isinstance(one, SetAside))
-    return frozenset(one.digest for one in told if one.what == TOOL)
+    known_before = (one for one in records if isinstance(one, SetAside))
+    return frozenset(one.digest for one in known_before if one.what == TOOL)
 
 
 def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
@@ -278,7 +278,7 @@ def fold(
     is told of each step before it is taken. Without either, what cannot be taken is an error.
     """
     new: list[SetAside] = []
-    told = {one.digest for one in records if isinstance(one, SetAside)}
+    known_before = {one.digest for one in records if isinstance(one, SetAside)}
     is_torn = False
     for step, record in enumerate(records, SNAPSHOT_STEP + 1):
         if isinstance(record, SetAside):
@@ -296,7 +296,7 @@ def fold(
                 raise
             new.append(_left_out(record, LEANS.format(type(error).__name__)))
     # By its row's bytes one that was told is known before; these may be others of the same record.
-    return memory, tuple(one for one in new if one.digest not in told)
+    return memory, tuple(one for one in new if one.digest not in known_before)
 
 
 def _left_out(record: Record, why: str) -> SetAside:

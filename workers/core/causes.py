@@ -69,22 +69,22 @@ _ACTIVITIES: Final[Mapping[str, type]] = {name_of(kind): kind for kind in get_ar
 
 
 def with_cause(
-    kept: Sequence[Record], given: Given, memory: Memory, since: Memory | None
+    records: Sequence[Record], given: Given, memory: Memory, since: Memory | None
 ) -> list[Record]:
     """Return the records of a step, the first with its cause.
 
     ``memory`` is from before the step, ``since`` from behind the last one that kept records, None
     where this process has taken none.
     """
-    if not kept:
+    if not records:
         return []
-    quotes = Quotes(kept)
-    told, activity = quotes.written(_decided_on(given)), memory.activity
-    cause = Cause(name_of(type(given)), told, memory.work, len(kept))
+    quotes = Quotes(records)
+    fields, activity = quotes.written(_decided_on(given)), memory.activity
+    cause = Cause(name_of(type(given)), fields, memory.work, len(records))
     if since is None or since.activity != activity:
         found = RecordedActivity(name_of(type(activity)), quotes.written(_asked_about(activity)))
         cause = msgspec.structs.replace(cause, activity=found)
-    return [msgspec.structs.replace(kept[0], cause=cause), *kept[1:]]
+    return [msgspec.structs.replace(records[0], cause=cause), *records[1:]]
 
 
 def _decided_on(given: Given) -> Given:
@@ -102,7 +102,7 @@ def _asked_about(activity: Activity) -> Activity:
     return Streaming(Answering(came.retries, came.text, is_compacted=came.is_compacted, tags=tags))
 
 
-def _without_words(given: Any) -> Any:  # Any: an input that has a verdict
+def _without_verdict_texts(given: Any) -> Any:  # Any: an input that has a verdict
     said: Verdict = given.verdict
     left = replace(said, args=None, result=None, messages=None, crashed=(), ignored=())
     return replace(given, verdict=left)
@@ -123,10 +123,10 @@ _SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
     inputs.SubagentWanted: lambda given: replace(given, description=""),
     inputs.PluginDelegated: lambda given: replace(given, description=""),
     inputs.BranchWanted: lambda given: replace(given, task=inputs.BranchTask("")),
-    inputs.PluginsAnswered: _without_words,
-    inputs.PluginsReported: _without_words,
-    inputs.PluginLoaded: _without_words,
-    inputs.SteeringAnswered: _without_words,
+    inputs.PluginsAnswered: _without_verdict_texts,
+    inputs.PluginsReported: _without_verdict_texts,
+    inputs.PluginLoaded: _without_verdict_texts,
+    inputs.SteeringAnswered: _without_verdict_texts,
 }
 """How an input is written down of which observers see more than is decided on."""
 
@@ -134,8 +134,8 @@ _SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
 # --- read again -----------------------------------------------------------------------------------
 
 
-def read_cause(cause: Cause, kept: Sequence[Record], left: Memory) -> tuple[Memory, Given]:
-    """Return the memory that a step began with, and its input; ``kept`` have no cause.
+def read_cause(cause: Cause, records: Sequence[Record], left: Memory) -> tuple[Memory, Given]:
+    """Return the memory that a step began with, and its input; ``records`` have no cause.
 
     ``left`` is the memory behind the last step that kept records.
 
@@ -145,7 +145,7 @@ def read_cause(cause: Cause, kept: Sequence[Record], left: Memory) -> tuple[Memo
     kind = INPUTS.get(cause.input)
     if kind is None:
         raise UnreadableCauseError(f"this program knows no input {cause.input!r}")
-    quotes = Quotes(kept)
+    quotes = Quotes(records)
     try:
         memory = replace(left, work=cause.work)
         if cause.activity is not None:

@@ -42,11 +42,11 @@ from workers.core.approvals import approve, reject, respond
 from workers.core.conversation import cycle_result, find_outcome, text_problem
 from workers.core.inputs import Order
 from workers.core.interrupt import (
+    abort_idle,
     abort_request,
     abort_tools,
     interrupt_tools,
-    keep_steering,
-    note_abort,
+    queue_steering,
     start_steering,
 )
 from workers.core.opening_call import call_problem
@@ -168,8 +168,8 @@ def _is_open(memory: Memory, prompt_id: str) -> bool:
 _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     #             idle                running        streaming      executing_tools
     Prompt:       (start,              queue,         queue,         queue),
-    Steer:        (start_steering,     keep_steering, keep_steering, interrupt_tools),
-    Abort:        (note_abort,         abort_request, abort_request, abort_tools),
+    Steer:        (start_steering,     queue_steering, queue_steering, interrupt_tools),
+    Abort:        (abort_idle,         abort_request, abort_request, abort_tools),
     Approve:      (approve,            approve,       approve,       approve),
     Reject:       (reject,             reject,        reject,        reject),
     UserRespond:  (respond,            respond,       respond,       respond),

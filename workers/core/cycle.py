@@ -79,7 +79,7 @@ from workers.core.step import (
     Step,
     Summarize,
 )
-from workers.core.tool_calls import CallEnd, call_tools, give_results, latest_results
+from workers.core.tool_calls import CallEnd, call_tools, end_calls, latest_results
 from workers.core.verdict import Aborted
 
 MAX_TURNS_EXCEEDED: Final = "max_turns_exceeded"
@@ -122,12 +122,12 @@ def _start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
             call=prompt.call,
         )
     )
-    _tell_decision(step, prompt)
+    _publish_decision(step, prompt)
     step.publish(AgentStart(command_id=prompt.command_id))
     _open(step, prompt.text, at_ms)
 
 
-def _tell_decision(step: Step, prompt: QueuedPrompt) -> None:
+def _publish_decision(step: Step, prompt: QueuedPrompt) -> None:
     """Tell that it is a person's decision that opens the cycle, if it is."""
     if APPROVAL not in prompt.metadata:
         return
@@ -336,14 +336,14 @@ def _call_unless_looping(step: Step, at_ms: int) -> None:
     if loop is None:
         call_tools(step, calls)
         return
-    told = LoopDetected(type=loop.kind, name=loop.name, count=loop.count)
+    event = LoopDetected(type=loop.kind, name=loop.name, count=loop.count)
     match loops.verdict(loop.count, policy.loop_threshold, policy.loop_abort):
         case "abort":
-            step.publish(told)
-            give_results(step, lambda _open: _LOOPED)
+            step.publish(event)
+            end_calls(step, lambda _open: _LOOPED)
             end_at_limit(step, LOOP_DETECTED, at_ms)
         case "notice":
-            step.publish(told)
+            step.publish(event)
             call_tools(step, calls)
         case "go_on":  # pragma: no branch - the last of the words
             call_tools(step, calls)
@@ -463,7 +463,7 @@ def answer_waiters(step: Step, *results: tuple[str, CycleResult]) -> None:
     step.change(waiters=tuple(waiting))
 
 
-def give_up_waits(step: Step, expired: WaitExpired) -> None:
+def expire_waits(step: Step, expired: WaitExpired) -> None:
     """Let go of the callers whose time to wait is over."""
     error = CollectTimeout("the time to wait for the cycle is over; it goes on")
     waiting = []
@@ -498,21 +498,21 @@ def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:
 
 def _drain(step: Step) -> None:
     """Tell the model what plugins have to say, then all guidance that waits as one message."""
-    tell_notes(step)
+    add_notes(step)
     count = len(step.memory.steering)
     if count:
         step.record(MessageAdded(message=_guidance(step.memory)))
         step.publish(SteeringApplied(count=count))
 
 
-def tell_notes(step: Step) -> None:
+def add_notes(step: Step) -> None:
     """Tell the model what plugins have to say, as one message."""
     memory = step.memory
     if not memory.notes:
         return
     text = "\n\n".join(memory.notes)
-    told = Message(id=next_id(memory), role="user", content=text, metadata={NOTES: True})
-    step.record(MessageAdded(message=told))
+    event = Message(id=next_id(memory), role="user", content=text, metadata={NOTES: True})
+    step.record(MessageAdded(message=event))
 
 
 def _guidance(memory: Memory) -> Message:

@@ -86,11 +86,11 @@ class TurnSpent(Record, frozen=True, kw_only=True):
 
 
 class ToolStarted(Record, frozen=True, kw_only=True):
-    """One call is about to run; ``allowance`` is the leave that it uses up, if it needs one."""
+    """One call is about to run; ``granted`` is the approved call, by its hash, that it uses up."""
 
     call_id: CallId
     at_ms: Milliseconds
-    allowance: str | None = None
+    granted: str | None = msgspec.field(default=None, name="allowance")
 
 
 class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,7 +16,7 @@ from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import Resumed
 from workers.core.state import Memory, OpenCall
 from workers.core.step import CountSubagents, Step
-from workers.core.tool_calls import CallEnd, call_tools, close_call, give_results, may_have_acted
+from workers.core.tool_calls import CallEnd, call_tools, close_call, end_calls, may_have_acted
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
 _CUT: Final = CallEnd("Error: the process died while this call ran.", "crashed", is_cut=True)
@@ -31,7 +31,7 @@ def resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: i
     step = Step(memory)
     children = tuple(child.session_id for child in memory.children)
     if memory.cycle is None:
-        _tell(step, incarnation, reason, "idle")
+        _publish_recovery(step, incarnation, reason, "idle")
         cycle.next_prompt(step, at_ms)
     else:
         is_blamed = not (isinstance(reason, Other) and reason.detail in _NOBODYS_FAULT)
@@ -55,7 +55,7 @@ def drop_cycle(memory: Memory, why: str, at_ms: int) -> Step:
 
 def _give_up(step: Step, why: str, at_ms: int) -> None:
     step.publish(StreamReset())
-    give_results(step, _unfinished)
+    end_calls(step, _unfinished)
     cycle.announce_abort(step, why)
     cycle.abort(step, why, at_ms)
 
@@ -67,18 +67,18 @@ def _unfinished(open_: OpenCall) -> CallEnd:
 def _resume_cycle(step: Step, incarnation: Incarnation, reason: AnyReason, at_ms: int) -> None:
     calls = step.memory.calls
     if why := _why_given_up(step, reason, at_ms):
-        _tell(step, incarnation, reason, "idle")
+        _publish_recovery(step, incarnation, reason, "idle")
         _give_up(step, why, at_ms)
     elif not calls:
-        _tell(step, incarnation, reason, "stream")
+        _publish_recovery(step, incarnation, reason, "stream")
         step.publish(StreamReset())
         _resume_turn(step, at_ms)
     elif all(open_.started_at_ms is None and not open_.result for open_ in calls):
-        _tell(step, incarnation, reason, "tools")
+        _publish_recovery(step, incarnation, reason, "tools")
         # Plugins, and the watch for loops, come before the first call of a batch.
         cycle.after_answer(step, at_ms)
     else:
-        _tell(step, incarnation, reason, "tools")
+        _publish_recovery(step, incarnation, reason, "tools")
         _resume_tools(step, at_ms)
 
 
@@ -114,7 +114,7 @@ def _resume_tools(step: Step, at_ms: int) -> None:
         cycle.after_batch(step, at_ms)
 
 
-def _tell(
+def _publish_recovery(
     step: Step,
     incarnation: Incarnation,
     reason: AnyReason,

@@ -110,7 +110,7 @@ class _Stage:
         """Begin a process."""
         self.memory, self.incarnation = self.known, incarnation
 
-    def settle(self, group: tuple[Entry, ...], memory: Memory) -> Memory:
+    def moved_to(self, group: tuple[Entry, ...], memory: Memory) -> Memory:
         """Take a step as decided, and return the memory behind it."""
         self.memory = memory
         self.known = replay(self.known, (entry.record for entry in group))
@@ -160,7 +160,7 @@ def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> StepOutcome:
     recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
     if cause is None:
         name = _BEGINNINGS[type(first.record)]
-        return PlayedStep(group, name, None, stage.settle(group, replay(stage.memory, recorded)))
+        return PlayedStep(group, name, None, stage.moved_to(group, replay(stage.memory, recorded)))
     try:
         memory, given = read_cause(cause, recorded, stage.memory)
     except UnreadableCauseError as error:
@@ -169,7 +169,7 @@ def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> StepOutcome:
     for entry, then, now in zip_longest(group, recorded, map(reread, step.records)):
         if then != now:
             return Difference((entry or group[-1]).number, cause.input, given, then, now)
-    return PlayedStep(group, cause.input, given, stage.settle(group, step.memory))
+    return PlayedStep(group, cause.input, given, stage.moved_to(group, step.memory))
 
 
 def _problem_of(group: tuple[Entry, ...]) -> Unplayable | None:
@@ -265,11 +265,11 @@ def brief(memory: Memory) -> Plain:
 
 def whole(memory: Memory) -> Plain:
     """Return all that a session remembers; of code and of plugins' states only whose it is."""
-    told = plain_state(saved(memory))
+    shown = plain_state(saved(memory))
     for name in _CODE:
-        told[name] = [one["name"] for one in told[name]]
-    told["plugin_states"] = {name: len(value) for name, value in told["plugin_states"]}
-    return {"state": memory.state.value, **told}
+        shown[name] = [one["name"] for one in shown[name]]
+    shown["plugin_states"] = {name: len(value) for name, value in shown["plugin_states"]}
+    return {"state": memory.state.value, **shown}
 
 
 def _tag(record: Record) -> str:
@@ -279,6 +279,6 @@ def _tag(record: Record) -> str:
 def _record(record: Record | None) -> Plain | None:
     if record is None:
         return None
-    told: Plain = msgspec.to_builtins(record)
-    del told["input"]
-    return told
+    shown: Plain = msgspec.to_builtins(record)
+    del shown["input"]
+    return shown

@@ -96,7 +96,7 @@ def stream(step: Step, _chunk: FirstChunk) -> None:
     step.become(Streaming(step.memory.answering))
 
 
-def think(step: Step, thought: ThoughtArrived) -> None:
+def show_thinking(step: Step, thought: ThoughtArrived) -> None:
     """Show a piece of thinking."""
     if not step.memory.answering.is_thinking_started:
         step.become(Streaming(replace(step.memory.answering, is_thinking_started=True)))
@@ -104,7 +104,7 @@ def think(step: Step, thought: ThoughtArrived) -> None:
     step.publish(ThinkingDelta(delta=thought.text))
 
 
-def speak(step: Step, piece: TextArrived) -> None:
+def show_text(step: Step, piece: TextArrived) -> None:
     """Show a piece of text, without the tags in it."""
     if piece.found is not None:
         _show(step, piece.text, piece.found)
@@ -169,13 +169,13 @@ def recover(step: Step, failed: StreamFailed) -> None:
         _give_up(step, failed)
         return
     delay = delay_s(policy.backoff, attempt, failed.retry_after_s, failed.chance)
-    _take_back(step, attempt)
+    _reset_answer(step, attempt)
     step.publish(Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason))
     step.change(work=step.memory.work + 1)
     step.perform(Sleep(step.memory.work, delay))
 
 
-def _take_back(step: Step, retries: int) -> None:
+def _reset_answer(step: Step, retries: int) -> None:
     """Forget the answer so far, and tell observers to, before the request is sent again."""
     shown = step.memory.answering
     if shown.is_text_started or shown.is_thinking_started:
@@ -189,7 +189,7 @@ def _make_fit(step: Step, at_ms: int) -> None:
     if answering.is_compacted or not cycle.evictable(step.memory):
         cycle.end_at_limit(step, cycle.CONTEXT_OVERFLOW, at_ms)
         return
-    _take_back(step, answering.retries)
+    _reset_answer(step, answering.retries)
     cycle.compact(step, "overflow")
 
 
@@ -215,16 +215,16 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, RetryDue):       retry,
     (_R, Summarized):     shrink.go_on,
     (_R, SummaryFailed):  shrink.do_without,
-    (_S, TextArrived):    speak,
-    (_S, ThoughtArrived): think,
+    (_S, TextArrived):    show_text,
+    (_S, ThoughtArrived): show_thinking,
     (_S, StreamSilent):   stall,
     (_S, StreamEnded):    complete,
     (_S, StreamFailed):   recover,
     (_T, ToolBegun):      tool_reports.begin,
-    (_T, ApprovalWanted): approvals.require_approval,
+    (_T, ApprovalWanted): approvals.request_approval,
     (_T, ToolReturned):   tool_reports.collect,
     (_T, ToolEmitted):    tool_reports.emit,
-    (_T, ToolStepReported):       tool_reports.tell,
+    (_T, ToolStepReported):       tool_reports.report_step,
     (_T, QuestionAsked):  tool_reports.ask_user,
     (_T, SubagentWanted): subagents.delegate,
     (_T, BranchWanted):   subagents.branch,
@@ -238,18 +238,18 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_S, PluginsAborted): plugin_decisions.stop,
     (_T, PluginsAborted): plugin_decisions.stop,
     (_T, ToolRefused):    plugin_decisions.refuse,
-    (_I, PluginsReported):   plugin_decisions.listen,
-    (_R, PluginsReported):   plugin_decisions.listen,
-    (_S, PluginsReported):   plugin_decisions.listen,
-    (_T, PluginsReported):   plugin_decisions.listen,
-    (_I, SteeringAnswered): plugin_decisions.judge,
-    (_R, SteeringAnswered): plugin_decisions.judge,
-    (_S, SteeringAnswered): plugin_decisions.judge,
-    (_T, SteeringAnswered): plugin_decisions.judge,
-    (_I, PluginAskedModel): plugin_decisions.charge,
-    (_R, PluginAskedModel): plugin_decisions.charge,
-    (_S, PluginAskedModel): plugin_decisions.charge,
-    (_T, PluginAskedModel): plugin_decisions.charge,
+    (_I, PluginsReported):   plugin_decisions.report,
+    (_R, PluginsReported):   plugin_decisions.report,
+    (_S, PluginsReported):   plugin_decisions.report,
+    (_T, PluginsReported):   plugin_decisions.report,
+    (_I, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_R, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_S, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_T, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_I, PluginAskedModel): plugin_decisions.count_model_call,
+    (_R, PluginAskedModel): plugin_decisions.count_model_call,
+    (_S, PluginAskedModel): plugin_decisions.count_model_call,
+    (_T, PluginAskedModel): plugin_decisions.count_model_call,
     (_I, PluginDelegated): subagents.delegate_for_plugin,
     (_R, PluginDelegated): subagents.delegate_for_plugin,
     (_S, PluginDelegated): subagents.delegate_for_plugin,
@@ -258,10 +258,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, DelegationDropped): subagents.drop,
     (_S, DelegationDropped): subagents.drop,
     (_T, DelegationDropped): subagents.drop,
-    (_I, SubagentDone):   subagents.settle_subagent,
-    (_R, SubagentDone):   subagents.settle_subagent,
-    (_S, SubagentDone):   subagents.settle_subagent,
-    (_T, SubagentDone):   subagents.settle_subagent,
+    (_I, SubagentDone):   subagents.subagent_done,
+    (_R, SubagentDone):   subagents.subagent_done,
+    (_S, SubagentDone):   subagents.subagent_done,
+    (_T, SubagentDone):   subagents.subagent_done,
     (_I, ApprovalExpired): approvals.expire,
     (_R, ApprovalExpired): approvals.expire,
     (_S, ApprovalExpired): approvals.expire,
@@ -269,10 +269,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, CycleExpired):   interrupt.expire_request,
     (_S, CycleExpired):   interrupt.expire_request,
     (_T, CycleExpired):   interrupt.expire_tools,
-    (_I, WaitExpired):    cycle.give_up_waits,
-    (_R, WaitExpired):    cycle.give_up_waits,
-    (_S, WaitExpired):    cycle.give_up_waits,
-    (_T, WaitExpired):    cycle.give_up_waits,
+    (_I, WaitExpired):    cycle.expire_waits,
+    (_R, WaitExpired):    cycle.expire_waits,
+    (_S, WaitExpired):    cycle.expire_waits,
+    (_T, WaitExpired):    cycle.expire_waits,
     (_T, Stopped):        interrupt.stop_tools,
     (_I, PluginLoaded): plugins.use_loaded,
     (_R, PluginLoaded): plugins.use_loaded,
@@ -291,13 +291,13 @@ def apply(memory: Memory, result: Result) -> Step:
     step = Step(memory)
     handler = TRANSITIONS.get((memory.state, type(result)))
     if handler is None or result.work not in {memory.work, ANY_WORK}:
-        _turn_away(step, result)
+        _answer_late(step, result)
     else:
         handler(step, result)
     return step
 
 
-def _turn_away(step: Step, result: Result) -> None:
+def _answer_late(step: Step, result: Result) -> None:
     """Answer a call that an abort left running and that would wait in vain for what it asks."""
     if isinstance(result, QuestionAsked | CompactWanted | SubagentWanted | BranchWanted):
         step.perform(AnswerTool(result.ref, error="the cycle that made this call is over"))

@@ -88,11 +88,11 @@ def report(step: Step, summarized: Summarized) -> None:
     _shorten(step, wanted, summarized)
     step.become(Calling())
     if wanted.ref is not None:
-        told = (
+        text = (
             f"Compacted: {before} messages before, {len(step.memory.messages)} after,"
             f" {wanted.evicted} removed; history file: {summarized.history_file or 'none'}"
         )
-        step.perform(AnswerTool(wanted.ref, told))
+        step.perform(AnswerTool(wanted.ref, text))
 
 
 def report_failure(step: Step, failed: SummaryFailed) -> None:

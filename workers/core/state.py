@@ -417,9 +417,10 @@ class Memory:
     calls: tuple[OpenCall, ...] = ()
     call_hashes: tuple[str, ...] = ()
     approvals: tuple[Approval, ...] = ()
-    allowances: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    """The calls, by their hashes, that a person has approved once and that have not run yet."""
     always_approved: frozenset[tuple[str, str]] = frozenset()
-    """Tool and family of what needs nobody's leave any more; "" is the whole tool."""
+    """Tool and family of what needs no approval any more; "" is the whole tool."""
     asks: tuple[Ask, ...] = ()
     answers: tuple[tuple[Ask, Any], ...] = ()  # Any: what the user sent
     todos: tuple[dict[str, str], ...] = ()

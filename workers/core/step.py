@@ -70,7 +70,7 @@ class RunTools:
     calls: tuple[ToolCall, ...]
     approved: frozenset[CallId] = frozenset()
     is_suspect: bool = False
-    told: Mapping[CallId, int] = field(default_factory=dict)
+    steps_before: Mapping[CallId, int] = field(default_factory=dict)
     """How many steps each has told before; a call that is missing has told none."""
 
 

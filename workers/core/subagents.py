@@ -146,7 +146,7 @@ def _begin(
     step.perform(RunSubagent(child_id, wanted.subagent_type, wanted.description, granted, task))
 
 
-def settle_subagent(step: Step, done: SubagentDone) -> None:
+def subagent_done(step: Step, done: SubagentDone) -> None:
     """Add what a subagent used, and give its answer to the call, if one still waits.
 
     Of a branch that was lost nothing but the usage is kept: who waits for it asks again.
@@ -155,7 +155,7 @@ def settle_subagent(step: Step, done: SubagentDone) -> None:
     if child is None:
         return
     answer = BranchAnswer(ok=done.ok and not done.is_lost, text=done.text, usage=done.usage)
-    run_told = runs.told_of(step.memory, done.child_id, answer)
+    run_events = runs.ends_behind(step.memory, done.child_id, answer)
     is_answer = bool(child.branch) and not done.is_lost
     step.record(
         SubagentSpent(
@@ -173,7 +173,7 @@ def settle_subagent(step: Step, done: SubagentDone) -> None:
             text=done.text,
             usage=done.usage,
         ),
-        *run_told,
+        *run_events,
     )
     _answer(step, child, done)
     waiting = step.memory.waiting_branches

@@ -46,9 +46,9 @@ def call_tools(step: Step, calls: tuple[ToolCall, ...]) -> None:
         memory.turns,
         memory.model,
         calls,
-        _allowed(memory, calls),
+        _granted_calls(memory, calls),
         is_suspect=memory.cycle is not None and memory.cycle.crashes > 0,
-        told={open_.call.call_id: open_.told for open_ in memory.calls if open_.told},
+        steps_before={open_.call.call_id: open_.told for open_ in memory.calls if open_.told},
     )
     step.publish(ToolCalls(count=len(calls)))
     step.perform(run)
@@ -61,7 +61,7 @@ class CallEnd:
     text: str
     why_not_made: str
     ok: bool = False
-    told: tuple[Record | Event, ...] = ()
+    outgoing: tuple[Record | Event, ...] = ()
     """What belongs between its beginning and its end."""
     is_cut: bool = False
     """It ends without a word of its tool: with its time, its process, its cycle."""
@@ -77,8 +77,8 @@ def may_have_acted(memory: Memory, open_: OpenCall) -> bool:
     It has begun, and its tool writes, or is gone, so that nobody knows what it does.
     """
     tool = memory.tool(open_.call.name)
-    is_harmless = tool is not None and tool.is_repeatable
-    return open_.started_at_ms is not None and not is_harmless
+    is_repeatable = tool is not None and tool.is_repeatable
+    return open_.started_at_ms is not None and not is_repeatable
 
 
 def close_call(step: Step, open_: OpenCall, end: CallEnd) -> None:
@@ -93,11 +93,11 @@ def close_call(step: Step, open_: OpenCall, end: CallEnd) -> None:
     result = result_of(memory, call_id, text, is_error=not end.ok)
     if uncertain:
         result = msgspec.structs.replace(result, metadata={**result.metadata, UNCERTAIN: True})
-    run_end, run_told = _run_end(memory, open_, end)
+    run_end, run_events = _run_end(memory, open_, end)
     step.record(ToolEnded(message=result, run_end=run_end))
     if open_.started_at_ms is None:
         step.publish(ToolBlocked(name=name, call_id=call_id, reason=end.why_not_made))
-    step.add(*end.told, *run_told)
+    step.add(*end.outgoing, *run_events)
     ended = ToolExecutionEnd(
         name=name, call_id=call_id, ok=end.ok, text=result.content, uncertain=uncertain
     )
@@ -116,10 +116,10 @@ def _run_end(
         reason=shown(said, LINE_CHARS_MAX),
         waits=not end.leaves and bool(runs.running(memory, open_)),
     )
-    return run_end, runs.told_at_once(memory, open_, run_end)
+    return run_end, runs.ends_at_once(memory, open_, run_end)
 
 
-def give_results(step: Step, end_of: Callable[[OpenCall], CallEnd | None]) -> None:
+def end_calls(step: Step, end_of: Callable[[OpenCall], CallEnd | None]) -> None:
     """End open calls, so that the conversation stays valid; None: this one runs on."""
     for open_ in step.memory.calls:
         end = end_of(open_) if open_.result is None else None
@@ -139,22 +139,22 @@ def latest_results(memory: Memory) -> tuple[AfterTool, ...]:
     return tuple(reversed(results))
 
 
-def _allowed(memory: Memory, calls: tuple[ToolCall, ...]) -> frozenset[CallId]:
+def _granted_calls(memory: Memory, calls: tuple[ToolCall, ...]) -> frozenset[CallId]:
     """Return the calls that a person has allowed; one leave is good for one call.
 
     A call that has begun, and runs again after a crash, had its leave then.
     """
     begun = {open_.call.call_id for open_ in memory.calls if open_.started_at_ms is not None}
-    left = list(memory.allowances)
-    allowed: list[CallId] = []
+    left = list(memory.granted)
+    granted: list[CallId] = []
     for call in calls:
-        leave = fingerprint(call.name, call.arguments, None)
+        call_hash = fingerprint(call.name, call.arguments, None)
         if (call.name, "") in memory.always_approved or call.call_id in begun:
-            allowed.append(call.call_id)
-        elif leave in left:
-            left.remove(leave)
-            allowed.append(call.call_id)
-    return frozenset(allowed)
+            granted.append(call.call_id)
+        elif call_hash in left:
+            left.remove(call_hash)
+            granted.append(call.call_id)
+    return frozenset(granted)
 
 
 def decide_approval(step: Step, found: Approval, decision: Decision, reason: Why = None) -> None:

@@ -37,10 +37,10 @@ def begin(step: Step, begun: ToolBegun) -> None:
     if open_ is None:
         return
     call = open_.call
-    leave = fingerprint(call.name, call.arguments, None)
+    call_hash = fingerprint(call.name, call.arguments, None)
     is_first = open_.started_at_ms is None  # made again after a crash it has its leave
-    allowance = leave if is_first and leave in step.memory.allowances else None
-    step.record(ToolStarted(call_id=call.call_id, at_ms=begun.at_ms, allowance=allowance))
+    granted = call_hash if is_first and call_hash in step.memory.granted else None
+    step.record(ToolStarted(call_id=call.call_id, at_ms=begun.at_ms, granted=granted))
     if is_first:
         started = ToolExecutionStart(
             name=call.name,
@@ -59,21 +59,21 @@ def collect(step: Step, returned: ToolReturned) -> None:
     if open_ is None:
         return
     name, call_id = open_.call.name, returned.call_id
-    told: list[Record | Event] = []
+    outgoing: list[Record | Event] = []
     if returned.is_unknown:
-        told.append(ToolCallUnknown(name=name, call_id=call_id))
+        outgoing.append(ToolCallUnknown(name=name, call_id=call_id))
     if returned.effect is not None:
-        told += _apply_effect(step.memory, *returned.effect)
+        outgoing += _apply_effect(step.memory, *returned.effect)
     if open_.started_at_ms is not None:
         meta = {
             "started_at_ms": open_.started_at_ms,
             "ended_at_ms": returned.at_ms,
             "duration_ms": max(0, returned.at_ms - open_.started_at_ms),
         }
-        told.append(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta))
+        outgoing.append(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta))
     why_not = _UNKNOWN_TOOL if returned.is_unknown else _BAD_ARGUMENTS
     left = children_of(step.memory, (call_id,))  # the call has waited long enough
-    end = CallEnd(returned.text, why_not, returned.ok, tuple(told), returned.is_cut)
+    end = CallEnd(returned.text, why_not, returned.ok, tuple(outgoing), returned.is_cut)
     close_call(step, open_, end)
     if left:
         step.perform(EndSubagents(left))
@@ -86,12 +86,12 @@ def emit(step: Step, emitted: ToolEmitted) -> None:
         step.publish(PluginEvent(name=emitted.name, payload=emitted.payload))
 
 
-def tell(step: Step, told: inputs.ToolStepReported) -> None:
+def report_step(step: Step, outgoing: inputs.ToolStepReported) -> None:
     """Tell observers of a step of a running call, and count it: a later run passes over it."""
-    if is_running(step.memory, told.call_id):
-        run_step = runs.step_of(told.event)
-        step.record(records.ToolStepRecorded(call_id=told.call_id, step=run_step))
-        step.publish(told.event)
+    if is_running(step.memory, outgoing.call_id):
+        run_step = runs.step_of(outgoing.event)
+        step.record(records.ToolStepRecorded(call_id=outgoing.call_id, step=run_step))
+        step.publish(outgoing.event)
 
 
 def ask_user(step: Step, asked: QuestionAsked) -> None:
@@ -122,8 +122,8 @@ class _Todos(msgspec.Struct, frozen=True):
 
 def _update_todos(memory: Memory, payload: Any) -> tuple[Record | Event, ...]:
     todos = msgspec.convert(payload, _Todos).todos
-    told = TodoChange(session_id=memory.policy.session_id, todos=todos)
-    return TodosChanged(todos=todos), told
+    outgoing = TodoChange(session_id=memory.policy.session_id, todos=todos)
+    return TodosChanged(todos=todos), outgoing
 
 
 # Any: the payload of the effect of its own row.
@@ -134,10 +134,10 @@ _EFFECTS: Final[Mapping[str, Callable[[Memory, Any], tuple[Record | Event, ...]]
 
 
 def _apply_effect(memory: Memory, name: str, payload: Any) -> tuple[Record | Event, ...]:
-    told = PluginEvent(name=name, payload=payload)
+    outgoing = PluginEvent(name=name, payload=payload)
     if name not in _EFFECTS:
-        return (told,)
+        return (outgoing,)
     try:
-        return (told, *_EFFECTS[name](memory, payload))
+        return (outgoing, *_EFFECTS[name](memory, payload))
     except msgspec.ValidationError:
-        return (told,)  # not in the kernel's form: somebody else's effect of the same name
+        return (outgoing,)  # not in the kernel's form: somebody else's effect of the same name

@@ -386,7 +386,7 @@ class ToolRunner:
             self._return(batch, call, Refused(text=fit(text)), is_unknown=True)
             return None
         try:
-            tally = Tally(batch.told.get(call.call_id, 0))
+            tally = Tally(batch.steps_before.get(call.call_id, 0))
             job = Job(batch, call, todos, loaded, checked(call, loaded.tool), tally)
         except ToolError as error:
             self._return(batch, call, refused(error))

@@ -77,7 +77,7 @@ def test_an_approved_held_call_goes_on_by_itself(session, kind):
     assert [event.approval_id for event in after.events(ToolApproved)] == [ID]
     assert after.memory.approvals == ()
     begun = after.begin("b").memory
-    assert begun.allowances == ()
+    assert begun.granted == ()
     assert begun.always_approved == ({("write", "git push")} if kind == "approve_always" else set())
 
 

@@ -135,7 +135,7 @@ def test_a_tool_may_be_approved_for_good(session):
     again = after.call("write:n", "write:m", "read:o")
 
     assert after.memory.always_approved == {("write", "")}
-    assert after.memory.allowances == ()
+    assert after.memory.granted == ()
     assert again.of(RunTools)[0].approved == {"n", "m"}
 
 
@@ -227,7 +227,7 @@ def test_a_rejection_gives_no_leave(session, state):
 
     assert after.records() == [ApprovalDecided(approval_id=ID, decision="reject")]
     assert after.events() == [ToolRejected(approval_id=ID)]
-    assert (after.memory.approvals, after.memory.allowances) == ((), ())
+    assert (after.memory.approvals, after.memory.granted) == ((), ())
     assert (after.state, after.memory.always_approved) == (state, frozenset())
 
 
@@ -266,13 +266,13 @@ def test_an_approved_call_that_runs_again_has_its_leave(session):
     call = ToolCall(call_id="b", name="read", arguments={"path": "x"})
     once = waiting(session, call).give(Approve(approval_id=ID, auto_resume=False), "c-1")
     twice = once.prompt("again", "p-2").call(replace_id(call, "c"))
-    leave = twice.memory.allowances
-    twice = remembering(twice, allowances=(*leave, *leave)).begin("c")
+    leave = twice.memory.granted
+    twice = remembering(twice, granted=(*leave, *leave)).begin("c")
     again = twice.take(taken(tool_calls.call_tools, twice.memory, (replace_id(call, "c"),)))
 
-    assert twice.memory.allowances == leave
+    assert twice.memory.granted == leave
     assert again.of(RunTools)[0].approved == {"c"}
-    assert again.begin("c").memory.allowances == leave
+    assert again.begin("c").memory.granted == leave
 
 
 def replace_id(call, call_id):

@@ -169,7 +169,7 @@ def test_a_plugin_decides_what_has_ended_and_not_what_is_held(session):
     order = DecideApproval(approval_id="approval-4", decision="approve_once")
     memory, (kept, told) = ordered(waiting.memory, order)
 
-    assert (memory.approvals, len(memory.allowances)) == ((), 1)
+    assert (memory.approvals, len(memory.granted)) == ((), 1)
     assert kept.record == ApprovalDecided(approval_id="approval-4", decision="approve_once")
     assert told.event == ToolApproved(approval_id="approval-4")
     assert ordered(memory, order) == (memory, ())

@@ -68,7 +68,7 @@ EXAMPLES = [
     ),
     MessageAdded(message=Message.assistant("yes", thinking="hm")),
     TurnSpent(usage=TokenUsage(prompt_tokens=1, cost_usd=0.5)),
-    ToolStarted(call_id="a", at_ms=2, allowance="5e94dc8a6afbef1f"),
+    ToolStarted(call_id="a", at_ms=2, granted="5e94dc8a6afbef1f"),
     ToolStepRecorded(call_id="a"),
     ToolEnded(message=Message.tool_result("a", "no", is_error=True)),
     CycleEnded(command_id="p-1", outcome="failed", reason="why"),
@@ -202,7 +202,7 @@ def test_a_cause_is_as_short_as_it_can_be():
         ),
         (
             {"record": "tool_started", "call_id": "a", "at_ms": 1},
-            ToolStarted(call_id="a", at_ms=1, allowance=None),
+            ToolStarted(call_id="a", at_ms=1, granted=None),
         ),
         ({"record": "resumed", "incarnation": 2}, Resumed(incarnation=2, is_blamed=True)),
         (

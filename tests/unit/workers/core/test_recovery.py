@@ -88,8 +88,8 @@ def resumed(*records, **policy):
     return resume(memory_of(*records, **policy), 2, KILLED, 9)
 
 
-def began(call_id, allowance=None):
-    return ToolStarted(call_id=call_id, at_ms=5, allowance=allowance)
+def began(call_id, granted=None):
+    return ToolStarted(call_id=call_id, at_ms=5, granted=granted)
 
 
 def ended(call_id):
@@ -175,7 +175,7 @@ def test_what_people_decided_survives():
     assert waiting.cycle.is_blocked
     assert (waiting.asks, waiting.answers) == ((Ask("r:ask-1", "r"),), ())
     assert (given.asks, given.answers) == ((), ((Ask("r:ask-1", "r"), "x"),))
-    assert (given.approvals, given.allowances, used.allowances) == ((), (LEAVE,), ())
+    assert (given.approvals, given.granted, used.granted) == ((), (LEAVE,), ())
 
 
 def test_settings_survive():

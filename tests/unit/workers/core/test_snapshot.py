@@ -19,8 +19,8 @@ from workers.core.snapshot import (
     SNAPSHOT_RECORDS,
     STRIPPED,
     TRANSIENT,
-    Kept,
     SessionHistory,
+    SnapshotFields,
     Unsaved,
     continued,
     conversation_of,
@@ -78,7 +78,7 @@ FULL = Memory(
     calls=(OpenCall(CALL, 6, None, "again", 3),),
     call_hashes=("h",),
     approvals=(Approval("a-1", "c-1", "shell", {"x": 1}, 7, due_ms=9),),
-    allowances=("leave",),
+    granted=("leave",),
     always_approved=frozenset({("shell", "git"), ("web", "")}),
     asks=(Ask("r-1", "c-1"),),
     answers=((Ask("r-0", "c-1"), {"yes": [1, None]}),),
@@ -292,4 +292,4 @@ def test_what_was_given_anew_takes_the_place_of_the_old():
 
 def test_every_number_of_a_snapshot_has_its_range():
     """What is rebuilt of it is added to; a file from elsewhere may say anything."""
-    assert unbounded(Kept) == []
+    assert unbounded(SnapshotFields) == []

@@ -6,7 +6,7 @@ import pytest
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeRequest, BeforeTool
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.options import Options
-from workers.core.snapshot import Kept
+from workers.core.snapshot import SnapshotFields
 from workers.core.state import (
     Answering,
     Calling,
@@ -27,7 +27,7 @@ LIMITS = [
 ]
 IN_SECONDS = {"stall_timeout"}
 LITTLE = {
-    Kept: {},
+    SnapshotFields: {},
     Answering: {},
     ToolFacts: {"name": "t"},
     Cycle: {"command_id": "p-1", "first": 3, "usage_before": {}},

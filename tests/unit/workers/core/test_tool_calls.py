@@ -26,7 +26,7 @@ from workers.core.tool_calls import (
     CallEnd,
     call_tools,
     close_call,
-    give_results,
+    end_calls,
     latest_results,
 )
 
@@ -84,14 +84,14 @@ def test_a_batch_begins_without_what_an_earlier_one_waited_for():
 def test_a_leave_is_for_one_call_and_an_allowed_tool_for_all():
     """The first call of those that are alike has it."""
     assert run_of(executing()).approved == frozenset()
-    assert run_of(executing(allowances=(LEAVE,))).approved == {"a"}
-    assert run_of(executing(allowances=(LEAVE, LEAVE))).approved == {"a", "c"}
+    assert run_of(executing(granted=(LEAVE,))).approved == {"a"}
+    assert run_of(executing(granted=(LEAVE, LEAVE))).approved == {"a", "c"}
     assert run_of(executing(always_approved=frozenset({("x", "")}))).approved == {"a", "c"}
 
 
 def test_a_call_that_runs_again_has_its_leave():
     """It used it up when it began; another call like it has none."""
-    memory = begin_call(executing(allowances=(LEAVE,)), "a", 5, LEAVE)
+    memory = begin_call(executing(granted=(LEAVE,)), "a", 5, LEAVE)
 
     assert run_of(memory).approved == {"a"}
 
@@ -99,7 +99,7 @@ def test_a_call_that_runs_again_has_its_leave():
 def test_open_calls_can_be_given_results():
     """The batch is whole afterwards, in call order; a second time there is nothing to do."""
     step = taken(
-        give_results, executing(), lambda open_: CallEnd(f"{open_.call.call_id} is gone", "over")
+        end_calls, executing(), lambda open_: CallEnd(f"{open_.call.call_id} is gone", "over")
     )
 
     assert [said.content for said in step.memory.messages[-3:]] == [
@@ -108,12 +108,12 @@ def test_open_calls_can_be_given_results():
         "c is gone",
     ]
     assert [type(one) for one in step.records] == [ToolEnded] * 3
-    assert taken(give_results, step.memory, lambda _open: GONE) == Step(step.memory)
+    assert taken(end_calls, step.memory, lambda _open: GONE) == Step(step.memory)
 
 
 def test_a_result_that_is_there_stays():
     """Only the open calls are given the error."""
-    step = taken(give_results, ended(executing(), "b"), lambda _open: GONE)
+    step = taken(end_calls, ended(executing(), "b"), lambda _open: GONE)
 
     assert [said.content for said in step.memory.messages[-3:]] == ["gone", "of b", "gone"]
     assert len(step.records) == 2

@@ -139,7 +139,7 @@ def test_a_call_that_runs_again_knows_what_it_has_told(session):
     )
     again = told.report(ToolStepReported, "a", STEP).crash()
 
-    assert [run.told for run in again.of(RunTools)] == [{"a": 2}]
+    assert [run.steps_before for run in again.of(RunTools)] == [{"a": 2}]
     assert again.report(ToolStepReported, "a", STEP).memory.calls[0].told == 3
 
 
@@ -285,13 +285,13 @@ def test_a_leave_is_used_up_when_its_call_begins(session):
     """It is good for one call of the same tool with the same arguments."""
     leave = fingerprint("write", {}, None)
     idle = session.new()
-    idle = idle.remembering(replace(idle.memory, allowances=(leave,)))
+    idle = idle.remembering(replace(idle.memory, granted=(leave,)))
     batch = idle.prompt().call("write:a", "write:b")
     after = batch.begin("a")
 
     assert batch.of(RunTools)[0].approved == {"a"}
-    assert after.records() == [ToolStarted(call_id="a", at_ms=9, allowance=leave)]
-    assert after.memory.allowances == ()
+    assert after.records() == [ToolStarted(call_id="a", at_ms=9, granted=leave)]
+    assert after.memory.granted == ()
     assert after.begin("b").records() == [ToolStarted(call_id="b", at_ms=9)]
 
 
