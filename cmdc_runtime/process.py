@@ -30,7 +30,7 @@ CODE_STAGE: Final = "code"
 FRAME_STAGE: Final = "frame"
 """Where a start fails because the process cannot read what the daemon sends it."""
 
-WORKER_MODULE: Final = "workers.bootstrap"
+WORKER_MODULE: Final = "workers.worker"
 HOST_MODULE: Final = "workers.toolhost.start"
 PRELOAD_MODULE: Final = "workers.preload"
 

@@ -60,15 +60,15 @@ _Loaded = TypeVar("_Loaded", bound=_Named)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CodeKind:
     """One kind of extension: what it is called, and where the built-in ones are."""
 
     noun: str
     built_in: ModuleType
 
 
-TOOLS: Final = Kind("tool", built_in_tools)
-STRATEGIES: Final = Kind("strategy", built_in_strategies)
+TOOLS: Final = CodeKind("tool", built_in_tools)
+STRATEGIES: Final = CodeKind("strategy", built_in_strategies)
 
 
 class LoadError(Exception):
@@ -121,7 +121,7 @@ def load_strategy(packed: Packed) -> ReasoningStrategy:
 
 
 def load_all(
-    parcels: Iterable[Packed], kind: Kind, admit: Callable[[object], _Loaded]
+    parcels: Iterable[Packed], kind: CodeKind, admit: Callable[[object], _Loaded]
 ) -> tuple[_Loaded, ...]:
     """Return what was packed in its order, each as ``admit`` returns it.
 
@@ -157,7 +157,7 @@ def load_function(packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the 
     Raises:
         LoadError: it can't be loaded, or can't be called.
     """
-    found = _load(packed, Kind(noun, built_in_tools), _as_named)
+    found = _load(packed, CodeKind(noun, built_in_tools), _as_named)
     return found.function
 
 
@@ -173,7 +173,7 @@ def _as_named(thing: object) -> _Function:
     return _Function(getattr(thing, "__name__", ""), thing)
 
 
-def _load(packed: Packed, kind: Kind, admit: Callable[[object], _Loaded]) -> _Loaded:
+def _load(packed: Packed, kind: CodeKind, admit: Callable[[object], _Loaded]) -> _Loaded:
     _check_python(packed, kind)
     try:
         modules = foreign.call(lambda: changed(packed))
@@ -198,7 +198,7 @@ class _Opener(pickle.Unpickler):
         return self.find_class(package, global_name)
 
 
-def _unpack(packed: Packed, kind: Kind) -> object:
+def _unpack(packed: Packed, kind: CodeKind) -> object:
     if packed.kind == "value":
         return _Opener(io.BytesIO(packed.data or b"")).load()
     reference = packed.ref or ""
@@ -217,7 +217,7 @@ def _unpack(packed: Packed, kind: Kind) -> object:
     return created
 
 
-def _opened(value: object, kind: Kind) -> object:
+def _opened(value: object, kind: CodeKind) -> object:
     """Return an option, with all that travelled in it, however deep it stands.
 
     A function is there as itself, a strategy as what makes a new one.
@@ -235,12 +235,12 @@ def _opened(value: object, kind: Kind) -> object:
     return _unpack(packed, kind)
 
 
-def _built_in_names(kind: Kind) -> set[str]:
+def _built_in_names(kind: CodeKind) -> set[str]:
     found = pkgutil.iter_modules(kind.built_in.__path__)
     return {module.name for module in found if not module.name.startswith("_")}
 
 
-def _check_python(packed: Packed, kind: Kind) -> None:
+def _check_python(packed: Packed, kind: CodeKind) -> None:
     here = sys.version_info[:2]
     if packed.python is not None and packed.python != here:
         raise LoadError(
@@ -363,7 +363,7 @@ def _digest(spec: ModuleSpec | None) -> str:
 
 # --- plugins --------------------------------------------------------------------------------------
 
-PLUGINS: Final = Kind("plugin", built_in_plugins)
+PLUGINS: Final = CodeKind("plugin", built_in_plugins)
 
 
 def load_plugins(parcels: Iterable[Packed]) -> tuple[Plugin, ...]:

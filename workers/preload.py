@@ -43,7 +43,7 @@ _MODULES: Final = (
     "litellm.litellm_core_utils.default_encoding",
     "litellm.litellm_core_utils.streaming_chunk_builder_utils",
     "cmdc_runtime.process",
-    "workers.bootstrap",
+    "workers.worker",
     "workers.toolhost.start",
 )
 _FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "providers", "tools"))

@@ -35,11 +35,20 @@ from workers.core import aside
 from workers.core.evolve import replay
 from workers.core.plugins import with_hooks
 from workers.core.records import Record, SetAside
-from workers.core.replaying import Entry, Plain, Played, of_end, of_left_out, of_step, play, whole
+from workers.core.replaying import (
+    Entry,
+    Plain,
+    PlayedStep,
+    of_end,
+    of_left_out,
+    of_step,
+    play,
+    whole,
+)
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory
 from workers.loader import LoadError, load_provider
-from workers.opening import Opening
+from workers.session_code import SessionCode
 
 EXIT_SAME: Final = 0
 EXIT_OTHERWISE: Final = 1
@@ -120,10 +129,10 @@ def _first_memory(
     )
     empty = Memory(policy=policy_of(assign, spec, load_provider(PROVIDER)))
     start, left_out = _restored(empty, snapshot, records)
-    opening = Opening(left_out=start.left_out | aside.tools_left_out(records))
-    opened = opening.plugins(spec.plugins)
+    session_code = SessionCode(left_out=start.left_out | aside.tools_left_out(records))
+    opened = session_code.plugins(spec.plugins)
     if not snapshot or left_out is not None:
-        start = first_memory(start.policy, spec, opened, opening.tools(spec.tools))
+        start = first_memory(start.policy, spec, opened, session_code.tools(spec.tools))
     hooks = {plugin.name: hooks_of(plugin) for plugin, _ in opened}
     return with_hooks(start, hooks), left_out
 
@@ -162,7 +171,7 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
         status = EXIT_OTHERWISE
         _say(out, of_left_out(script.left_out, script.passed_over))
     for outcome in play(script.first, script.entries):
-        if isinstance(outcome, Played):
+        if isinstance(outcome, PlayedStep):
             memory = outcome.memory
             played += len(outcome.entries)
             _say(out, of_step(outcome))

@@ -34,7 +34,7 @@ from workers.core.records import Record, decode_record
 from workers.core.snapshot import encode as encode_memory
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory, Policy
-from workers.effects.tool_jobs import checked
+from workers.performers.tool_jobs import checked
 
 PARTS_MAX: Final = 6
 RECORDS_MAX: Final = 6
@@ -169,7 +169,7 @@ def take_records(memory: Memory, bodies: list[tuple[str, bytes]]) -> Memory:
     Raises:
         msgspec.DecodeError: a record is of no program, or of a newer one: it is left as it is.
     """
-    doomed: set[int] = set()
+    killing: set[int] = set()
     at = 0
 
     def note(step: int) -> None:
@@ -178,14 +178,14 @@ def take_records(memory: Memory, bodies: list[tuple[str, bytes]]) -> Memory:
 
     while True:
         try:
-            records, _ = aside.read_records(bodies, frozenset(doomed), note)
+            records, _ = aside.read_records(bodies, frozenset(killing), note)
             return aside.fold(memory, records, note)[0]
         except msgspec.DecodeError:
             raise
         except Exception:
-            if at in doomed:
+            if at in killing:
                 raise
-            doomed.add(at)
+            killing.add(at)
 
 
 @cmdc.tool(effects="read")

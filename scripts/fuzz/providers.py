@@ -20,7 +20,7 @@ from scripts.fuzz.shapes import mutated
 from scripts.fuzz.wires import WIRES
 from workers.builtin.providers.litellm import call_arguments, create
 from workers.core.assemble import assemble, fit
-from workers.core.records import Said, decode_record
+from workers.core.records import MessageAdded, decode_record
 
 HEAD: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
@@ -113,7 +113,7 @@ def kept(chunks: list[Chunk], send: Callable[[tuple[Message, ...]], Any]) -> Non
         AssertionError: what was read is not what was written.
     """
     reply = assemble(chunks, id_prefix="f")
-    said = Said(
+    said = MessageAdded(
         message=Message(
             id=new_message_id(),
             role="assistant",
@@ -125,7 +125,7 @@ def kept(chunks: list[Chunk], send: Callable[[tuple[Message, ...]], Any]) -> Non
     body = msgspec.msgpack.encode(said)
     read = decode_record(body)
     assert read == said, "what was read back is not what was written"  # noqa: S101 - the oracle
-    assert isinstance(read, Said)  # noqa: S101 - equal to one
+    assert isinstance(read, MessageAdded)  # noqa: S101 - equal to one
     msgspec.msgpack.encode(reply.usage)
     results = [Message.tool_result(call.call_id, "done") for call in read.message.tool_calls]
     msgspec.json.encode(send((Message.user("hello"), read.message, *results)))

@@ -118,12 +118,12 @@ _OTHERS: Final = (
     ),
     Bug(
         "a write tool runs twice",
-        (_planted("workers.core.rebuild", "run_writes_again"),),
+        (_planted("workers.core.recovery", "run_writes_again"),),
     ),
     Bug(
         "a late result is taken",
         (
-            _planted("workers.effects.model", "leave_requests"),
+            _planted("workers.performers.model", "leave_requests"),
             _planted("workers.core.results", "take_late_results"),
         ),
         lives=600,

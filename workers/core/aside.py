@@ -34,13 +34,13 @@ from cmdc_runtime.wire.frames import MISPLACED, MISSING
 from workers.core.evolve import CODE, GREETING, TOOL, ContradictionError, evolve
 from workers.core.records import (
     RECORDS,
-    ApprovalAsked,
+    ApprovalRequested,
     Continued,
     CycleStarted,
+    MessageAdded,
     PluginOrdered,
     PromptQueued,
     Record,
-    Said,
     SetAside,
     ToolEnded,
     ToolsChanged,
@@ -57,7 +57,7 @@ WHY_CHARS_MAX: Final = 500
 KILLED: Final = "processes that read it have died of it"
 OPENED: Final = "processes that opened it have died of it; it came with {}"
 """Of a tool; what it came with is told."""
-GREETED: Final = "processes in which it heard session_start have died of that"
+DIED_AT_SESSION_START: Final = "processes in which it heard session_start have died of that"
 """Of a plugin."""
 BROUGHT: Final = "processes that opened {!r}, which it brings, have died of it"
 """Of a command; what its parcel is called is told."""
@@ -84,12 +84,12 @@ def _arguments(call: OpeningCall | None) -> dict[str, Any]:  # Any: whatever the
 
 # Any: each function takes the record of its own row.
 _FOREIGN: Final[Mapping[type[Record], Callable[[Any], object]]] = {
-    Said: lambda record: [
+    MessageAdded: lambda record: [
         record.message.metadata,
         *(call.arguments for call in record.message.tool_calls),
     ],
     ToolEnded: lambda record: record.message.metadata,
-    ApprovalAsked: lambda record: record.args,
+    ApprovalRequested: lambda record: record.args,
     UserAnswered: lambda record: record.response,
     PluginOrdered: lambda record: record.payload,
     CycleStarted: lambda record: [record.metadata, _arguments(record.call)],
@@ -121,7 +121,7 @@ def set_aside(kind: str, body: bytes, why: str) -> SetAside:
 
 
 def read_records(
-    bodies: Iterable[tuple[str, bytes]], doomed: frozenset[int], at: Callable[[int], None]
+    bodies: Iterable[tuple[str, bytes]], killing: frozenset[int], at: Callable[[int], None]
 ) -> tuple[tuple[Record, ...], tuple[SetAside, ...]]:
     """Return the records that ``bodies``, with their kinds, hold, and what is newly left out.
 
@@ -133,13 +133,13 @@ def read_records(
     """
     rows = list(bodies)
     tag = str(SetAside.__struct_config__.tag)
-    told = (_decoded(kind, body) for kind, body in rows if kind == tag)
-    known = {one.digest: one for one in told if isinstance(one, SetAside)}
+    known_before = (_decoded(kind, body) for kind, body in rows if kind == tag)
+    known = {one.digest: one for one in known_before if isinstance(one, SetAside)}
     records: list[Record] = []
     new: list[SetAside] = []
     for step, (kind, body) in enumerate(rows, SNAPSHOT_STEP + 1):
         left: Record | None = known.get(digest_of(body)) if known else None
-        if left is None and step in doomed:
+        if left is None and step in killing:
             left = set_aside(kind, body, KILLED)
             new.append(left)
         elif left is None:
@@ -149,25 +149,25 @@ def read_records(
     return tuple(records), tuple(new)
 
 
-def is_doomed(packed: Packed, doomed: frozenset[int]) -> bool:
+def kills(packed: Packed, killing: frozenset[int]) -> bool:
     """Say whether opening this parcel is among the steps that are to be left out."""
-    return bool(doomed) and packed_step(packed_code.digest_of(packed)) in doomed
+    return bool(killing) and packed_step(packed_code.digest_of(packed)) in killing
 
 
-def doomed_parcel(command: Command, doomed: frozenset[int]) -> Packed | None:
+def killing_code(command: Command, killing: frozenset[int]) -> Packed | None:
     """Return the first parcel of a command that has killed who opened it, None without any."""
-    if not doomed:
+    if not killing:
         return None
     parts = (getattr(command, name) for name in command.__struct_fields__)
     parcels_in = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
-    found = (one for one in parcels_in if isinstance(one, Packed) and is_doomed(one, doomed))
+    found = (one for one in parcels_in if isinstance(one, Packed) and kills(one, killing))
     return next(found, None)
 
 
 def tools_left_out(records: Iterable[Record]) -> frozenset[str]:
     """Return the digests of the tools that ``records`` set aside."""
-    told = (one for one in records if isinstance(one, SetAside))
-    return frozenset(one.digest for one in told if one.what == TOOL)
+    known_before = (one for one in records if isinstance(one, SetAside))
+    return frozenset(one.digest for one in known_before if one.what == TOOL)
 
 
 def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
@@ -176,17 +176,17 @@ def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
     return SetAside(digest=packed_code.digest_of(packed), what=TOOL, why=why, name=name)
 
 
-def greetings_set_aside(memory: Memory, doomed: frozenset[int]) -> tuple[SetAside, ...]:
+def session_starts_set_aside(memory: Memory, killing: frozenset[int]) -> tuple[SetAside, ...]:
     """Return what is to be recorded of the plugins whose greetings are among these steps."""
-    if not doomed:
+    if not killing:
         return ()
     digests = [
         (one.name, packed_code.digest_of(one.packed)) for one in memory.plugins if one.packed
     ]
     return tuple(
-        SetAside(digest=digest, what=GREETING, why=GREETED, name=name)
+        SetAside(digest=digest, what=GREETING, why=DIED_AT_SESSION_START, name=name)
         for name, digest in digests
-        if greeting_step(digest) in doomed
+        if greeting_step(digest) in killing
     )
 
 
@@ -280,7 +280,7 @@ def fold(
     is told of each step before it is taken. Without either, what cannot be taken is an error.
     """
     new: list[SetAside] = []
-    told = {one.digest for one in records if isinstance(one, SetAside)}
+    known_before = {one.digest for one in records if isinstance(one, SetAside)}
     is_torn = False
     for step, record in enumerate(records, SNAPSHOT_STEP + 1):
         if isinstance(record, SetAside):
@@ -298,7 +298,7 @@ def fold(
                 raise
             new.append(_left_out(record, LEANS.format(type(error).__name__)))
     # By its row's bytes one that was told is known before; these may be others of the same record.
-    return memory, tuple(one for one in new if one.digest not in told)
+    return memory, tuple(one for one in new if one.digest not in known_before)
 
 
 def _left_out(record: Record, why: str) -> SetAside:

@@ -258,13 +258,13 @@ def spend(memory: Memory, usage: TokenUsage) -> Memory:
     return replace(memory, usage=memory.usage + usage)
 
 
-def steer(memory: Memory, steering: Steering) -> Memory:
-    """Keep guidance for the next gap."""
+def add_steering(memory: Memory, steering: Steering) -> Memory:
+    """Queue guidance for the next gap."""
     return replace(memory, steering=(*memory.steering, steering))
 
 
-def require(memory: Memory, approval: Approval) -> Memory:
-    """Note that a call waits for a person: unless it is held, the cycle ends with its batch."""
+def add_approval(memory: Memory, approval: Approval) -> Memory:
+    """Add a call that waits for a person: unless it is held, the cycle ends with its batch."""
     others = (one for one in memory.approvals if one.id != approval.id)
     memory = replace(memory, approvals=(*others, approval))
     if memory.cycle is None or approval.ref is not None:
@@ -272,8 +272,10 @@ def require(memory: Memory, approval: Approval) -> Memory:
     return replace(memory, cycle=replace(memory.cycle, is_blocked=True))
 
 
-def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["reject"]) -> Memory:
-    """Note what was decided, by a person or by the time that is over.
+def end_approval(
+    memory: Memory, approval_id: str, decision: ApprovalKind | Literal["reject"]
+) -> Memory:
+    """Take an approval away as decided, by a person or by the time that is over.
 
     The result of a call that was ended for it says so from here on: the next request has it,
     whatever opens that.
@@ -285,30 +287,30 @@ def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["r
         memory, approvals=tuple(one for one in memory.approvals if one.id != approval_id)
     )
     if found.ref is None:
-        memory = _tell_result(memory, found, decision)
+        memory = _mark_result(memory, found, decision)
     if decision == "approve_once":
-        leave = fingerprint(found.tool, found.args, None)
-        return replace(memory, allowances=(*memory.allowances, leave))
+        call_hash = fingerprint(found.tool, found.args, None)
+        return replace(memory, granted=(*memory.granted, call_hash))
     if decision == "approve_always":
         always = memory.always_approved | {(found.tool, found.family)}
         return replace(memory, always_approved=always)
     return memory
 
 
-def _tell_result(memory: Memory, found: Approval, decision: Decision) -> Memory:
+def _mark_result(memory: Memory, found: Approval, decision: Decision) -> Memory:
     waits = WAITS.format(approval_id=found.id)
     decided = _DECIDED[decision].format(approval_id=found.id)
 
-    def told(message: Message) -> Message:
+    def marked(message: Message) -> Message:
         if message.call_id != found.call_id or message.role != "tool_result":
             return message
         return msgspec.structs.replace(message, content=message.content.replace(waits, decided))
 
     calls = tuple(
-        open_ if open_.result is None else replace(open_, result=told(open_.result))
+        open_ if open_.result is None else replace(open_, result=marked(open_.result))
         for open_ in memory.calls
     )
-    return replace(memory, messages=tuple(map(told, memory.messages)), calls=calls)
+    return replace(memory, messages=tuple(map(marked, memory.messages)), calls=calls)
 
 
 def ask(memory: Memory, question: Ask) -> Memory:
@@ -402,7 +404,7 @@ def spawn(memory: Memory, child: Child) -> Memory:
     )
 
 
-def settle_child(memory: Memory, record: SubagentSpent) -> Memory:
+def count_child(memory: Memory, record: SubagentSpent) -> Memory:
     """Note what a subagent used in place of what it was granted; counted once.
 
     What came of a branch is kept for as long as its call is open.

@@ -70,8 +70,8 @@ def is_priced(memory: Memory) -> bool:
     """
     if not memory.is_costed:
         return False
-    is_told = memory.has_answered and memory.usage.cost_usd is not None
-    return is_told or memory.policy.price_of(memory.model, 1, 1) is not None
+    is_counted = memory.has_answered and memory.usage.cost_usd is not None
+    return is_counted or memory.policy.price_of(memory.model, 1, 1) is not None
 
 
 def guess(memory: Memory, answer: Message) -> TokenUsage:

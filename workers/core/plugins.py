@@ -28,7 +28,6 @@ from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import kernel_emits
-from workers.core.batch import decide_approval
 from workers.core.conversation import attached_plugin, find_approval
 from workers.core.inputs import Order, PluginLoaded
 from workers.core.records import (
@@ -38,8 +37,9 @@ from workers.core.records import (
     PluginsChanged,
     PluginSetChanged,
 )
-from workers.core.state import Compacting, Consulting, Memory, Point
+from workers.core.state import AskingPlugins, Compacting, Memory, Point
 from workers.core.step import AskPlugins, ChangePlugins, LoadPlugin, Step
+from workers.core.tool_calls import decide_approval
 from workers.core.verdict import Verdict
 
 # --- asked at a point -----------------------------------------------------------------------------
@@ -49,10 +49,10 @@ def ask_plugins(
     step: Step, point: Point, hook: AnyHook, compacting: Compacting | None = None
 ) -> bool:
     """Have the plugins asked before the cycle goes on; return whether any of them listens."""
-    if not step.memory.hears(type(hook)):
+    if not step.memory.has_hook(type(hook)):
         return False
     # A summary that a call of the batch before asked for is not waited for any more.
-    step.become(Consulting(point, compacting, step.memory.answering))
+    step.become(AskingPlugins(point, compacting, step.memory.answering))
     step.change(work=step.memory.work + 1)
     step.perform(AskPlugins(step.memory.work, hook))
     return True

@@ -1,6 +1,6 @@
 """What of a session's life is written down: an agent's memory is the fold of these.
 
-To add a record: one class here and its case in ``workers/core/rebuild.py``; a test says which is
+To add a record: one class here and its case in ``workers/core/recovery.py``; a test says which is
 missing. A field is only ever added, with a default: old journals must stay readable.
 """
 
@@ -20,10 +20,10 @@ from cmdc_runtime.wire.frames import Generation
 OutcomeKind = Literal["finished", "aborted", "failed", "dropped"]
 
 
-class Doing(msgspec.Struct, frozen=True, array_like=True):
+class RecordedActivity(msgspec.Struct, frozen=True, array_like=True):
     """What a session was doing: the name of an activity of ``state.py``, and its fields."""
 
-    activity: str
+    name: str
     fields: dict[str, Any] = {}  # Any: as ``quotes.py`` writes them
 
 
@@ -31,14 +31,14 @@ class Cause(msgspec.Struct, frozen=True, array_like=True):
     """What a step came of, as ``causes.py`` writes it: its input, and what that met.
 
     ``given`` are the input's fields, ``work`` numbers the request or batch that was under way,
-    ``records`` are those of the step. ``doing`` is None where the step before left it at that.
+    ``records`` are those of the step. ``activity`` is None where the step before left it at that.
     """
 
     input: str
     given: dict[str, Any]  # Any: as ``quotes.py`` writes them
     work: Count = 0
     records: Count = 1
-    doing: Doing | None = None
+    activity: RecordedActivity | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=snake):
@@ -73,7 +73,7 @@ class CycleStarted(Record, frozen=True, kw_only=True):
     call: OpeningCall | None = None
 
 
-class Said(Record, frozen=True, kw_only=True):
+class MessageAdded(Record, frozen=True, kw_only=True, tag="said"):
     """An answer, or what there was of it, was added to the conversation."""
 
     message: Message
@@ -86,11 +86,11 @@ class TurnSpent(Record, frozen=True, kw_only=True):
 
 
 class ToolStarted(Record, frozen=True, kw_only=True):
-    """One call is about to run; ``allowance`` is the leave that it uses up, if it needs one."""
+    """One call is about to run; ``granted`` is the approved call, by its hash, that it uses up."""
 
     call_id: CallId
     at_ms: Milliseconds
-    allowance: str | None = None
+    granted: str | None = msgspec.field(default=None, name="allowance")
 
 
 class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,7 +119,7 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     waits: bool = False
 
 
-class ToolTold(Record, frozen=True, kw_only=True):
+class ToolStepRecorded(Record, frozen=True, kw_only=True, tag="tool_told"):
     """A running call has told a step of its own; the event is among those of the same write."""
 
     call_id: CallId
@@ -154,7 +154,7 @@ class Steered(Record, frozen=True, kw_only=True):
     text: str
 
 
-class ApprovalAsked(Record, frozen=True, kw_only=True):
+class ApprovalRequested(Record, frozen=True, kw_only=True, tag="approval_asked"):
     """A call waits for a person."""
 
     approval_id: str
@@ -340,15 +340,15 @@ RECORDS: Final[tuple[type[Record], ...]] = tuple(Record.__subclasses__())
 _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     PromptQueued
     | CycleStarted
-    | Said
+    | MessageAdded
     | TurnSpent
     | ToolStarted
-    | ToolTold
+    | ToolStepRecorded
     | ToolEnded
     | CycleEnded
     | PromptDiscarded
     | Steered
-    | ApprovalAsked
+    | ApprovalRequested
     | ApprovalDecided
     | UserAsked
     | UserAnswered

@@ -104,7 +104,7 @@ def end(memory: Memory, call_id: CallId, run_end: RunEnd | None) -> Memory:
     return replace(memory, ended_runs=(*memory.ended_runs, ended))
 
 
-def told_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Event, ...]:
+def ends_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Event, ...]:
     """Return what tells the end of a call's run now: all of it, unless that waits for branches."""
     run = open_.run
     assert run is not None  # noqa: S101 - that is what has an end
@@ -134,7 +134,7 @@ def settle(memory: Memory, child_id: SessionId) -> Memory:
     return replace(memory, ended_runs=tuple(one for one in runs if one.branches))
 
 
-def told_of(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tuple[Event, ...]:
+def ends_behind(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tuple[Event, ...]:
     """Return what tells of a subagent that is gone, before ``settle``: the last ends its run."""
     found = _waiting_for(memory, child_id)
     if found is None:

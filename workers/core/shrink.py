@@ -48,7 +48,7 @@ def compact_for_tool(step: Step, wanted: CompactWanted) -> None:
         return
     asked = Compacting(evicted, "request", wanted.ref)
     hook = BeforeCompact(memory.messages[:evicted])
-    if not memory.hears(type(hook)):
+    if not memory.has_hook(type(hook)):
         compact_unless(step, asked, None)
         return
     # Meanwhile the calls run on: plugins are asked under the batch's own number.
@@ -88,11 +88,11 @@ def report(step: Step, summarized: Summarized) -> None:
     _shorten(step, wanted, summarized)
     step.become(Calling())
     if wanted.ref is not None:
-        told = (
+        text = (
             f"Compacted: {before} messages before, {len(step.memory.messages)} after,"
             f" {wanted.evicted} removed; history file: {summarized.history_file or 'none'}"
         )
-        step.perform(AnswerTool(wanted.ref, told))
+        step.perform(AnswerTool(wanted.ref, text))
 
 
 def report_failure(step: Step, failed: SummaryFailed) -> None:

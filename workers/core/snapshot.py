@@ -30,11 +30,13 @@ SNAPSHOT_BYTES_MAX: Final = 8 * 2**20
 
 TRANSIENT: Final = (*("activity", "waiters", "waiting_branches", "work"),)
 """What only the running process has a use for."""
+_WRITTEN: Final = {"granted": "allowances"}
+"""Under which names snapshots have the fields that were called so before."""
 STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
 """What of a memory is not in its bytes."""
 
 
-def _kept_field(field: Field[Any]) -> tuple[str, Any, Any]:
+def _field_of(field: Field[Any]) -> tuple[str, Any, Any]:
     made = field.default_factory
     default = msgspec.field(default=field.default)
     if made is not MISSING:
@@ -43,12 +45,12 @@ def _kept_field(field: Field[Any]) -> tuple[str, Any, Any]:
 
 
 _TYPES: Final = get_type_hints(Memory, include_extras=True)
-_KEPT: Final = tuple(field for field in fields(Memory) if field.name not in STRIPPED)
-Kept: Final[type[msgspec.Struct]] = msgspec.defstruct(
-    "Kept", [_kept_field(field) for field in _KEPT], kw_only=True
+_FIELDS: Final = tuple(field for field in fields(Memory) if field.name not in STRIPPED)
+SnapshotFields: Final[type[msgspec.Struct]] = msgspec.defstruct(
+    "SnapshotFields", [_field_of(field) for field in _FIELDS], kw_only=True, rename=_WRITTEN
 )
 """What the bytes hold."""
-_decoder: Final = msgspec.msgpack.Decoder(Kept)
+_decoder: Final = msgspec.msgpack.Decoder(SnapshotFields)
 
 
 def encode(memory: Memory) -> bytes:
@@ -58,7 +60,7 @@ def encode(memory: Memory) -> bytes:
 
 def saved(memory: Memory) -> SavedState:
     """Return ``memory`` as its snapshot holds it: as the journal could give it."""
-    state = {field.name: getattr(memory, field.name) for field in _KEPT}
+    state = {_WRITTEN.get(field.name, field.name): getattr(memory, field.name) for field in _FIELDS}
     return SavedState(
         schema_version=SCHEMA_VERSION,
         state=msgspec.Raw(msgspec.msgpack.encode(state)),
@@ -94,7 +96,7 @@ def restore(memory: Memory, snapshot: bytes) -> Memory:
         kept = _decoder.decode(state)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointUnreadable(f"the snapshot is damaged: {error}") from error
-    values = {field.name: getattr(kept, field.name) for field in _KEPT}
+    values = {field.name: getattr(kept, field.name) for field in _FIELDS}
     return Memory(policy=memory.policy, **values)
 
 
@@ -115,7 +117,7 @@ def continued(first: Memory, resumption: str, changes: Collection[str]) -> Conti
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class SessionHistory:
     """What a process is told of its session: a snapshot, b"" for none, and the records after it.
 
     ``size`` is that of the records, in bytes. ``left_out`` is what is not taken of it any more and

@@ -1,7 +1,7 @@
 """What an agent remembers between inputs: states, policy, memory.
 
 Nothing in ``workers.core`` awaits, sleeps, reads a clock or sends: time is an argument, work is an
-effect (``step.py``) that ``workers.effects`` carries out, and what became of it comes back as a
+effect (``step.py``) that ``workers.performers`` carries out, and what became of it comes back as a
 result (``inputs.py``).
 """
 
@@ -357,7 +357,7 @@ class Summarizing:
 
 
 @dataclass(frozen=True, slots=True)
-class Consulting:
+class AskingPlugins:
     """Plugins are being asked; ``wanted`` is what waits for them at ``Point.COMPACT``."""
 
     state: ClassVar[State] = State.RUNNING
@@ -378,7 +378,7 @@ class Calling:
     is_judged: bool = False
 
 
-Activity: TypeAlias = Resting | Asking | Streaming | Summarizing | Consulting | Calling
+Activity: TypeAlias = Resting | Asking | Streaming | Summarizing | AskingPlugins | Calling
 _NOTHING: Final = Answering()
 
 
@@ -417,9 +417,10 @@ class Memory:
     calls: tuple[OpenCall, ...] = ()
     call_hashes: tuple[str, ...] = ()
     approvals: tuple[Approval, ...] = ()
-    allowances: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    """The calls, by their hashes, that a person has approved once and that have not run yet."""
     always_approved: frozenset[tuple[str, str]] = frozenset()
-    """Tool and family of what needs nobody's leave any more; "" is the whole tool."""
+    """Tool and family of what needs no approval any more; "" is the whole tool."""
     asks: tuple[Ask, ...] = ()
     answers: tuple[tuple[Ask, Any], ...] = ()  # Any: what the user sent
     todos: tuple[dict[str, str], ...] = ()
@@ -491,7 +492,7 @@ class Memory:
     def point(self) -> Point | None:
         """What plugins are being asked at, None where they are not."""
         match self.activity:
-            case Consulting(point=point):
+            case AskingPlugins(point=point):
                 return point
             case Calling(is_judged=True):
                 return Point.COMPACT
@@ -502,7 +503,7 @@ class Memory:
     def is_asking(self) -> bool:
         """Whether a turn has begun that has no answer so far: a new process knows nothing of it."""
         match self.activity:
-            case Consulting(point=point):
+            case AskingPlugins(point=point):
                 return point in _OF_TURN
             case activity:
                 return isinstance(activity, Asking | Streaming | Summarizing)
@@ -512,7 +513,7 @@ class Memory:
         """The turns of the session, with the one that waits for its answer."""
         return self.turns + self.is_asking
 
-    def hears(self, hook: type[Hook]) -> bool:
+    def has_hook(self, hook: type[Hook]) -> bool:
         """Say whether some plugin hears of this hook."""
         kind = kind_of(hook)
         return any(kind in plugin.hooks for plugin in self.plugins)

@@ -70,7 +70,7 @@ class RunTools:
     calls: tuple[ToolCall, ...]
     approved: frozenset[CallId] = frozenset()
     is_suspect: bool = False
-    told: Mapping[CallId, int] = field(default_factory=dict)
+    steps_before: Mapping[CallId, int] = field(default_factory=dict)
     """How many steps each has told before; a call that is missing has told none."""
 
 
@@ -120,15 +120,15 @@ class CountSubagents:
 
 @dataclass(frozen=True, slots=True)
 class AskPlugins:
-    """Ask the plugins and post ``Consulted``; of ``ANY_WORK`` post ``PluginsSpoke``."""
+    """Ask the plugins and post ``PluginsAnswered``; of ``ANY_WORK`` post ``PluginsReported``."""
 
     work: int
     hook: AnyHook
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeSteering:
-    """Ask the plugins about a steering and post ``SteeringJudged``."""
+class AskAboutSteering:
+    """Ask the plugins about a steering and post ``SteeringAnswered``."""
 
     order: Order
     command: Steer
@@ -176,7 +176,7 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class WriteRecord:
     """Write a record to the journal."""
 
     record: Record
@@ -216,21 +216,21 @@ class MakeCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class TellStatus:
+class AnswerStatus:
     """Answer how the session stands; the shell adds what only it knows."""
 
     id: CommandId
 
 
 @dataclass(frozen=True, slots=True)
-class TellMessages:
+class AnswerMessages:
     """Answer the conversation; the shell puts the system message before it."""
 
     id: CommandId
 
 
 @dataclass(frozen=True, slots=True)
-class TellPage:
+class AnswerPage:
     """Answer what follows the first ``offset`` bytes of an answer that is being read."""
 
     id: CommandId
@@ -245,7 +245,7 @@ class ExitProcess:
     reason: PlainReason
 
 
-Said: TypeAlias = Publish | Keep | Complete
+Outgoing: TypeAlias = Publish | WriteRecord | Complete
 """What leaves together, in the order in which it was said, before anything is done."""
 Work: TypeAlias = (
     CallModel
@@ -259,7 +259,7 @@ Work: TypeAlias = (
     | EndSubagents
     | CountSubagents
     | AskPlugins
-    | JudgeSteering
+    | AskAboutSteering
     | LoadTools
     | ChangeTools
     | LoadPlugin
@@ -267,12 +267,12 @@ Work: TypeAlias = (
     | Answer
     | Refuse
     | MakeCheckpoint
-    | TellStatus
-    | TellMessages
-    | TellPage
+    | AnswerStatus
+    | AnswerMessages
+    | AnswerPage
     | ExitProcess
 )
-Effect: TypeAlias = Said | Work
+Effect: TypeAlias = Outgoing | Work
 
 
 # --- the step -------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class Step:
     """
 
     memory: Memory
-    said: list[Said] = field(default_factory=list)
+    outgoing: list[Outgoing] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
 
     @property
@@ -298,12 +298,12 @@ class Step:
     @property
     def effects(self) -> tuple[Effect, ...]:
         """What was said, in its order, then what is to be done, in its own."""
-        return (*self.said, *self.work)
+        return (*self.outgoing, *self.work)
 
     @property
     def records(self) -> tuple[Record, ...]:
         """What goes to the journal."""
-        return tuple(one.record for one in self.said if isinstance(one, Keep))
+        return tuple(one.record for one in self.outgoing if isinstance(one, WriteRecord))
 
     @property
     def exits(self) -> bool:
@@ -319,15 +319,15 @@ class Step:
     def record(self, record: Record) -> None:
         """Say that something happened; the memory has it from here on."""
         self.memory = evolve(self.memory, record)
-        self.said.append(Keep(record))
+        self.outgoing.append(WriteRecord(record))
 
     def publish(self, *events: Event) -> None:
         """Tell observers."""
-        self.said += map(Publish, events)
+        self.outgoing += map(Publish, events)
 
-    def say(self, *said: Record | Event) -> None:
+    def add(self, *outgoing: Record | Event) -> None:
         """Record or publish each."""
-        for one in said:
+        for one in outgoing:
             if isinstance(one, Event):
                 self.publish(one)
             else:
@@ -336,7 +336,7 @@ class Step:
     # Any: the answer type of the command.
     def complete(self, command_id: CommandId, outcome: Any | CmdcError) -> None:
         """Give a durable command its one outcome: an answer, or an error that is raised."""
-        self.said.append(Complete(command_id, outcome))
+        self.outgoing.append(Complete(command_id, outcome))
 
     def perform(self, *work: Work) -> None:
         """Have work done once all that this step says is on its way."""

@@ -26,7 +26,7 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.model_names import model_problem
 from workers.core.conversation import attached_tool
-from workers.core.inputs import Found, Order, ToolsLoaded
+from workers.core.inputs import FoundTool, Order, ToolsLoaded
 from workers.core.plugins import switch_model
 from workers.core.records import ToolsChanged
 from workers.core.state import Memory, ToolFacts
@@ -110,7 +110,7 @@ def _change(
 
 
 def _problems(
-    memory: Memory, found: Sequence[Found], times: Mapping[str, int], *, is_new_table: bool
+    memory: Memory, found: Sequence[FoundTool], times: Mapping[str, int], *, is_new_table: bool
 ) -> Problems:
     present = {tool.name for tool in memory.tools}
     problems: Problems = []
@@ -127,7 +127,7 @@ def _problems(
     return list(dict.fromkeys(problems))
 
 
-def _single_error(found: Sequence[Found], problems: Problems) -> CmdcError:
+def _single_error(found: Sequence[FoundTool], problems: Problems) -> CmdcError:
     name, reason = problems[0]
     if reason == "already_attached":
         return AlreadyAttached(f"a tool named {name!r} is attached; detach it first")

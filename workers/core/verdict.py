@@ -208,5 +208,5 @@ def _merged(name: str, payload: Any, user_data: Mapping[str, Any]) -> Any:
         return payload
     if OPT_OUT in payload:
         return {key: value for key, value in payload.items() if key != OPT_OUT}
-    is_told = user_data and _is_merged(name, payload)
-    return {**payload, "user_data": shown(dict(user_data))} if is_told else payload
+    is_merged = user_data and _is_merged(name, payload)
+    return {**payload, "user_data": shown(dict(user_data))} if is_merged else payload

@@ -32,13 +32,13 @@ from cmdc_runtime.user_values import unpacked
 from workers.output import Unended, end_lines, mark_lines
 from workers.toolhost.wire import (
     EMITTED_MAX,
-    WORD_BYTES_MAX,
+    REPORT_BYTES_MAX,
     Begin,
+    CallEnding,
+    CallReport,
     Emitted,
-    Ending,
     Frames,
-    Run,
-    Word,
+    RunCall,
     checked_event,
     failed,
     framed,
@@ -128,7 +128,7 @@ ORDER_BYTES_MAX: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPlace:
     """Where a call runs; ``pipe`` takes its words."""
 
     begin: Begin
@@ -138,7 +138,7 @@ class Place:
     unended: Unended
 
 
-def become_call(given: Run | int, place: Place) -> NoReturn:
+def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
     """Run one call in this process, which was forked for it; never returns.
 
     ``given`` is the order, or the pipe that a spare gets it from.
@@ -175,7 +175,7 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
         os._exit(code)
 
 
-def _settle_in(place: Place) -> None:
+def _settle_in(place: CallPlace) -> None:
     """Be a group that can be killed as a whole, die with the host, and know who is served.
 
     It is a subreaper: what it starts descends from it for as long as it lives, setsid and double
@@ -197,21 +197,21 @@ def _settle_in(place: Place) -> None:
     )
 
 
-def _awaited_order(pipe: int) -> Run:
+def _awaited_order(pipe: int) -> RunCall:
     """Return the order, which comes as one frame; end where none comes any more."""
     frames = Frames()
     while chunk := os.read(pipe, ORDER_BYTES_MAX):
         for body in frames.feed(chunk):
             os.close(pipe)
             order = to_host.decode(body)
-            assert isinstance(order, Run)  # noqa: S101 - the host sends nothing else
+            assert isinstance(order, RunCall)  # noqa: S101 - the host sends nothing else
             return order
     os._exit(EXIT_ORPHANED)
 
 
 # Any: whatever the model sent.
-def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
-    def work() -> Ending:
+def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> CallEnding:
+    def work() -> CallEnding:
         value: Any = tool.execute(tool.check(arguments), context)  # Any: the tool's own
         return returned(_awaited(value) if is_awaitable(value) else value)
 
@@ -289,13 +289,13 @@ class PipePort:
         """Refuse: see ``SessionPort``."""
         raise _not_here("recall")
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: CallEnding) -> None:
         """Say how the call ended; whoever wants to say more has to wait for ever."""
         self._turn.acquire()
         self._write(ending)
 
-    def _write(self, word: Word) -> None:
-        rest = memoryview(framed(word, WORD_BYTES_MAX))
+    def _write(self, word: CallReport) -> None:
+        rest = memoryview(framed(word, REPORT_BYTES_MAX))
         while rest:
             rest = rest[os.write(self._pipe, rest) :]
 

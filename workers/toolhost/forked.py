@@ -16,7 +16,7 @@ from cmdc_runtime.process import EXIT_OK
 from cmdc_runtime.process_table import are_gone, end_trees
 from cmdc_runtime.reasons import ExitCode, PlainReason, Signal
 from workers.output import Unended
-from workers.toolhost.wire import WORD_BYTES_MAX, Frames
+from workers.toolhost.wire import REPORT_BYTES_MAX, Frames
 
 WELL: Final = ExitCode(code=EXIT_OK)
 """How a call ends that has said its result, be that an error."""
@@ -36,7 +36,7 @@ class Forked:
     orders: int | None = None
     called: tuple[str, str] = ("", "")
     """The call's id and its tool, from its order on."""
-    frames: Frames = field(default_factory=lambda: Frames(WORD_BYTES_MAX))
+    frames: Frames = field(default_factory=lambda: Frames(REPORT_BYTES_MAX))
     blamed: PlainReason | None = None
 
     def kill(self) -> None:

@@ -21,7 +21,7 @@ from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import Other, PlainReason
 from workers.loader import LoadError, load_tools
 from workers.output import Unended
-from workers.toolhost.call import Place, Strays, become_call
+from workers.toolhost.call import CallPlace, Strays, become_call
 from workers.toolhost.forked import WELL, Forked, close_all, kill_all, watch
 from workers.toolhost.wire import (
     Begin,
@@ -33,8 +33,8 @@ from workers.toolhost.wire import (
     Kill,
     Open,
     Refused,
-    Run,
-    Said,
+    ReportFrame,
+    RunCall,
     encoded,
     framed,
     to_host,
@@ -112,7 +112,7 @@ class Host:
             self._obey(to_host.decode(body))
         self._kill_doomed()
 
-    def _obey(self, order: Begin | Open | Close | Run | Kill) -> None:
+    def _obey(self, order: Begin | Open | Close | RunCall | Kill) -> None:
         match order:
             case Begin():
                 self._begin = order
@@ -122,7 +122,7 @@ class Host:
             case Close(tool=tool):
                 self._tools.pop(tool, None)
                 self._drop_spare()
-            case Run():
+            case RunCall():
                 self._run(order)
             case Kill(number=number) if number in self._calls:
                 self._doomed.add(self._calls[number])
@@ -203,7 +203,7 @@ class Host:
                 " loaded; its calls are forked without them\n"
             )
 
-    def _run(self, order: Run) -> None:
+    def _run(self, order: RunCall) -> None:
         tool = self._tools.get(order.tool, "the tool is not open")
         if isinstance(tool, str):
             self._refuse(order, tool)
@@ -216,11 +216,11 @@ class Host:
             except OSError as error:  # no process, descriptor or memory is left
                 self._refuse(order, f"no process could be started: {error.strerror}")
 
-    def _refuse(self, order: Run, why: str) -> None:
-        self._say(Said(number=order.number, word=encoded(Refused(text=f"Error: {why}"))))
+    def _refuse(self, order: RunCall, why: str) -> None:
+        self._say(ReportFrame(number=order.number, report=encoded(Refused(text=f"Error: {why}"))))
         self._say(Ended(number=order.number, reason=WELL))
 
-    def _fork(self, order: Run | None) -> None:
+    def _fork(self, order: RunCall | None) -> None:
         """Fork a process for ``order``, or the spare."""
         assert self._begin is not None  # noqa: S101 - the agent sends it first
         unended = Unended()
@@ -236,7 +236,7 @@ class Host:
         if pid == 0:
             try:
                 self._let_go(*ours)
-                place = Place(self._begin, self._tools, say, host_pid, unended)
+                place = CallPlace(self._begin, self._tools, say, host_pid, unended)
                 given = order or ordered
                 assert given is not None  # noqa: S101 - the one, or else the other
                 become_call(given, place)
@@ -257,7 +257,7 @@ class Host:
         else:
             self._take_up(process, order)
 
-    def _give_to_spare(self, order: Run) -> bool:
+    def _give_to_spare(self, order: RunCall) -> bool:
         """Let the spare make the call; False where there is none, or the order is too large."""
         spare, request = self._spare, framed(order)
         if spare is None or spare.orders is None or len(request) > SPARE_ORDER_BYTES_MAX:
@@ -270,7 +270,7 @@ class Host:
         self._take_up(spare, order)
         return True
 
-    def _take_up(self, call: Forked, order: Run) -> None:
+    def _take_up(self, call: Forked, order: RunCall) -> None:
         tool = self._tools[order.tool]
         assert isinstance(tool, Tool)  # noqa: S101 - for any other there is no call
         call.number, call.called = order.number, (order.call_id, tool.name)
@@ -308,7 +308,7 @@ class Host:
     def _say_for(self, call: Forked, chunk: bytes) -> None:
         try:
             for word in call.frames.feed(chunk):
-                self._say(Said(number=call.number, word=word))
+                self._say(ReportFrame(number=call.number, report=word))
         except FrameTooLargeError as error:
             call.blamed = Other(detail=f"something else was written to its pipe: {error}")
             kill_all([call])

@@ -2,7 +2,7 @@
 
 A frame is its length in four bytes, then as many bytes; between agent and host these are one
 message. The host does not read what a call says: it passes the bytes on. To add a message, add its
-class below its direction and its handler in ``host`` or in ``workers.effects.toolhost_link``.
+class below its direction and its handler in ``host`` or in ``workers.performers.toolhost_link``.
 
 A call tells things to observers and then how it ended, wherever it runs: the agent makes these
 words for its threads and tasks, a forked call sends them over its pipe. Rules: whatever a tool
@@ -29,7 +29,7 @@ from cmdc_runtime.reasons import PlainReason, snake
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
 """Between agent and host: a parcel, or the arguments of a call."""
-WORD_BYTES_MAX: Final = 4 * 2**20
+REPORT_BYTES_MAX: Final = 4 * 2**20
 """Of one word of a call: 400,000 characters and a payload fit."""
 LENGTH: Final = struct.Struct(">I")
 
@@ -66,7 +66,7 @@ class Close(ToHost, frozen=True, kw_only=True, array_like=True):
     tool: int
 
 
-class Run(ToHost, frozen=True, kw_only=True, array_like=True):
+class RunCall(ToHost, frozen=True, kw_only=True, array_like=True, tag="run"):
     """Fork and call; ``number`` names the call in both directions. Arguments are the model's."""
 
     call_id: CallId
@@ -88,11 +88,11 @@ class FromHost(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=s
     """Host to agent."""
 
 
-class Said(FromHost, frozen=True, kw_only=True, array_like=True):
-    """One word of a call, as it came."""
+class ReportFrame(FromHost, frozen=True, kw_only=True, array_like=True, tag="said"):
+    """One report of a call, as it came."""
 
     number: int
-    word: bytes
+    report: bytes
 
 
 class Ended(FromHost, frozen=True, kw_only=True, array_like=True):
@@ -157,7 +157,7 @@ class Frames:
 
 RESULT_CHARS_MAX: Final = 400_000
 """A longer result is cut; the model is told so."""
-HEARD_CHARS_MAX: Final = RESULT_CHARS_MAX + 1_000
+REPORT_CHARS_MAX: Final = RESULT_CHARS_MAX + 1_000
 """Of a text from another process: a result that was cut, with the words that say so."""
 PAYLOAD_BYTES_MAX: Final = 2**20
 """Of one effect or one emitted event, as MessagePack."""
@@ -169,31 +169,31 @@ EMITTED_MAX: Final = 10_000
 """Events of one call; more are a flood, and the tool is told."""
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+class CallReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
     """Base of what a call says."""
 
 
-class Emitted(Word, frozen=True, kw_only=True, array_like=True):
+class Emitted(CallReport, frozen=True, kw_only=True, array_like=True):
     """Observers shall hear of this; the call goes on."""
 
     name: str
     payload: Any  # Any: the tool's own
 
 
-class Returned(Word, frozen=True, kw_only=True, array_like=True):
+class Returned(CallReport, frozen=True, kw_only=True, array_like=True):
     """The tool returned; ``effect`` is a name and a payload."""
 
     text: str
     effect: tuple[str, Any] | None = None  # Any: the tool's own
 
 
-class Refused(Word, frozen=True, kw_only=True, array_like=True):
+class Refused(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call failed in a way that one had to expect; the model reads why."""
 
     text: str
 
 
-class Crashed(Word, frozen=True, kw_only=True, array_like=True):
+class Crashed(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call failed unexpectedly; it may be worth another try.
 
     ``text`` is for the model, ``detail`` for the log.
@@ -203,13 +203,13 @@ class Crashed(Word, frozen=True, kw_only=True, array_like=True):
     detail: str = ""
 
 
-class Cut(Word, frozen=True, kw_only=True, array_like=True):
+class Cut(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call was over before its tool had an end; its agent says so."""
 
     text: str
 
 
-class Died(Word, frozen=True, kw_only=True, array_like=True):
+class Died(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call's process ended without an ending; its agent says so."""
 
     reason: PlainReason
@@ -220,11 +220,11 @@ class Died(Word, frozen=True, kw_only=True, array_like=True):
         return f"Error: the tool's process died: {self.reason}"
 
 
-Ending: TypeAlias = Returned | Refused | Crashed | Cut | Died
+CallEnding: TypeAlias = Returned | Refused | Crashed | Cut | Died
 """How a call ended."""
 
 
-def encoded(word: Word) -> bytes:
+def encoded(word: CallReport) -> bytes:
     """Return a word as it travels."""
     return msgspec.msgpack.encode(word)
 
@@ -322,14 +322,14 @@ def _encoded_payload(name: str, payload: object) -> bytes:
         raise ToolError(f"the payload of {name!r} cannot be kept: {failure}") from failure
 
 
-def heard(body: bytes) -> Emitted | Ending:
+def decoded_report(body: bytes) -> Emitted | CallEnding:
     """Return the word that another process has said; what cannot be taken is its crash.
 
     That process runs foreign code, which can write to the pipe itself. It knows no credentials,
     so what its failures show of them is hidden here.
     """
     try:
-        word: Emitted | Ending = _decoder.decode(body)
+        word: Emitted | CallEnding = _decoder.decode(body)
         match word:
             case Emitted(name=name, payload=payload) | Returned(effect=(name, payload)):
                 checked_event(name, payload)
@@ -346,11 +346,11 @@ def heard(body: bytes) -> Emitted | Ending:
             word = msgspec.structs.replace(word, text=foreign.hidden(text))
         case _:
             pass
-    if isinstance(word, Emitted | Died) or len(word.text) <= HEARD_CHARS_MAX:
+    if isinstance(word, Emitted | Died) or len(word.text) <= REPORT_CHARS_MAX:
         return word
     return msgspec.structs.replace(word, text=fit(word.text))
 
 
 _decoder: Final[Any] = msgspec.msgpack.Decoder(  # Any: the union; mypy has no name for it
-    Union[tuple(Word.__subclasses__())]  # noqa: UP007
+    Union[tuple(CallReport.__subclasses__())]  # noqa: UP007
 )

@@ -34,10 +34,10 @@ def stay(boot):
 
 def leave_and_stay(boot):
     """Stay as an agent does: without the nursery's descriptors."""
-    from workers.bootstrap import leave_nursery  # noqa: PLC0415 - only this child needs it
+    from workers.worker import leave_zygote  # noqa: PLC0415 - only this child needs it
 
-    leave_nursery()
-    leave_nursery()  # twice does no harm
+    leave_zygote()
+    leave_zygote()  # twice does no harm
     if "path" in boot:
         Path(boot["path"]).touch()
     stay(boot)

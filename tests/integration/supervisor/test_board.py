@@ -12,7 +12,7 @@ import pytest
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.heartbeats import SLOT_BYTES, SLOT_MEMORY_BYTES, Activity
 from supervisor.adapters.board import Board
-from workers.pulse import Pulse
+from workers.heartbeat import Heartbeat
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -37,7 +37,7 @@ def open_fds():
 @contextmanager
 def writing(fd):
     """Yield the pulse of a worker that has this memory."""
-    pulse = Pulse(fd)
+    pulse = Heartbeat(fd)
     try:
         yield pulse
     finally:
@@ -183,7 +183,7 @@ def test_memory_that_a_process_brings_is_its_slot(tmp_path):
         slot = board.take_empty()
         nothing, beats = board.read(slot), board.beats()
         board.attach(slot, os.dup(pulse.fd))
-        pulse.go_home()
+        pulse.use_own_memory()
         found = board.read(slot)
     last.close()
 
@@ -243,7 +243,7 @@ def test_a_file_that_is_cut_short_ends_nobody_here(tmp_path):
         with by_path(tmp_path / "board", slot) as pulse:
             pulse.beat(1)
             assert board.beats() == [1]
-            pulse.go_home()
+            pulse.use_own_memory()
         os.truncate(tmp_path / "board", 0)
 
         assert board.beats() == [0]

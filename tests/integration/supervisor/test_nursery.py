@@ -108,7 +108,7 @@ def test_the_real_nursery_forks_children_that_have_litellm_and_one_thread(tmp_pa
     assert report.warm_ms > 0
     assert set(report.versions) == {"litellm"}
     assert facts["threads"] == 1
-    assert {"litellm", "workers.bootstrap", "zmq"} <= set(facts["modules"])
+    assert {"litellm", "workers.worker", "zmq"} <= set(facts["modules"])
 
 
 def test_a_child_runs_the_named_module_below_the_nursery_and_without_the_main_module(tmp_path):

@@ -62,7 +62,7 @@ _SERVICE_ENDS: Final = frozenset({
 })  # fmt: skip
 _QUESTIONS: Final = frozenset({"--help", "-h", "--version", "-V", "-l", "-L", "--list"})
 
-Rule: TypeAlias = Callable[[Sequence[str], Sequence[str]], str | None]
+ArgumentRule: TypeAlias = Callable[[Sequence[str], Sequence[str]], str | None]
 """Says what is wrong with arguments, given the working folder and the home."""
 
 
@@ -302,7 +302,7 @@ def _writes_device(args: Sequence[str], _: Sequence[str]) -> str | None:
     return None if device is None else f"writes to {device}"
 
 
-_RULES: Final[dict[str, Rule]] = {
+_RULES: Final[dict[str, ArgumentRule]] = {
     "rm": _removes,
     "chmod": _changes_rights,
     "chown": _changes_rights,

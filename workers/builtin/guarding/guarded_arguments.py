@@ -15,8 +15,8 @@ from urllib.parse import unquote
 from workers.builtin.guarding.blocked_paths import (
     Blocked,
     BlockedPaths,
-    Budget,
-    Search,
+    EntryBudget,
+    FolderSearch,
     WrittenName,
 )
 from workers.builtin.guarding.folder_reads import is_read
@@ -123,8 +123,8 @@ class PathGuard:
 
     def _of_folder(self, include: str, base: str) -> Finding | None:
         chosen = _alternatives(include)
-        search = Search(base, reads=lambda path: is_read(chosen, (), path))
-        found: Blocked | None = self._paths.below(search, base, Budget())
+        search = FolderSearch(base, reads=lambda path: is_read(chosen, (), path))
+        found: Blocked | None = self._paths.below(search, base, EntryBudget())
         if found is None:
             return None
         return Finding(

@@ -132,7 +132,7 @@ REVIEW_TIMEOUT_S: Final = 600.0
 HOOK_TIMEOUT_S: Final = REVIEW_TIMEOUT_S + 60.0
 ERROR_CHARS_MAX: Final = 1000
 
-Phase: TypeAlias = Literal["idle", "reviewing", "restating", "done"]
+ReflectionPhase: TypeAlias = Literal["idle", "reviewing", "restating", "done"]
 
 
 class Reflection(Plugin):
@@ -147,7 +147,7 @@ class Reflection(Plugin):
     class State(msgspec.Struct):
         """Where the running cycle is."""
 
-        phase: Phase = "idle"
+        phase: ReflectionPhase = "idle"
         reviews: int = 0
 
     def before_prompt(

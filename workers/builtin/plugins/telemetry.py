@@ -29,7 +29,7 @@ from cmdc_runtime.extensions.plugin import Observed, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plugins.telemetry import CONSOLE
 from workers.builtin.telemetry.outlet import Outlet
-from workers.builtin.telemetry.sheet import Facts
+from workers.builtin.telemetry.spans import Facts
 from workers.builtin.telemetry.tracker import TOLD, Tracker
 
 log = structlog.get_logger()
@@ -42,7 +42,7 @@ _LAST: Final = (AgentAbort, AgentError, AgentHibernated)
 """After these the process may end without an end of the session."""
 
 
-class Heard(NamedTuple):
+class ObservedEvent(NamedTuple):
     """One event with what was known when it came; None is the end of the session."""
 
     event: Observed | None
@@ -74,7 +74,7 @@ class Telemetry(Plugin):
             )
             raise InvalidOptions([problem])
         self._is_late = False
-        self._outlet: Outlet[Heard] = Outlet(
+        self._outlet: Outlet[ObservedEvent] = Outlet(
             f"cmdc-{self.name}", partial(_Reporter, self.config), self.config.export_interval
         )
 
@@ -93,7 +93,7 @@ class Telemetry(Plugin):
 
     def _put(self, event: Observed | None, context: PluginContext) -> None:
         facts = Facts.of(context, with_messages=self.config.capture_content)
-        self._outlet.put(Heard(event, facts, time.time_ns()))
+        self._outlet.put(ObservedEvent(event, facts, time.time_ns()))
 
     def _flush(self, timeout_s: float) -> None:
         was_late, self._is_late = self._is_late, not self._outlet.flush(timeout_s)
@@ -109,9 +109,9 @@ class _Reporter:
 
         self._tracker = Tracker(captures=config.capture_content)
         self._telemeter = Telemeter(config)
-        self._last: Heard | None = None
+        self._last: ObservedEvent | None = None
 
-    def work(self, things: Sequence[Heard]) -> None:
+    def work(self, things: Sequence[ObservedEvent]) -> None:
         """Report these events."""
         for heard in things:
             event, facts, at_ns = self._last = heard

@@ -23,7 +23,7 @@ WAITING_MANY: Final = 1_000
 """So many do not wait any longer."""
 
 
-class Worker(Protocol[T_contra]):
+class BatchWorker(Protocol[T_contra]):
     """Does the work, in the outlet's thread alone; it may take long."""
 
     def work(self, things: Sequence[T_contra]) -> None:
@@ -36,7 +36,7 @@ class Worker(Protocol[T_contra]):
 class Outlet(Generic[T]):
     """Where things are put in."""
 
-    def __init__(self, name: str, prepare: Callable[[], Worker[T]], interval_s: float) -> None:
+    def __init__(self, name: str, prepare: Callable[[], BatchWorker[T]], interval_s: float) -> None:
         """Start nothing yet.
 
         ``prepare`` is called in the thread, at once, and returns who works there; from then on
@@ -58,7 +58,7 @@ class Outlet(Generic[T]):
 class _Tank(Generic[T]):
     """What waits, and the thread that takes it."""
 
-    def __init__(self, name: str, prepare: Callable[[], Worker[T]], interval_s: float) -> None:
+    def __init__(self, name: str, prepare: Callable[[], BatchWorker[T]], interval_s: float) -> None:
         self._name = name
         self._prepare = prepare
         self._interval_s = interval_s

@@ -11,8 +11,8 @@ import pytest
 from cmdc_runtime.extensions import Context, Effect, Tool, tool
 from cmdc_runtime.packed_code import Packed
 from workers.core.step import ChangeTools
-from workers.effects import toolhost_link
-from workers.effects.tools import LoadedTool
+from workers.performers import toolhost_link
+from workers.performers.tools import LoadedTool
 
 pytestmark = pytest.mark.process
 

@@ -23,7 +23,7 @@ from workers.core.inputs import (
     SubagentDone,
     SubagentWanted,
     ToolReturned,
-    ToolTold,
+    ToolStepReported,
 )
 from workers.core.records import RunStep, ToolEnded
 from workers.core.state import OpenRun, State
@@ -42,7 +42,7 @@ def told(session, *events):
     """Return a session whose call a, of a tool that may run twice, has told these."""
     found = session.at(State.EXECUTING_TOOLS).begin("a")
     for event in events:
-        found = found.report(ToolTold, "a", event)
+        found = found.report(ToolStepReported, "a", event)
     return found
 
 
@@ -111,7 +111,7 @@ def test_other_subagents_are_no_branches_of_it(session):
 
 def test_the_run_of_a_later_call_ends_as_well(session):
     """The call before it has none."""
-    found = session.at(State.EXECUTING_TOOLS).begin("b").report(ToolTold, "b", ASKED)
+    found = session.at(State.EXECUTING_TOOLS).begin("b").report(ToolStepReported, "b", ASKED)
     found = found.report(BranchWanted, "b", "b:branch-b1", TASK, "d")
     last = gone(found.give(Abort(reason="enough")), "s.1")
 

@@ -13,7 +13,7 @@ NEVER_S = 3600.0
 AT_ONCE_S = 0.001
 
 
-class Worker:
+class BatchWorker:
     """Takes down what it is given; it can be held, and it can fail."""
 
     def __init__(self):
@@ -42,7 +42,7 @@ class Worker:
 
 @pytest.fixture
 def worker():
-    return Worker()
+    return BatchWorker()
 
 
 def outlet_of(worker, interval_s=NEVER_S):

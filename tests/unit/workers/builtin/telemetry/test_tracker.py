@@ -9,7 +9,7 @@ from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Exception as ExceptionReason
 from scripts.reference.sources import declared
-from workers.builtin.telemetry.sheet import Facts
+from workers.builtin.telemetry.spans import Facts
 from workers.builtin.telemetry.tracker import TOLD
 
 MODEL = "openai:gpt-5"
