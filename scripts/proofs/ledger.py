@@ -1,8 +1,7 @@
 """The proofs that are run by hand, their runs, and whether a run is still of the code of today.
 
 A commit's name does not outlive a rewritten history, so a run keeps a digest of the proof's code:
-of what it does, without its prose, its form and the places that it imports from; ``code.py`` says
-which files that is.
+of what it does, without its prose, its form and its names; ``code.py`` says which files that is.
 """
 
 import hashlib
@@ -40,9 +39,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Return what the proof's code is known by."""
         found = hashlib.sha256()
-        for path in sorted(files_of(ROOT, self.code, self.word)):
-            found.update(f"{path.relative_to(ROOT)}\0".encode())
-            found.update(substance(path) + b"\0")
+        for content in sorted(map(substance, files_of(ROOT, self.code, self.word))):
+            found.update(content + b"\0")
         return found.hexdigest()[:DIGEST_CHARS]
 
 

@@ -1,6 +1,7 @@
 """A run by hand counts for the code that it was a proof of."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -70,9 +71,9 @@ def test_the_last_run_is_the_newest_of_all_days(place):
     [
         lambda code: (code / "play.py").write_text("PLAYED = 2\n"),
         lambda code: (code / "more.py").write_text(""),
-        lambda code: (code / "play.py").rename(code / "game.py"),
+        lambda code: (code / "play.py").write_text("PLAYED = 1.0\n"),
     ],
-    ids=["changed", "added", "renamed"],
+    ids=["changed", "added", "another number"],
 )
 def test_changed_code_has_another_digest(place, change):
     """Whatever makes it another proof; what Python leaves beside it does not."""
@@ -108,6 +109,56 @@ def test_what_changes_no_proof_has_the_same_digest(place, same):
     (place / "code/play.py").write_text(same)
 
     assert proof.digest() == before
+
+
+PLAY = """
+import os
+from supervisor.nursery import Nursery
+
+def bury(house, last=None):
+    with Nursery(house) as nursery:
+        os.kill(nursery.pid, last)
+        return print(nursery.doze(slow=last), house, f"{house} is dead")
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("Nursery", "Zygote"), ("nursery", "zygote"), ("bury", "reap"), ("slow", "is_slow")],
+)
+def test_another_name_makes_no_other_proof(place, old, new):
+    """Of a module, a class, a function, a variable or an argument."""
+    proof = Proof(command="make toy", shows="it", code=("code",))
+    (place / "code/play.py").write_text(PLAY)
+    before = proof.digest()
+    (place / "code/play.py").unlink()
+    (place / "code/game.py").write_text(re.sub(rf"\b{old}\b", new, PLAY))
+
+    assert proof.digest() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("print(nursery", "print(house"),
+        (", house,", ", last,"),
+        ("os.kill", "os.killpg"),
+        ("print(", "repr("),
+        ("last=None", "house=None"),
+        ("is dead", "lives"),
+        ("def bury", "async def bury"),
+    ],
+)
+def test_another_thing_makes_another_proof(place, old, new):
+    """One name in the place of another, what others named, a text, the form of a statement."""
+    proof = Proof(command="make toy", shows="it", code=("code",))
+    (place / "code/play.py").write_text(PLAY)
+    before = proof.digest()
+    changed = PLAY.replace(old, new)
+    (place / "code/play.py").write_text(changed)
+
+    assert changed != PLAY
+    assert proof.digest() != before
 
 
 def write(place, files):
