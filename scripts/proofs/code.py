@@ -10,6 +10,7 @@ the project gives: a house that renames its things plays no proof anew for it.
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ SUFFIXES: Final = frozenset({".py", ".toml", ".c"})
 OURS: Final = FOLLOWED | {"cmdc_runtime", "supervisor", "workers"}
 """The packages whose names the project may change."""
 _CONFTEST: Final = "conftest.py"
+_MODULE: Final = re.compile(rf"(?:{'|'.join(sorted(OURS))})(?:[./]\w+)+")
+"""The name of a module of the project, or of its file."""
 
 
 def files_of(root: Path, names: Iterable[str], word: str = "") -> set[Path]:
@@ -45,13 +48,14 @@ def substance(path: Path) -> bytes:
     """Return what a file does: of a module, its statements without imports, docstrings and names.
 
     A name is its number in the order in which the module first has it, so one that takes another's
-    place shows; names of Python and of other projects are themselves.
+    place shows; names of Python and of other projects are themselves. A text that names a module of
+    the project, or that is a name of this module, as for ``getattr``, is a name.
     """
     content = path.read_bytes()
     if path.suffix != ".py":
         return content
     module = ast.parse(content)
-    return _Nameless(_foreign(module)).shown(module).encode()
+    return _Nameless(module).shown(module).encode()
 
 
 def _named(root: Path, name: str, word: str) -> Iterator[Path]:
@@ -115,8 +119,9 @@ def _is_foreign(module: str) -> bool:
 class _Nameless:
     """Shows the statements of a module without what changes no proof."""
 
-    def __init__(self, foreign: frozenset[str]) -> None:
-        self._foreign = foreign
+    def __init__(self, module: ast.Module) -> None:
+        self._foreign = _foreign(module)
+        self._own = {text for node in ast.walk(module) for text in _names(node)} - self._foreign
         self._numbers: dict[str, int] = {}
 
     def shown(self, node: ast.AST) -> str:
@@ -133,6 +138,8 @@ class _Nameless:
                 return f"[{', '.join(self._value(node, one) for one in value if _counts(one))}]"
             case str() if not isinstance(node, ast.Constant):
                 return self._name(node, value)
+            case str() if value in self._own or _MODULE.fullmatch(value):
+                return f"name {self._number(value)}"
             case _:
                 return repr(value)
 
@@ -140,13 +147,27 @@ class _Nameless:
         is_theirs = name in self._foreign
         if isinstance(node, ast.Attribute):
             is_theirs = self._is_theirs(node.value)
-        return name if is_theirs else str(self._numbers.setdefault(name, len(self._numbers)))
+        return name if is_theirs else self._number(name)
+
+    def _number(self, name: str) -> str:
+        return str(self._numbers.setdefault(name, len(self._numbers)))
 
     def _is_theirs(self, node: ast.expr) -> bool:
         """Tell whether an attribute of this is named by another project."""
         while isinstance(node, ast.Attribute):
             node = node.value
         return isinstance(node, ast.Name) and node.id in self._foreign
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node has itself."""
+    match node:
+        case ast.Constant():
+            return
+        case ast.ImportFrom(names=aliases) | ast.Import(names=aliases):
+            yield from (one.asname or one.name for one in aliases)
+        case _:
+            yield from (text for _, text in ast.iter_fields(node) if isinstance(text, str))
 
 
 def _counts(node: object) -> bool:
