@@ -134,7 +134,7 @@ class Slot:
         self._text = memory[_TEXT:SLOT_BYTES]
         self._sequence = self._words[_SEQUENCE] & ~1
 
-    def beat(self, now_ns: int, usage: Usage) -> None:
+    def write_heartbeat(self, now_ns: int, usage: Usage) -> None:
         """Write that the writer's loop turns, and what it has used so far."""
         words = self._words
         words[_MAX_RSS] = usage.max_rss_bytes
@@ -142,7 +142,7 @@ class Slot:
         words[_SYSTEM] = usage.system_us
         words[HEARTBEAT_WORD] = now_ns
 
-    def beat_again(self, now_ns: int) -> None:
+    def repeat_heartbeat(self, now_ns: int) -> None:
         """Write that the writer's loop turns, and has used nothing since the last heartbeat."""
         self._words[HEARTBEAT_WORD] = now_ns
 

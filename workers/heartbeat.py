@@ -145,7 +145,7 @@ class Heartbeat:
             user_us=round(used.ru_utime * _US_PER_S),
             system_us=round(used.ru_stime * _US_PER_S),
         )
-        self._slot.beat(now_ns, usage)
+        self._slot.write_heartbeat(now_ns, usage)
         self.due_ns = now_ns + self._period_ns
 
     def late_ns(self) -> int:
@@ -155,7 +155,7 @@ class Heartbeat:
     def beat_again(self, now_ns: int) -> int:
         """Write that the loop turns, where it has done nothing meanwhile; return ``late_ns``."""
         if self._is_calm:
-            self._slot.beat_again(now_ns)
+            self._slot.repeat_heartbeat(now_ns)
             self.due_ns = now_ns + self._period_ns
         else:
             self.beat(now_ns)  # a thread may be at work

@@ -196,12 +196,12 @@ _WARMING: Final = "warming the nursery, which takes some seconds the first time"
 class Conversation:
     """A session with its events, from the first one on."""
 
-    def __init__(self, session: Session, stream: EventStream, view: View, asked: User) -> None:
-        """Show ``view`` what the session does, and let ``asked`` answer what it wants to know."""
+    def __init__(self, session: Session, stream: EventStream, view: View, user: User) -> None:
+        """Show ``view`` what the session does, and let ``user`` answer what it wants to know."""
         self.session = session
         self._stream = stream
         self._view = view
-        self._user = asked
+        self._user = user
         self._approvals: dict[str, ApprovalRequired] = {}
 
     def ask(self, text: str) -> Reply:

@@ -50,7 +50,7 @@ class Daemon(Asker, Protocol):
     monitors: Monitors
 
 
-class SessionTopics(Protocol):
+class SubscriptionTable(Protocol):
     """Where a session's events are handed to the subscriptions that follow it."""
 
     def enter(self, session_id: SessionId, subscription: Subscription) -> object:
@@ -127,7 +127,7 @@ class GroupFollower:
     """
 
     def __init__(
-        self, daemon: Daemon, topics: SessionTopics, group_id: str, subscription: Subscription
+        self, daemon: Daemon, topics: SubscriptionTable, group_id: str, subscription: Subscription
     ) -> None:
         """Follow nobody yet."""
         self.group_id = group_id

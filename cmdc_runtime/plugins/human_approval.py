@@ -89,7 +89,7 @@ class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
         Raises:
             ValueError: options contradict each other, or an entry cannot be used.
         """
-        self._settle_alias()
+        self._resolve_alias()
         for option in ("require_approval_for", "shell_tools"):
             for name in getattr(self, option):
                 if ALL_TOOLS in name and (name, option) != (ALL_TOOLS, "require_approval_for"):
@@ -114,7 +114,7 @@ class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
         given = self.confirm_prefix
         return (given,) if isinstance(given, str) else given
 
-    def _settle_alias(self) -> None:
+    def _resolve_alias(self) -> None:
         if self.tools is None:
             return
         # Only the default itself was not given: one that was is another tuple.

@@ -287,11 +287,11 @@ class AgentPort:
         return str(await self._answers.of(ref, lambda: self._post(wanted)))
 
     @property
-    def told(self) -> int:
+    def published(self) -> int:
         """How many events earlier runs of this call have told."""
         return self._told_before
 
-    async def tell(self, event: Event) -> None:
+    async def publish(self, event: Event) -> None:
         """Tell observers of a step, and have it counted with the same write."""
         self._check_open()
         seen = checked_step(event)

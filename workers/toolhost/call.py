@@ -269,11 +269,11 @@ class PipePort:
         raise _not_here("delegate")
 
     @property
-    def told(self) -> int:
+    def published(self) -> int:
         """None: nothing can be told here."""
         return 0
 
-    async def tell(self, event: Event) -> None:  # noqa: ARG002 - the contract's
+    async def publish(self, event: Event) -> None:  # noqa: ARG002 - the contract's
         """Refuse: see ``SessionPort``."""
         raise _not_here("tell")
 

@@ -71,7 +71,7 @@ class Ward:
         beat_ns = since
         while beat_ns == since:
             await asyncio.sleep(0)
-            beat_ns = self.board.read(self.slots[key]).beat_ns
+            beat_ns = self.board.read(self.slots[key]).heartbeat_ns
 
     def _ask(self, key):
         self.told.append(("ask", key))
@@ -157,7 +157,7 @@ def test_a_stopped_process_that_goes_on_in_time_is_forgiven(tmp_path):
             here.signal("a", signal.SIGSTOP)
             here.watch("a", LIMIT_S)
             await here.asked.get()
-            stopped = here.board.read(here.slots["a"]).beat_ns
+            stopped = here.board.read(here.slots["a"]).heartbeat_ns
             here.signal("a", signal.SIGCONT)
             await here.beaten("a", since=stopped)
             here.watch("a", PATIENT_S)
@@ -185,7 +185,7 @@ def test_a_pause_of_the_judge_itself_blames_nobody(tmp_path):
             never.poll(GAP_S * 1000)  # blocks the loop, as a stopped daemon is
             for _ in range(3):
                 await asyncio.sleep(0)  # the look that is late
-            before = here.board.read(here.slots["a"]).beat_ns
+            before = here.board.read(here.slots["a"]).heartbeat_ns
             here.signal("a", signal.SIGCONT)
             await here.beaten("a", since=before)
             return here.told

@@ -44,8 +44,8 @@ def test_an_untouched_slot_has_never_beaten(memory):
 def test_what_was_written_is_read(memory):
     """Numbers and text, and the newest of each."""
     slot, usage = Slot(memory), Usage(50 * 2**20, 1_500_000, 20_000)
-    slot.beat(NOW_NS - 2, Usage())
-    slot.beat(NOW_NS - 1, usage)
+    slot.write_heartbeat(NOW_NS - 2, Usage())
+    slot.write_heartbeat(NOW_NS - 1, usage)
     slot.index(17)
     slot.set_activity(Activity("idle"))
     slot.set_activity(Activity("executing_tools", 3, ("shell call_1", "grep call_2")))
@@ -57,22 +57,22 @@ def test_what_was_written_is_read(memory):
 def test_a_beat_without_news_changes_the_time_alone(memory):
     """What was used stands as it was."""
     slot, usage = Slot(memory), Usage(50 * 2**20, 1_500_000, 20_000)
-    slot.beat(NOW_NS - 2, usage)
-    slot.beat_again(NOW_NS - 1)
+    slot.write_heartbeat(NOW_NS - 2, usage)
+    slot.repeat_heartbeat(NOW_NS - 1)
 
     assert read(memory, NOW_NS) == Heartbeat(NOW_NS - 1, usage, 0, Activity())
 
 
 def test_the_beat_is_the_word_that_a_scan_reads(memory):
     """The daemon looks at this word alone, in all slots at once."""
-    Slot(memory).beat(NOW_NS, Usage())
+    Slot(memory).write_heartbeat(NOW_NS, Usage())
 
     assert memory.cast("Q")[HEARTBEAT_WORD] == NOW_NS
 
 
 def test_a_beat_of_the_future_is_one_of_now(memory):
     """Nobody gains time by a clock that he made up."""
-    Slot(memory).beat(2**64 - 1, Usage(2**64 - 1, 0, 0))
+    Slot(memory).write_heartbeat(2**64 - 1, Usage(2**64 - 1, 0, 0))
     beat = read(memory, NOW_NS)
 
     assert beat.heartbeat_ns == NOW_NS

@@ -110,8 +110,8 @@ class Driver:
 
     def _remember(self, begin: RunBegun, told: Sequence[Envelope]) -> RunBegun:
         """Take up what was told; where the journal has not all of it, only its number is known."""
-        if len(told) < self._session.told:
-            return msgspec.structs.replace(begin, told=self._session.told)
+        if len(told) < self._session.published:
+            return msgspec.structs.replace(begin, told=self._session.published)
         if not told:
             return begin
         events = tuple(one.event for one in told if isinstance(one.event, ReasoningEvent))
@@ -193,7 +193,7 @@ class Driver:
         for output in wanted:
             match output:
                 case Tell():
-                    await self._session.tell(output.event)
+                    await self._session.publish(output.event)
                 case StartBranch():
                     self._start(output, left)
                     left -= 1

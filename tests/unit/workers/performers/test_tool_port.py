@@ -309,9 +309,9 @@ def test_a_step_is_told_and_counted():
     """How many earlier runs have told stays the same while this one tells."""
 
     async def ask(call):
-        await call.port.tell(step(metadata={"n": 1}))
+        await call.port.publish(step(metadata={"n": 1}))
         later = AgentPort(7, "a", call.post, call.answers, tally=call.port._tally)
-        return call.port.told, later.told
+        return call.port.published, later.published
 
     call, told = using(ask)
 
@@ -336,7 +336,7 @@ def test_what_is_no_step_is_refused(event, told):
 
     async def ask(call):
         with pytest.raises(ToolError) as caught:
-            await call.port.tell(event)
+            await call.port.publish(event)
         return str(caught.value)
 
     call, found = using(ask)
@@ -375,7 +375,7 @@ def test_steps_are_bounded(monkeypatch):
 
     async def ask(call):
         for _ in range(3):
-            await call.port.tell(step())
+            await call.port.publish(step())
 
     with pytest.raises(ToolError, match="may tell 2 steps"):
         using(ask)

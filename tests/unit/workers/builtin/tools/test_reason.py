@@ -45,10 +45,10 @@ class Session(SessionPort):
         self._gone = {}
 
     @property
-    def told(self):
+    def published(self):
         return self.before
 
-    async def tell(self, event):
+    async def publish(self, event):
         if len(self.steps) == self.dies_at:
             self.dies_at = None
             raise Death
