@@ -357,7 +357,7 @@ def _wire(
         session_id=assign.session_id,
         incarnation=assign.incarnation,
         group_id=assign.group_id,
-        requests=Requests(spec, runner),
+        requests=Requests(spec, runner.toolbox),
         model=ModelCaller(
             provider,
             settings,

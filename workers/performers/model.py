@@ -61,7 +61,7 @@ from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
-from workers.performers.tools import ToolRunner
+from workers.performers.toolbox import Toolbox
 
 # --- the provider's code --------------------------------------------------------------------------
 
@@ -424,7 +424,7 @@ def system_of(
 class Requests:
     """Makes the requests of one session."""
 
-    def __init__(self, spec: AgentSpec, tools: ToolRunner) -> None:
+    def __init__(self, spec: AgentSpec, tools: Toolbox) -> None:
         """Make them of what ``spec`` says and of the tools that there are."""
         self._spec = spec
         self._tools = tools

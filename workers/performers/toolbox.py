@@ -127,10 +127,6 @@ class Toolbox:
         """Return the tool of this name."""
         return self._tools.get(name)
 
-    def facts(self) -> tuple[ToolFacts, ...]:
-        """Return what the tables know of the tools."""
-        return tuple(one.facts() for one in self._tools.values())
-
     def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
         """Return the tools as a provider gets them now."""
         return tuple(_spec(one.tool, where) for one in self._tools.values())

@@ -25,9 +25,8 @@ from cmdc_runtime import foreign
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.actions import RequireApproval
-from cmdc_runtime.extensions.context import Context, ToolContext
+from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
-from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.frames import HostLost
@@ -45,7 +44,6 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
 )
-from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools, RunTools
 from workers.core.verdict import Verdict
 from workers.output import printing
@@ -228,7 +226,7 @@ class ToolRunner:
         cost a process before.
         """
         self._hooks = ToolHooks(plugins, post)
-        self._toolbox = Toolbox(tools, post, settings.opener)
+        self.toolbox = Toolbox(tools, post, settings.opener)
         self._settings = settings
         self._post = post
         self._link = link
@@ -296,26 +294,18 @@ class ToolRunner:
 
     # --- tools ------------------------------------------------------------------------------------
 
-    def facts(self) -> tuple[ToolFacts, ...]:
-        """Return what the tables know of the tools."""
-        return self._toolbox.facts()
-
-    def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
-        """Return the tools as a provider gets them now."""
-        return self._toolbox.specs(where)
-
     def load(
         self, command_id: CommandId, command: AttachTools | ReplaceTools
     ) -> asyncio.Task[None]:
         """Open what a command brings, and post ``ToolsLoaded``."""
-        task = asyncio.create_task(self._toolbox.load(command_id, command), name="tools-loaded")
+        task = asyncio.create_task(self.toolbox.load(command_id, command), name="tools-loaded")
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
         return task
 
     def change(self, change: ChangeTools) -> None:
         """Exchange tools, from the next call on."""
-        for gone in self._toolbox.change(change):
+        for gone in self.toolbox.change(change):
             self._host.detach(gone)
 
     # --- prepare ----------------------------------------------------------------------------------
@@ -379,9 +369,9 @@ class ToolRunner:
 
     def _prepared(self, batch: RunTools, call: ToolCall, todos: Todos) -> Job | None:
         """Return what is to be run, or None where the call is over before it begins."""
-        loaded = self._toolbox.find(call.name)
+        loaded = self.toolbox.find(call.name)
         if loaded is None:
-            known = ", ".join(sorted(self._toolbox.names)) or "none"
+            known = ", ".join(sorted(self.toolbox.names)) or "none"
             text = f"Error: there is no tool named {call.name!r}. Tools: {known}."
             self._return(batch, call, Refused(text=fit(text)), is_unknown=True)
             return None
