@@ -1,6 +1,6 @@
 """An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic.
 
-Its process knows credentials, and no failure that is told here shows one of them. They are the
+Its process knows credentials, and no failure that is reported here shows one of them. They are the
 options of the session's provider, those of earlier models too, what has a telling name or lies in
 headers among the options of plugins and tools and in ``user_data``, and the variables of the
 environment that say so. They are looked for when something has failed, as they are then.
@@ -53,7 +53,7 @@ from workers.performers.model import (
     Requests,
     system_of,
 )
-from workers.performers.plugin_port import PluginBox, PluginPorts
+from workers.performers.plugin_port import PluginLoader, PluginPorts
 from workers.performers.publish import Publisher
 from workers.performers.replies import Replies
 from workers.performers.subagents import Subagents
@@ -67,11 +67,11 @@ from workers.session_code import LoadedPlugin, SessionCode
 # --- credentials ----------------------------------------------------------------------------------
 
 _READABLE: Final = "ref"
-"""The kind of parcels whose options anybody can read; the others are code."""
+"""The kind of packed code whose options anybody can read; the others are code by value."""
 
 
 def keep(spec: AgentSpec, memory: Memory | Callable[[], Memory] | None = None) -> None:
-    """Hide the credentials of a session in all failures that this process tells from now on.
+    """Hide the credentials of a session in all failures that this process reports from now on.
 
     ``memory`` is what is known of it so far, or returns what is known later on.
     """
@@ -86,17 +86,17 @@ def keep(spec: AgentSpec, memory: Memory | Callable[[], Memory] | None = None) -
 def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
     """Return what is hidden now, in every form; ``memory`` is None before there is one."""
     model, opts = spec.model, [spec.provider_opts]
-    parcels = [*spec.tools, *spec.plugins]
+    all_packed = [*spec.tools, *spec.plugins]
     for one in spec.subagents:
         opts.append(one.provider_opts or {})
-        parcels += (*(one.tools or ()), *(one.plugins or ()))
+        all_packed += (*(one.tools or ()), *(one.plugins or ()))
     if memory is not None:
         model = memory.model
         opts += [memory.provider_opts, *memory.former_opts]
-        known_parcels = [tool.packed for tool in memory.tools]
-        known_parcels += [plugin.packed for plugin in memory.plugins]
-        parcels += filter(None, known_parcels)
-    named = hiding.secrets_by_name((spec.user_data, *_options_of(parcels)))
+        of_memory = [tool.packed for tool in memory.tools]
+        of_memory += [plugin.packed for plugin in memory.plugins]
+        all_packed += filter(None, of_memory)
+    named = hiding.secrets_by_name((spec.user_data, *_options_of(all_packed)))
     given = hiding.secrets_of_options(opts) | named
     variables = {
         value for value in hiding.secrets_of_environment(os.environ) if not _is_path(value)
@@ -106,8 +106,8 @@ def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
     )
 
 
-def _options_of(parcels: Iterable[Packed]) -> Iterator[object]:
-    for one in parcels:
+def _options_of(all_packed: Iterable[Packed]) -> Iterator[object]:
+    for one in all_packed:
         if one.kind == _READABLE and one.data is not None:
             yield msgspec.msgpack.decode(one.data)
 
@@ -150,9 +150,9 @@ class BuildContext:
     runtime_dir: Path
     exit_callbacks: ExitCallbacks
     at: Callable[[int | None], None] = lambda _step: None
-    """Told of each step of rebuilding before it is taken, and with None when there is no other."""
+    """Called before each step of rebuilding, and with None when there is no other."""
     report_code_step: Callable[[int], None] = lambda _step: None
-    """Told of the step of each parcel that a command brings, before and, with 0, behind it."""
+    """Called before each step that opens packed code of a command, and with 0 behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def build_agent(
 def _start(empty: Memory, assign: Assign, past: SessionHistory) -> tuple[Memory, SessionHistory]:
     """Return the memory of the snapshot, and the past without one that cannot be read.
 
-    Who begins a session with nothing but a state is told that it cannot be read: without it there
+    A session that begins with nothing but a state does not start when that cannot be read: there
     is nothing to go on with.
 
     Raises:
@@ -261,7 +261,7 @@ def _news(spec: AgentSpec, first: Memory, memory: Memory) -> Iterable[Record]:
 
 
 def _session_code(assign: Assign, past: SessionHistory, context: BuildContext) -> SessionCode:
-    """Return what opens the parcels; of a session that only begins they are all needed."""
+    """Return what opens packed code; of a session that only begins all of it is needed."""
     if assign.incarnation == 1 and not past.snapshot and not past.records:
         return SessionCode()
     return SessionCode(
@@ -357,7 +357,7 @@ def _wire(
         session_id=assign.session_id,
         incarnation=assign.incarnation,
         group_id=assign.group_id,
-        requests=Requests(spec, runner),
+        requests=Requests(spec, runner.toolbox),
         model=ModelCaller(
             provider,
             settings,
@@ -369,7 +369,7 @@ def _wire(
         subagents=subagents,
         plugins=pipeline,
         ports=ports,
-        plugin_box=PluginBox(pipeline, agent.post, opener),
+        plugin_loader=PluginLoader(pipeline, agent.post, opener),
         checkpoints=checkpoints,
         forks=Forks(checkpoints),
         replies=replies,

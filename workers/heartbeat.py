@@ -1,9 +1,9 @@
-"""A worker's heartbeat: its main loop writes into its slot of the board that it turns.
+"""A worker's heartbeat: its main loop writes into its slot of shared memory that it turns.
 
 Nothing but the loop itself writes here, where it looks for events and where it waits for them. A
 loop that is blocked, that gets no turn since some C code keeps the interpreter, or that has ended,
 falls silent, whatever the process's other threads do. What was written last stays in the slot when
-the process ends, and tells what it was doing.
+the process ends, and says what it was doing.
 
 A thousand idle agents must cost next to nothing, and what waking up costs is the code and memory
 that a sleeping process has to fetch again. So the beats of an idle loop happen inside its wait for
@@ -46,7 +46,7 @@ _NEVER_NS: Final = 2**63 - 1
 
 
 class Heartbeat:
-    """One process's line to the board. All of it runs in the thread of the main loop.
+    """One process's slot of the heartbeats. All of it runs in the thread of the main loop.
 
     The loop has to be made by ``new_loop``: ``asyncio.Runner(loop_factory=heartbeat.new_loop)``.
     """
@@ -85,7 +85,7 @@ class Heartbeat:
         self._go_on(*_mapped(self.fd, 0))
 
     def move(self, board: Path, slot: int) -> None:
-        """Go on in a slot of the board of an earlier release's daemon.
+        """Go on in a slot of the heartbeats of an earlier release's daemon.
 
         Raises:
             OSError: there is no board.
@@ -124,7 +124,7 @@ class Heartbeat:
             self._slot.set_activity(self._told)
 
     def write_code_step(self, step: int) -> None:
-        """Write that the parcel of this step is opened beside all that is noted, 0 for none."""
+        """Write which packed code is being opened beside the activity, by its step; 0 for none."""
         self._told = msgspec.structs.replace(self._told, opening=step)
         self._slot.set_activity(self._told)
 
@@ -174,8 +174,8 @@ class WorkerLoop(asyncio.SelectorEventLoop):
     """An event loop that no task ends but the one it runs for.
 
     A task that a tool or a library has started may end with ``SystemExit``. Whoever awaits it
-    hears of that; asyncio would end the whole process, too. The task that the loop runs for must
-    not end so, since nobody would be told.
+    is called with that; asyncio would end the whole process, too. The task that the loop runs for
+    must not end so, since nobody would get its result.
 
     It is of one process. A task or a callback may fork, and the child that goes on in it ends where
     it comes back to the loop.

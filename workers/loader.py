@@ -4,7 +4,7 @@
 ``workers.builtin.plugins.cost_guard``; ``module:name`` is what it says. There is no list of
 built-ins to keep: a new module in such a folder is a new name.
 
-What a parcel has by value never changes. One by reference names a module, and an upgrade of the
+What packed code has by value never changes. One by reference names a module, and an upgrade of the
 application may put other code under that name while the session has no process. So the first
 process that opens it writes down a digest of each module that came along (``Code``); a later one
 compares the files with these before it imports any of them. Built-ins are a part of this program,
@@ -78,7 +78,7 @@ class LoadError(Exception):
         """Keep both parts; together they are the message."""
         self.label = label
         self.message = message
-        # A session's own strategy is an option, and travels as a tool's parcel.
+        # A session's own strategy is an option, and travels as a tool's packed code.
         what = label if label == STRATEGY_TOOL else f"{noun} {label!r} cannot be loaded"
         super().__init__(f"{what}: {message}")
 
@@ -88,7 +88,7 @@ class UnknownNameError(LookupError):
 
 
 class CodeChangedError(LoadError):
-    """The code under a parcel's name is not the one that the session took."""
+    """The code under the name of packed code is not the one that the session took."""
 
     def __init__(self, packed: Packed, modules: list[str], noun: str) -> None:
         """Name at most ``_NAMED_MAX`` of ``modules``."""
@@ -101,13 +101,13 @@ class CodeChangedError(LoadError):
         )
 
 
-def load_tools(parcels: Iterable[Packed]) -> tuple[Tool, ...]:
+def load_tools(all_packed: Iterable[Packed]) -> tuple[Tool, ...]:
     """Return the tools in their order, each checked.
 
     Raises:
         LoadError: one cannot be loaded, is no tool, or has the name of an earlier one.
     """
-    return load_all(parcels, TOOLS, as_tool)
+    return load_all(all_packed, TOOLS, as_tool)
 
 
 def load_strategy(packed: Packed) -> ReasoningStrategy:
@@ -121,7 +121,7 @@ def load_strategy(packed: Packed) -> ReasoningStrategy:
 
 
 def load_all(
-    parcels: Iterable[Packed], kind: CodeKind, admit: Callable[[object], _Loaded]
+    all_packed: Iterable[Packed], kind: CodeKind, admit: Callable[[object], _Loaded]
 ) -> tuple[_Loaded, ...]:
     """Return what was packed in its order, each as ``admit`` returns it.
 
@@ -129,7 +129,7 @@ def load_all(
         LoadError: one cannot be loaded, is not admitted, or has the name of an earlier one.
     """
     loaded: dict[str, _Loaded] = {}
-    for packed in parcels:
+    for packed in all_packed:
         one = _load(packed, kind, admit)
         if one.name in loaded:
             problem = f"another {kind.noun} is named {one.name!r} too"
@@ -267,7 +267,7 @@ def _explain(error: BaseException) -> str:
 # --- code that changed ----------------------------------------------------------------------------
 
 MODULES_MAX: Final = 1_000
-"""Modules of one parcel that are looked at: the first ones by name. More is no agent's code."""
+"""Modules of one packed code that are read: the first ones by name. More is no agent's code."""
 
 Modules: TypeAlias = Mapping[str, str]
 """Digests of modules by their names."""
@@ -277,7 +277,7 @@ _DIGEST_BYTES: Final = 8
 
 @dataclass(slots=True)
 class Code:
-    """The code of one session's parcels, each known by its parcel's digest.
+    """The code behind one session's packed code, each known by its digest.
 
     ``known`` is what earlier processes took. ``is_latest``: whatever is there now is taken.
     ``news`` is what has still to be recorded.
@@ -288,14 +288,14 @@ class Code:
     news: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def wanted(self, packed: Packed) -> Packed:
-        """Return a parcel with the code that it must have, none where any will do."""
+        """Return packed code with the digests that it must have, none where any will do."""
         if self.is_latest:
             return msgspec.structs.replace(packed, code={})
         known = self.known.get(digest_of(packed), packed.code)
         return msgspec.structs.replace(packed, code=dict(known))
 
     def take(self, wanted: Packed) -> Packed:
-        """Return a parcel, which was opened, with the code that it has; new code is noted."""
+        """Return packed code, which was opened, with its digests; new code is remembered."""
         if wanted.code:
             return wanted
         opened = with_code(wanted)
@@ -306,7 +306,7 @@ class Code:
 
 
 def with_code(packed: Packed) -> Packed:
-    """Return a parcel, which has just been opened, with the digests of the modules it brought."""
+    """Return packed code, which has just been opened, with the digests of its modules."""
     names = {name for one in _modules_of(packed) for name in companions(one)}
     found = {name: _digest(_loaded_spec(name)) for name in sorted(names)[:MODULES_MAX]}
     code = {name: digest for name, digest in found.items() if digest}
@@ -314,13 +314,13 @@ def with_code(packed: Packed) -> Packed:
 
 
 def changed(packed: Packed) -> list[str]:
-    """Return the modules of a parcel's code that are other ones now, or gone; imports none."""
+    """Return the modules of packed code that are other ones now, or gone; imports none."""
     specs: dict[str, ModuleSpec | None] = {}
     return [name for name, digest in packed.code.items() if _digest(_spec(name, specs)) != digest]
 
 
 def _modules_of(packed: Packed) -> Iterator[str]:
-    """Yield the modules that are named by a parcel, or by one among its options."""
+    """Yield the modules that are named by packed code, or by one among its options."""
     if packed.kind == "value":
         return
     module, colon, _ = (packed.ref or "").partition(":")
@@ -366,10 +366,10 @@ def _digest(spec: ModuleSpec | None) -> str:
 PLUGINS: Final = CodeKind("plugin", built_in_plugins)
 
 
-def load_plugins(parcels: Iterable[Packed]) -> tuple[Plugin, ...]:
+def load_plugins(all_packed: Iterable[Packed]) -> tuple[Plugin, ...]:
     """Return new plugins in their order, each checked.
 
     Raises:
         LoadError: one cannot be loaded, is no plugin, or has the name of an earlier one.
     """
-    return load_all(parcels, PLUGINS, as_plugin)
+    return load_all(all_packed, PLUGINS, as_plugin)

@@ -64,9 +64,9 @@ class OutputFilters:
         crashed: Callable[[str, str], None],
         invited: frozenset[Tag] = ALL,
     ) -> None:
-        """Make the filters of ``plugins``, in their order; a crash is told by name and error.
+        """Make the filters of ``plugins``, in their order; a crash is reported by name and error.
 
-        ``invited`` are the tags that the system prompt tells the model of.
+        ``invited`` are the tags that the system prompt invites the model to use.
 
         Raises:
             FilterFailedError: one could not be made, and its plugin fails closed.
@@ -165,10 +165,10 @@ class OutputFilters:
     def _fail(self, plugin: Plugin, error: ForeignError) -> None:
         trace = foreign.traceback_of(error)
         log.error("plugin.crashed", plugin=plugin.name, hook=FILTER_OUTPUT, exception=trace)
-        told = foreign.summary_of(error)
-        self._crashed(plugin.name, told)
+        text = foreign.summary_of(error)
+        self._crashed(plugin.name, text)
         if plugin.fail == "closed":
-            raise FilterFailedError(plugin.name, told) from error
+            raise FilterFailedError(plugin.name, text) from error
 
 
 def _asked(one: TextFilter, work: Callable[[str], str], text: str) -> tuple[str, bool]:

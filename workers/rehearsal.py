@@ -1,4 +1,4 @@
-"""A cycle played through without a socket, a model or a clock, before the nursery freezes.
+"""A cycle played through without a socket, a model or a clock, before the zygote freezes.
 
 msgspec builds its decoders, and Python its caches, at the first use. Paid for here once, they are
 shared by every agent: without this each one spends milliseconds on it between Assign and Started.

@@ -7,7 +7,7 @@ machine has to know their names and their hooks. None of them is called. On stan
 - ``step``: one step was decided as it was recorded, and how the session stands after it,
 - ``set_aside``: the snapshot is left out, as the session leaves it out, and so many records are
   passed over: what was decided on it, up to the record that sets it aside,
-- ``difference``: today's code decides otherwise; ``unplayable``: the journal does not tell enough,
+- ``difference``: today's code decides otherwise; ``unplayable``: the journal does not hold enough,
 - ``failed``: the session could not be loaded here,
 - ``end``: how far it came, with ``--state`` how the session stands there, and with ``--save`` that
   state as a checkpoint of base64.
@@ -112,7 +112,7 @@ def _decided_on(left_out: SetAside, entries: Sequence[Entry]) -> int:
 def _first_memory(
     request: StartSession, snapshot: bytes, records: Sequence[Record]
 ) -> tuple[Memory, SetAside | None]:
-    """Return the memory that the records go on from, with the hooks that plugins hear today.
+    """Return the memory that the records go on from, with the hooks that plugins have today.
 
     With it comes what names the snapshot, where that is left out.
     """

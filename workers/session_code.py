@@ -1,10 +1,10 @@
-"""The parcels of a session opened: each one is a step of rebuilding it, since its code runs then.
+"""A session's packed code, opened: each is a step of rebuilding it, since its code runs then.
 
 A tool that has killed the processes which opened it is left out, and the session goes on. It does
 not run without anything else that its caller gave it: whether a plugin guards is known only once it
 is open, and a saved state without ``redact`` would show what that takes out.
 
-A plugin hears of the session's start when it is open, and what it does then is a step, too. One
+A plugin runs ``session_start`` when it is open, and that is a step, too. One
 that kills so has failed at that hook, as if it had raised an error.
 """
 
@@ -23,7 +23,7 @@ from workers.loader import PLUGINS, Code, LoadError, load_function, load_plugins
 from workers.performers.tools import LoadedTool
 
 LoadedPlugin: TypeAlias = tuple[Plugin, Packed]
-"""A plugin, with the parcel that it came in."""
+"""A plugin, with its packed code."""
 
 _UNSAFE: Final = (
     "processes that opened it have died of it, and the session does not run without it;"
@@ -33,7 +33,7 @@ _UNSAFE: Final = (
 
 @dataclass(slots=True)
 class SessionCode:
-    """Opens parcels; ``at`` is told of each before it is opened.
+    """Opens packed code; ``at`` is called before each is opened.
 
     ``killing`` are the steps that have killed, ``left_out`` the digests of the tools that were set
     aside before. ``news`` is what has still to be recorded of that.
@@ -45,14 +45,14 @@ class SessionCode:
     news: list[SetAside] = field(default_factory=list)
     code: Code = field(default_factory=Code)
 
-    def tools(self, parcels: Iterable[Packed]) -> tuple[LoadedTool, ...]:
+    def tools(self, all_packed: Iterable[Packed]) -> tuple[LoadedTool, ...]:
         """Return the tools of a definition but for those that are left out, each with its own.
 
         Raises:
             LoadError: one can't be opened.
         """
         kept = []
-        for packed in parcels:
+        for packed in all_packed:
             if named.digest_of(packed) in self.left_out:
                 continue
             if aside.kills(packed, self.killing):
@@ -61,18 +61,18 @@ class SessionCode:
                 kept.append(packed)
         return self._opened(kept)
 
-    def plugins(self, parcels: Sequence[Packed]) -> tuple[LoadedPlugin, ...]:
-        """Return the plugins of ``parcels``, each with its own.
+    def plugins(self, all_packed: Sequence[Packed]) -> tuple[LoadedPlugin, ...]:
+        """Return the plugins of packed code, each with its own.
 
         Raises:
             LoadError: one can't be opened, or has killed who opened it.
         """
-        wanted = [self.code.wanted(packed) for packed in parcels]
+        wanted = [self.code.wanted(packed) for packed in all_packed]
         opened = load_plugins(self._needed(wanted, PLUGINS.noun))
         return tuple(zip(opened, map(self.code.take, wanted), strict=True))
 
     def function(self, packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the caller knows
-        """Return the function of a parcel; ``noun`` is what error messages call it.
+        """Return the function of packed code; ``noun`` is what error messages call it.
 
         Raises:
             LoadError: it can't be opened, or has killed who opened it.
@@ -94,9 +94,9 @@ class SessionCode:
     def session_start_problem(
         self, memory: Memory, plugins: Sequence[Plugin]
     ) -> Callable[[str], str | None]:
-        """Return what takes the name of one of the memory's plugins that is about to be greeted.
+        """Return a function of the name of a plugin, to be called before its ``session_start``.
 
-        It says why that is not to be, or None.
+        It returns why that is not to run, or None.
         """
         digests = {
             plugin.name: named.digest_of(facts.packed)
@@ -140,19 +140,19 @@ class SessionCode:
             found.append(kept or self.plugins([facts.packed])[0][0])
         return tuple(found)
 
-    def _opened(self, parcels: Sequence[Packed]) -> tuple[LoadedTool, ...]:
-        wanted = [self.code.wanted(packed) for packed in parcels]
+    def _opened(self, all_packed: Sequence[Packed]) -> tuple[LoadedTool, ...]:
+        wanted = [self.code.wanted(packed) for packed in all_packed]
         tools = load_tools(self._steps(wanted))
         opened = zip(tools, map(self.code.take, wanted), strict=True)
         return tuple(LoadedTool(*pair) for pair in opened)
 
-    def _needed(self, parcels: Iterable[Packed], noun: str) -> Iterator[Packed]:
-        for packed in self._steps(parcels):
+    def _needed(self, all_packed: Iterable[Packed], noun: str) -> Iterator[Packed]:
+        for packed in self._steps(all_packed):
             if aside.kills(packed, self.killing):
                 raise LoadError(packed.label, _UNSAFE, noun)
             yield packed
 
-    def _steps(self, parcels: Iterable[Packed]) -> Iterator[Packed]:
-        for packed in parcels:
+    def _steps(self, all_packed: Iterable[Packed]) -> Iterator[Packed]:
+        for packed in all_packed:
             self.at(packed_step(named.digest_of(packed)))
             yield packed

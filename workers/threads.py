@@ -1,4 +1,4 @@
-"""Threads for code of strangers that may block, or never return.
+"""Threads for foreign code that may block, or never return.
 
 A thread cannot be ended. Who is cancelled while waiting for one leaves it alone: what it returns is
 discarded, and it is counted until it does return.
@@ -67,7 +67,7 @@ class Threads:
 
         def run() -> None:
             value = surroundings.run(work)
-            with suppress(RuntimeError):  # the loop is closed: nobody is there to hear of it
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for it
                 loop.call_soon_threadsafe(settle, value)
 
         thread = threading.Thread(target=run, name=self._name, daemon=True)

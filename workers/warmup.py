@@ -1,7 +1,7 @@
 """One real streamed model call to a throwaway server, so that the first call of a child is cheap.
 
 litellm imports some 500 modules and builds its clients, TLS contexts and schemas at the first call.
-Paid for here, before the nursery freezes its memory, they are shared by every child. Rules: one
+Paid for here, before the zygote freezes its memory, they are shared by every child. Rules: one
 thread, one event loop, and nothing of either is left when ``warm`` returns.
 """
 

@@ -2,7 +2,7 @@
 
 It waits for two things: the daemon's end, after which a worker goes on only until its grace is over
 or another daemon has taken it over, and ``leave``, after which the interpreter is only tidied up.
-Code of strangers may hang there: a task that takes no cancelling, a thread that never returns.
+Foreign code may hang there: a task that takes no cancelling, a thread that never returns.
 """
 
 import os
@@ -66,7 +66,7 @@ class Watchdog:
         os._exit(self._code)
 
     def _is_told(self, timeout_s: float | None, *others: int) -> bool:
-        """Wait; say whether it was told something, and not only one of ``others`` is readable."""
+        """Wait; say whether its own event came, and not only one of ``others`` is readable."""
         poller = select.poll()
         for fd in (self._event_fd, *others):
             poller.register(fd, select.POLLIN)

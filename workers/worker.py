@@ -535,7 +535,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     code = EXIT_CRASHED
     try:
         code = _run(boot, daemon_fd, watchdog)
-    except BaseException as error:  # noqa: BLE001 - the last line of defence; the exit code tells
+    except BaseException as error:  # noqa: BLE001 - the last line of defence; the exit code says so
         # What it was about to open may be gone with the daemon, whose end shows a little later.
         if _is_over(watchdog.daemon_fd, DYING_MS if isinstance(error, OSError) else 0):
             code = EXIT_ORPHANED

@@ -59,7 +59,7 @@ def _facts(agent: Any) -> dict[str, Any]:
         **{name: getattr(memory, name) for name in _names(memory) if name != "policy"},
         **{f"{POLICY}{name}": what for name, what in limits.items() if not callable(what)},
         "pid": os.getpid(),
-        "tools_loaded": sorted(parts.runner._box.names),
+        "tools_loaded": sorted(parts.runner.toolbox.names),
         "plugins_loaded": {slot.plugin.name: slot.plugin.state for slot in parts.plugins._slots},
     }
 

@@ -1,8 +1,9 @@
-"""A call that needs a person's leave: it is asked for, kept waiting, decided; and other questions.
+"""A call that needs an approval: requested, granted or denied; and other questions to people.
 
 A call in block mode ends with a result that says that it waits, and its cycle rests. A call that is
 held waits as it is: ``ref`` is what it is answered by. A decision on the former resumes the
-session: it opens a cycle that tells the model, at once or, as a prompt does, after the running one.
+session: it opens a cycle that informs the model, at once or, as a prompt does, after the running
+one.
 """
 
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ def expire(step: Step, expired: ApprovalExpired) -> None:
 
 
 def _deny(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
-    """Note that there is no leave; a call that was held for it ends with that."""
+    """Deny an approval; a call that was held for it ends with that."""
     decide_approval(step, found, "reject", reason)
     open_ = None if found.ref is None else find_running(step.memory, found.call_id)
     if open_ is None:
@@ -87,7 +88,7 @@ def _deny(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
 
 
 def _hold(step: Step, wanted: Approval, needed: ApprovalWanted) -> None:
-    """Have the call wait, unless its leave is there: it came while a process was being replaced.
+    """Have the call wait, unless it is granted: that came while a process was being replaced.
 
     A call that is held again after a crash waits on under the approval that it has.
     """
@@ -134,7 +135,7 @@ def _request_event(memory: Memory, wanted: Approval, needed: ApprovalWanted) -> 
     return ApprovalRequired(
         id=wanted.id,
         tool=wanted.tool,
-        # A person must see what would run. The leave is for what the model asks for.
+        # A person must see what would run. The approval is of what the model asks for.
         args=wanted.args if needed.args is None else needed.args,
         hint=needed.asked.hint,
         requested_at_ms=wanted.requested_at_ms,
@@ -205,7 +206,7 @@ class _Decision:
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """What the model reads."""
         event = _APPROVED if self.trigger == "tool_approved" else _REJECTED
         return event.format(tool=self.approval.tool, args=_shown(self.approval))
 

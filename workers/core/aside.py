@@ -9,11 +9,11 @@ not left out: the start is refused. Of rows that are gone the daemon says where,
 hole is named in the same way.
 
 Tools are foreign code, which runs when it is unpacked. One that has killed processes is left out in
-the same way, by the digest of its parcel, whether it came with the definition or was attached. So
-is the greeting of a plugin that kills when it hears of the session's start.
+the same way, by the digest of its packed code, whether it came with the definition or was attached.
+So is the ``session_start`` of a plugin that kills there.
 
 Steps of rebuilding are numbered as in ``cmdc_runtime.heartbeats``: 0 is the snapshot, then the
-records, and far behind them the packed code and the greetings.
+records, and far behind them the packed code and the ``session_start`` of plugins.
 """
 
 import hashlib
@@ -56,13 +56,13 @@ WHY_CHARS_MAX: Final = 500
 """Of why something was set aside."""
 KILLED: Final = "processes that read it have died of it"
 OPENED: Final = "processes that opened it have died of it; it came with {}"
-"""Of a tool; what it came with is told."""
+"""Of a tool; the text names what it came with."""
 DIED_AT_SESSION_START: Final = "processes in which it heard session_start have died of that"
 """Of a plugin."""
 BROUGHT: Final = "processes that opened {!r}, which it brings, have died of it"
-"""Of a command; what its parcel is called is told."""
+"""Of a command; the text names its packed code."""
 MALFORMED: Final = "it cannot be read: {}"
-"""Of a record or the snapshot; the decoder's own words are told."""
+"""Of a record or the snapshot; the text has the decoder's own words."""
 OUT_OF_PLACE: Final = "its number is damaged, so that its place among the others is not known"
 """Of a record that could be read."""
 UNNAMED: Final = "record"
@@ -73,7 +73,7 @@ NEWER: Final = (
 )
 LEANS: Final = "it leans on what was set aside: {}"
 CONTRADICTS: Final = "the journal is damaged, since this cannot be after what is before it: {}"
-"""Of a record that could be read, behind which nothing was left out; what is wrong is told."""
+"""Of a record that could be read, with nothing left out before it; the text says what is wrong."""
 MISSES: Final = "the journal is damaged: of its rows, records and commands, these are gone: {}"
 """Of what stands in the place of rows that are not there."""
 
@@ -125,8 +125,8 @@ def read_records(
 ) -> tuple[tuple[Record, ...], tuple[SetAside, ...]]:
     """Return the records that ``bodies``, with their kinds, hold, and what is newly left out.
 
-    In the place of each that is left out stands its ``SetAside``, which says nothing to the fold.
-    ``at`` is told of each step before it is taken.
+    In the place of each that is left out stands its ``SetAside``, which changes nothing by itself.
+    ``at`` is called before each step.
 
     Raises:
         msgspec.DecodeError: one is a newer program's; the text names it.
@@ -150,12 +150,12 @@ def read_records(
 
 
 def kills(packed: Packed, killing: frozenset[int]) -> bool:
-    """Say whether opening this parcel is among the steps that are to be left out."""
+    """Say whether opening this packed code is among the steps that are to be left out."""
     return bool(killing) and packed_step(packed_code.digest_of(packed)) in killing
 
 
 def killing_code(command: Command, killing: frozenset[int]) -> Packed | None:
-    """Return the first parcel of a command that has killed who opened it, None without any."""
+    """Return the first packed code of a command that kills who opens it, None without any."""
     if not killing:
         return None
     parts = (getattr(command, name) for name in command.__struct_fields__)
@@ -177,7 +177,7 @@ def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
 
 
 def session_starts_set_aside(memory: Memory, killing: frozenset[int]) -> tuple[SetAside, ...]:
-    """Return what is to be recorded of the plugins whose greetings are among these steps."""
+    """Return what is to be recorded of the plugins whose ``session_start`` is such a step."""
     if not killing:
         return ()
     digests = [
@@ -277,7 +277,7 @@ def fold(
     """Return ``memory`` after ``records``, and what of them is newly left out.
 
     That is what contradicts those before it, and what leans on something that is left out. ``at``
-    is told of each step before it is taken. Without either, what cannot be taken is an error.
+    is called before each step. Without either, what cannot be taken is an error.
     """
     new: list[SetAside] = []
     known_before = {one.digest for one in records if isinstance(one, SetAside)}
@@ -297,7 +297,7 @@ def fold(
             if not is_torn:
                 raise
             new.append(_left_out(record, LEANS.format(type(error).__name__)))
-    # By its row's bytes one that was told is known before; these may be others of the same record.
+    # By its row's bytes one that was named is known before; these may be others of the same record.
     return memory, tuple(one for one in new if one.digest not in known_before)
 
 

@@ -1,8 +1,8 @@
-"""What a step came of, written down with its records, so that it can be played again.
+"""What a step came of, written with its records, so that it can be played again.
 
 A step's first record has the ``Cause`` of all: the input itself, and what the session was doing,
 where that is not what the step before has left it at. Texts that a record has are quoted from it.
-An input whose step keeps no record is not written down.
+An input whose step has no record is not written.
 
 A new input needs nothing here, unless observers see more of it than is decided on: ``_SEEN``.
 """
@@ -65,7 +65,7 @@ INPUTS: Final[Mapping[str, type]] = {
 _ACTIVITIES: Final[Mapping[str, type]] = {name_of(kind): kind for kind in get_args(Activity)}
 
 
-# --- written down ---------------------------------------------------------------------------------
+# --- written --------------------------------------------------------------------------------------
 
 
 def with_cause(
@@ -73,7 +73,7 @@ def with_cause(
 ) -> list[Record]:
     """Return the records of a step, the first with its cause.
 
-    ``memory`` is from before the step, ``since`` from behind the last one that kept records, None
+    ``memory`` is from before the step, ``since`` from behind the last one that had records, None
     where this process has taken none.
     """
     if not records:
@@ -137,10 +137,10 @@ _SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
 def read_cause(cause: Cause, records: Sequence[Record], left: Memory) -> tuple[Memory, Given]:
     """Return the memory that a step began with, and its input; ``records`` have no cause.
 
-    ``left`` is the memory behind the last step that kept records.
+    ``left`` is the memory behind the last step that had records.
 
     Raises:
-        UnreadableCauseError: this program knows no such input, or what the cause tells is odd.
+        UnreadableCauseError: this program knows no such input, or the cause is malformed.
     """
     kind = INPUTS.get(cause.input)
     if kind is None:
@@ -172,7 +172,7 @@ def ref_of(given: Given) -> str:
 
 
 def at_ms_of(given: Given) -> int:
-    """Return when an input came, as wall time; 0 where it does not tell."""
+    """Return when an input came, as wall time; 0 where it has no time."""
     at_ms: int = getattr(
         given.order if isinstance(given, inputs.SteeringAnswered) else given, "at_ms", 0
     )

@@ -33,7 +33,7 @@ from workers.core.state import (
 )
 
 TOLD_CHARS_MAX: Final = 2_000_000
-"""Of a cycle's messages that its end tells: 8 MiB at the worst, half of what a frame may have."""
+"""Of a cycle's messages that its end publishes: 8 MiB at the worst, half of a frame's bound."""
 STEERING: Final = "steering"
 """Key of a user message's metadata: the references of the steerings that it holds."""
 NOTES: Final = "plugins"
@@ -45,7 +45,7 @@ TRIGGER: Final = "trigger"
 UNCERTAIN: Final = "uncertain"
 """Key of a result's metadata: nobody knows whether its call took effect."""
 UNCERTAIN_MAX: Final = 100
-"""Of such calls, the newest ones, that are told."""
+"""Of such calls, the newest ones, that are reported."""
 _PLUGIN_CALL: Final = "plugin:"
 REPAIR: Final = "repair"
 """Key of a user message's metadata: it asks for the answer again, in the right form."""
@@ -314,14 +314,14 @@ def _mark_result(memory: Memory, found: Approval, decision: Decision) -> Memory:
 
 
 def ask(memory: Memory, question: Ask) -> Memory:
-    """Note that a call waits for the user; asked anew by a call that runs again, it is the same."""
+    """Add a question to the user; asked anew by a call that runs again, it is the same."""
     if find_ask(memory, question.ref) is not None:
         return memory
     return replace(memory, asks=(*memory.asks, question))
 
 
 def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the user sent
-    """Note what the user answered, for as long as the call runs."""
+    """Add what the user answered, for as long as the call runs."""
     found = find_ask(memory, ref)
     if found is None:
         return memory
@@ -333,7 +333,7 @@ def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the 
 
 
 def attached_tool(tool: ToolFacts) -> AttachedTool:
-    """Return what is written down of a tool."""
+    """Return what is recorded of a tool."""
     assert tool.packed is not None  # noqa: S101 - only tests make tools without
     return AttachedTool(
         name=tool.name,
@@ -345,7 +345,7 @@ def attached_tool(tool: ToolFacts) -> AttachedTool:
 
 
 def attached_plugin(plugin: PluginFacts) -> AttachedPlugin:
-    """Return what is written down of a plugin."""
+    """Return what is recorded of a plugin."""
     assert plugin.packed is not None  # noqa: S101 - only tests make plugins without
     return AttachedPlugin(name=plugin.name, hooks=plugin.hooks, packed=plugin.packed)
 
@@ -364,7 +364,7 @@ def change_tools(
 
 
 def leave_out(memory: Memory, digest: str) -> Memory:
-    """Remember the parcel of this digest: its tools are gone, a plugin of it is not greeted."""
+    """Remember packed code by its digest: its tools are gone, a plugin of it is not started."""
     gone = tuple(
         tool.name
         for tool in memory.tools

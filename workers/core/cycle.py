@@ -128,7 +128,7 @@ def _start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
 
 
 def _publish_decision(step: Step, prompt: QueuedPrompt) -> None:
-    """Tell that it is a person's decision that opens the cycle, if it is."""
+    """Publish that a person's decision opens the cycle, if one does."""
     if APPROVAL not in prompt.metadata:
         return
     is_refused = prompt.metadata.get(TRIGGER) == "tool_rejected"
@@ -138,7 +138,7 @@ def _publish_decision(step: Step, prompt: QueuedPrompt) -> None:
 
 
 def open_again(step: Step, at_ms: int) -> None:
-    """Go on after a crash with a cycle that has only its prompt: plugins hear of it first."""
+    """Go on after a crash with a cycle that has only its prompt: plugins are asked first."""
     _open(step, step.memory.messages[-1].content, at_ms)
     next_prompt(step, at_ms)
 
@@ -149,7 +149,7 @@ def _open(step: Step, text: str, at_ms: int) -> None:
 
 
 def begin(step: Step, at_ms: int) -> None:
-    """Take the first step of the cycle, now that plugins have heard of its prompt."""
+    """Take the first step of the cycle, now that plugins have been asked about its prompt."""
     _begin(step, at_ms)
     next_prompt(step, at_ms)
 
@@ -167,7 +167,7 @@ def _begin(step: Step, at_ms: int) -> None:
 
 
 def receive(step: Step, prompt: QueuedPrompt, *, queued: bool) -> None:
-    """Tell observers that a prompt was accepted."""
+    """Publish that a prompt was accepted."""
     step.publish(PromptReceived(text=prompt.text, queued=queued, command_id=prompt.command_id))
 
 
@@ -196,10 +196,10 @@ def _start_next(step: Step, at_ms: int) -> None:
 
 
 def ask(step: Step, at_ms: int) -> None:
-    """Begin a turn: tell the steerings, then ask with the whole conversation, or end at a limit.
+    """Begin a turn: add the steerings, then ask with the whole conversation, or end at a limit.
 
     A conversation that has grown too large is compacted first. At a limit the steerings are not
-    told, since nobody would answer them: they open the next cycle.
+    added, since nobody would answer them: they open the next cycle.
     """
     _ask(step, at_ms)
     next_prompt(step, at_ms)
@@ -345,14 +345,14 @@ def _call_unless_looping(step: Step, at_ms: int) -> None:
         case "notice":
             step.publish(event)
             call_tools(step, calls)
-        case "go_on":  # pragma: no branch - the last of the words
+        case "go_on":  # pragma: no branch - the last of the cases
             call_tools(step, calls)
 
 
 def conclude(step: Step, at_ms: int) -> None:
     """Go on after an answer without calls: it ends the cycle, unless there is more to say.
 
-    Guidance that came meanwhile is told first; an answer in the wrong form is asked for once more.
+    Guidance that came meanwhile is added first; an answer in the wrong form is asked for once more.
     """
     memory = step.memory
     if memory.steering or memory.notes:
@@ -430,7 +430,7 @@ def fail(step: Step, reason: str, at_ms: int, *, retryable: bool) -> None:
 
 # Any, here and below: plain data of whoever aborted it.
 def close(step: Step, outcome: OutcomeKind, reason: Any, at_ms: int) -> None:
-    """End the running cycle, which observers have been told of, in words of ``outcome``."""
+    """End the running cycle, whose end is published, with this ``outcome``."""
     ended, children = step.cycle, children_of_plugins(step.memory)
     step.record(CycleEnded(command_id=ended.command_id, outcome=outcome, reason=reason))
     # A result that is still to come belongs to work that is over, and so does half an answer: the
@@ -445,7 +445,7 @@ def close(step: Step, outcome: OutcomeKind, reason: Any, at_ms: int) -> None:
 
 
 def announce_abort(step: Step, reason: Any) -> None:
-    """Tell that the cycle ends by an abort, before anything else of it is told."""
+    """Publish that the cycle ends by an abort, before anything else of its end."""
     step.publish(AgentAbort(reason=reason, command_id=step.cycle.command_id))
 
 
@@ -464,7 +464,7 @@ def answer_waiters(step: Step, *results: tuple[str, CycleResult]) -> None:
 
 
 def expire_waits(step: Step, expired: WaitExpired) -> None:
-    """Let go of the callers whose time to wait is over."""
+    """Refuse the callers whose time to wait is over."""
     error = CollectTimeout("the time to wait for the cycle is over; it goes on")
     waiting = []
     for waiter in step.memory.waiters:
@@ -476,7 +476,7 @@ def expire_waits(step: Step, expired: WaitExpired) -> None:
 
 
 def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:
-    """Tell plugins of a cycle that is over; nothing waits for them."""
+    """Run ``after_turn`` of plugins; nothing waits for them."""
     memory = step.memory
     if not memory.has_hook(AfterTurn):
         return
@@ -493,11 +493,11 @@ def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:
     step.perform(AskPlugins(ANY_WORK, hook))
 
 
-# --- what the model is told at a gap ---
+# --- what the model gets at a gap ---
 
 
 def _drain(step: Step) -> None:
-    """Tell the model what plugins have to say, then all guidance that waits as one message."""
+    """Add the notes of plugins, then all guidance that waits as one message."""
     add_notes(step)
     count = len(step.memory.steering)
     if count:
@@ -506,7 +506,7 @@ def _drain(step: Step) -> None:
 
 
 def add_notes(step: Step) -> None:
-    """Tell the model what plugins have to say, as one message."""
+    """Add the notes of plugins, as one message for the model."""
     memory = step.memory
     if not memory.notes:
         return

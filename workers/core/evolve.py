@@ -85,7 +85,7 @@ class ContradictionError(Exception):
 TOOL: Final = "tool"
 """What a ``SetAside`` calls a tool."""
 GREETING: Final = kind_of(SessionStart)
-"""What a ``SetAside`` calls that a plugin hears of the session's start."""
+"""What a ``SetAside`` calls the ``session_start`` of a plugin."""
 CODE: Final = (TOOL, GREETING)
 """What of foreign code is left out: the memory knows it. Other things are no part of the memory."""
 
@@ -155,7 +155,7 @@ def say(memory: Memory, message: Message) -> Memory:
 def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
     """Note that the model has answered, which took a turn and used this much.
 
-    How large the conversation was is remembered where the provider tells.
+    How large the conversation was is remembered where the provider reports it.
     """
     cycle = memory.cycle
     if cycle is not None:
@@ -174,7 +174,7 @@ def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
 
 
 def begin_call(memory: Memory, call_id: CallId, at_ms: int, call_hash: str | None = None) -> Memory:
-    """Note that one call of the batch runs, and that it uses up a leave."""
+    """Mark one call of the batch as running; an approval that it needs is used up."""
     if call_hash in memory.granted:
         left = list(memory.granted)
         left.remove(str(call_hash))
@@ -183,7 +183,7 @@ def begin_call(memory: Memory, call_id: CallId, at_ms: int, call_hash: str | Non
 
 
 def count_step(memory: Memory, call_id: CallId, step: RunStep | None = None) -> Memory:
-    """Note that a running call has told one step more, and what that says of its run."""
+    """Count one more step of a running call, and what that says of its run."""
     calls = tuple(
         replace(open_, told=open_.told + 1, run=runs.after(open_.run, step))
         if open_.call.call_id == call_id
@@ -259,7 +259,7 @@ def discard(memory: Memory, command_id: CommandId) -> Memory:
 
 
 def _warn(memory: Memory) -> Memory:
-    """Have the last call of a loop tell the model so with its result."""
+    """Add to the result of the last call of a loop that it is one, for the model."""
     loop, policy = find_loop(memory), memory.policy
     if loop is None or verdict(loop.count, policy.loop_threshold, policy.loop_abort) != "notice":
         return memory

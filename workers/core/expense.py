@@ -64,7 +64,7 @@ def side_answer_max(memory: Memory, model: str, prompt_tokens: int) -> int | Non
 
 
 def is_priced(memory: Memory) -> bool:
-    """Say whether what the model in use is asked has a cost that is known: by a table, or told.
+    """Say whether what the model in use is asked has a known cost: by a table, or by the provider.
 
     It is not after an answer of unknown cost, until the next that has one.
     """
@@ -75,7 +75,7 @@ def is_priced(memory: Memory) -> bool:
 
 
 def guess(memory: Memory, answer: Message) -> TokenUsage:
-    """Return about what an answer to ``memory`` took whose usage nobody told, or could read.
+    """Return about what an answer to ``memory`` took whose usage was not reported, or not readable.
 
     So both limits count it: each of many such answers would be free otherwise.
     """

@@ -1,7 +1,7 @@
 """What an agent's tables are fed with: commands as they come, and results of its own work.
 
-A result names the work that it comes of, so that a late one is told from a current one; those with
-``work`` ``ANY_WORK`` are about the session as a whole and are never late.
+A result names the work that it comes of, so that a late one can be told apart from a current one;
+those with ``work`` ``ANY_WORK`` are about the session as a whole and are never late.
 
 To add a result: its class here, its handler and its rows in ``workers/core/results.py``.
 """
@@ -123,7 +123,7 @@ class SummaryFailed:
 
 @dataclass(frozen=True, slots=True)
 class ToolBegun:
-    """Result of ``RunTools``: one call is about to run; ``summary`` tells people what it does.
+    """Result of ``RunTools``: one call is about to run; ``summary`` says for people what it does.
 
     ``args`` are those that plugins gave it, None where they are the model's own.
     """
@@ -171,7 +171,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class ToolEmitted:
-    """Result of ``RunTools``: a running call has something to tell observers."""
+    """Result of ``RunTools``: a running call publishes an event."""
 
     work: int
     call_id: CallId
@@ -181,7 +181,7 @@ class ToolEmitted:
 
 @dataclass(frozen=True, slots=True)
 class ToolStepReported:
-    """Result of ``RunTools``: a running call tells a step of its own, which is counted."""
+    """Result of ``RunTools``: a running call publishes a step of its own, which is counted."""
 
     work: int
     call_id: CallId
@@ -333,7 +333,7 @@ class CycleExpired:
 
 @dataclass(frozen=True, slots=True)
 class FoundTool:
-    """One parcel of tools after it was opened: what is in it, or what is wrong with it."""
+    """One packed tool after it was opened: what is in it, or what is wrong with it."""
 
     label: str
     tool: ToolFacts | None
@@ -342,7 +342,7 @@ class FoundTool:
 
 @dataclass(frozen=True, slots=True)
 class ToolsLoaded:
-    """Result of ``LoadTools``: what the parcels of command ``id`` hold, in their order."""
+    """Result of ``LoadTools``: what the packed code of command ``id`` holds, in its order."""
 
     id: CommandId
     command: AttachTools | ReplaceTools
@@ -481,4 +481,4 @@ Result: TypeAlias = (
     | ToolRefused
     | SteeringAnswered
 )
-"""Each names the work that it comes of, so that a late one is told from a current one."""
+"""Each names the work that it comes of, so that a late one can be told apart from a current one."""

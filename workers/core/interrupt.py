@@ -1,7 +1,7 @@
 """Steer and abort: how a running cycle is interrupted, softly or for good.
 
-An abort is announced behind the ends of its calls; whatever is done about it comes after all that
-its step says, so within 100 ms in every state. What may be ended by either is decided by two
+An abort is published behind the ends of its calls; whatever is done about it comes after all that
+its step sends, so within 100 ms in every state. What may be ended by either is decided by two
 functions of a call: ``_steering_ends`` and ``_abort_ends``. A cycle that has run for as long as it
 may is aborted as a caller would, but for what waits: that has its turn.
 """
@@ -72,19 +72,19 @@ def start_steering(step: Step, order: Order, command: Steer) -> None:
 
 
 def queue_steering(step: Step, order: Order, command: Steer) -> None:
-    """Keep the guidance for the next gap; plugins that listen are asked first."""
+    """Queue the guidance for the next gap; plugins with the hook are asked first."""
     if not _ask_plugins_first(step, order, command):
         accept_steering(step, order, command)
 
 
 def interrupt_tools(step: Step, order: Order, command: Steer) -> None:
-    """Keep the guidance and end calls for it; plugins that listen are asked first."""
+    """Queue the guidance and end calls for it; plugins with the hook are asked first."""
     if not _ask_plugins_first(step, order, command):
         end_calls_for_steering(step, order, command)
 
 
 def _ask_plugins_first(step: Step, order: Order, command: Steer) -> bool:
-    """Have plugins asked, if it may be kept at all; return whether any of them listens."""
+    """Have plugins asked, if it may be queued at all; return whether one has the hook."""
     is_refused = text_problem(command.text) or _is_full(step.memory)
     if is_refused or not step.memory.has_hook(BeforeSteering):
         return False
@@ -97,7 +97,7 @@ def _is_full(memory: Memory) -> bool:
 
 
 def accept_steering(step: Step, order: Order, command: Steer) -> bool:
-    """Keep the guidance for the next gap, if there is room; return whether it was kept."""
+    """Queue the guidance for the next gap, if there is room; return whether it is queued."""
     problem = text_problem(command.text)
     if problem is not None:
         step.complete(order.id, InvalidText(problem))
@@ -115,7 +115,7 @@ def accept_steering(step: Step, order: Order, command: Steer) -> bool:
 
 
 def end_calls_for_steering(step: Step, order: Order, command: Steer) -> None:
-    """Keep the guidance and end the calls that may be ended, so that the gap comes soon."""
+    """Queue the guidance and end the calls that may be ended, so that the gap comes soon."""
     if not accept_steering(step, order, command):
         return
     memory = step.memory
@@ -135,7 +135,7 @@ def end_calls_for_steering(step: Step, order: Order, command: Steer) -> None:
 
 
 def abort_idle(step: Step, order: Order, command: Abort) -> None:
-    """Nothing runs; say so, for observers that missed the end."""
+    """Nothing runs; publish that, for observers that missed the end."""
     if _is_refused(step, order, command):
         return
     step.publish(AgentAbort(reason=command.reason))
@@ -143,7 +143,7 @@ def abort_idle(step: Step, order: Order, command: Abort) -> None:
 
 
 def _is_refused(step: Step, order: Order, command: Abort) -> bool:
-    """Refuse an abort whose reason can't be written down; return whether it was refused."""
+    """Refuse an abort whose reason can't be recorded; return whether it was refused."""
     problem = problem_of(command.reason)
     if problem is not None:
         step.complete(order.id, UsageError(f"abort: reason: {problem}"))
@@ -151,14 +151,14 @@ def _is_refused(step: Step, order: Order, command: Abort) -> bool:
 
 
 def abort_request(step: Step, order: Order, command: Abort) -> None:
-    """Tell observers, end the request, keep what was said so far and mark it."""
+    """Publish the abort, end the request, add what came of the answer and mark it."""
     if not _is_refused(step, order, command):
         _end_request(step, command, order.at_ms)
         step.complete(order.id, None)
 
 
 def abort_tools(step: Step, order: Order, command: Abort) -> None:
-    """Tell observers and end the calls that may be ended; none of them counts any more."""
+    """Publish the abort and end the calls that may be ended; none of them counts any more."""
     if not _is_refused(step, order, command):
         _end_tools(step, command, order.at_ms)
         step.complete(order.id, None)
@@ -179,7 +179,7 @@ def expire_tools(step: Step, expired: CycleExpired) -> None:
 def stop_tools(step: Step, _stopped: Stopped) -> None:
     """End the calls, since nobody else will.
 
-    One that waits for a person's leave has not begun: what is saved of the session still asks.
+    One that waits for an approval has not begun: what is saved of the session still asks.
     """
     before = step.memory
     waiting_ids = {one.call_id for one in before.approvals}
@@ -208,7 +208,7 @@ def _end_request(step: Step, wanted: Abort, at_ms: int) -> None:
 
 
 def add_partial_answer(step: Step) -> None:
-    """Keep what there is of an answer, marked as interrupted."""
+    """Add what there is of an answer, marked as interrupted."""
     answering = step.memory.answering
     _, held, _ = flush(answering.tags, step.memory.policy.tags)
     if said := answering.text + held:
@@ -282,7 +282,7 @@ def cancel(step: Step, ids: tuple[CallId, ...]) -> None:
 
 # Any: plain data of whoever ended it.
 def killed(memory: Memory, open_: OpenCall, end: CallEnd, reason: Any) -> CallEnd:
-    """Return ``end`` with the word that the call was ended from outside.
+    """Return ``end`` as of a call that was ended from outside.
 
     A thread can't be ended: what it returns is thrown away.
     """

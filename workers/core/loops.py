@@ -82,7 +82,7 @@ def verdict(loop_count: int, threshold: int, abort: int) -> LoopVerdict:
 
 
 def notice(loop: Loop) -> str:
-    """Return what the model is told of its loop, to be put behind the tool's result."""
+    """Return what the model reads of its loop, behind the tool's result."""
     return f"Notice: {_TEXTS[loop.kind].format(count=loop.count, name=loop.name)} {_WAY_OUT}"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of plugins' words: the cycle goes on from its point, or ends.
+"""What plugins decide: the cycle goes on from its point, or ends.
 
 ``_CONTINUATIONS`` says how it goes on; a test fails when a ``Point`` has no row.
 """
@@ -45,7 +45,7 @@ _STOPPED: Final = CallEnd(
 
 
 def go_on(step: Step, answered: PluginsAnswered) -> None:
-    """Take down what the plugins say and go on from where the cycle waited for them."""
+    """Apply the verdict of the plugins and go on from where the cycle waited for them."""
     verdict, at_ms = answered.verdict, answered.at_ms
     match step.memory.activity:
         case AskingPlugins(point=point, wanted=wanted):
@@ -62,7 +62,7 @@ def go_on(step: Step, answered: PluginsAnswered) -> None:
 
 
 def report(step: Step, reported: PluginsReported) -> None:
-    """Take down what plugins say where nothing waits for them.
+    """Apply the verdict of plugins that nothing waits for.
 
     What they want of a batch that is over comes too late for it, and is not for another one.
     """
@@ -94,7 +94,7 @@ def refuse(step: Step, refused: ToolRefused) -> None:
 
 
 def apply_steering_verdict(step: Step, judged: SteeringAnswered) -> None:
-    """Take a steering that plugins have heard, with what they add, or reject it."""
+    """Accept a steering that plugins were asked about, with what they add, or reject it."""
     order, command, verdict = judged.order, judged.command, judged.verdict
     apply_verdict(step, replace(verdict, interventions=()))
     if verdict.abort is not None:
@@ -111,7 +111,7 @@ _ACCEPT: Final = {
     State.STREAMING: interrupt.accept_steering,
     State.EXECUTING_TOOLS: interrupt.end_calls_for_steering,
 }
-"""What a steering does that plugins have heard, as the table of commands has it for a new one."""
+"""What a steering does after plugins were asked, as the table of commands has it for a new one."""
 
 
 def _end(step: Step, abort: Aborted, at_ms: int) -> None:

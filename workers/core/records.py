@@ -1,4 +1,4 @@
-"""What of a session's life is written down: an agent's memory is the fold of these.
+"""What of a session's life is recorded: an agent's memory is the fold of these.
 
 To add a record: one class here and its case in ``workers/core/recovery.py``; a test says which is
 missing. A field is only ever added, with a default: old journals must stay readable.
@@ -94,7 +94,7 @@ class ToolStarted(Record, frozen=True, kw_only=True):
 
 
 class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step that a call has told says of the tree of its run of reasoning.
+    """What a step that a call has published says of the tree of its run of reasoning.
 
     ``asked`` is the branch that was asked for, below ``parent_id``; ``come`` the one whose thought
     is there.
@@ -111,7 +111,7 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a run of reasoning ends whose call was over before it.
 
-    ``waits``: its end is told when the branches that still run are gone and counted.
+    ``waits``: its end is published when the branches that still run are gone and counted.
     """
 
     status: Literal["aborted", "failed"]
@@ -120,7 +120,7 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolStepRecorded(Record, frozen=True, kw_only=True, tag="tool_told"):
-    """A running call has told a step of its own; the event is among those of the same write."""
+    """A running call has published a step of its own, by an event of the same write."""
 
     call_id: CallId
     step: RunStep | None = None
@@ -196,7 +196,7 @@ class TodosChanged(Record, frozen=True, kw_only=True):
 
 
 class AttachedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that was added, with the parcel that it came in."""
+    """A tool that was added, with its packed code."""
 
     name: str
     is_repeatable: bool
@@ -254,7 +254,7 @@ class SubagentSpent(Record, frozen=True, kw_only=True):
 
 
 class Noted(Record, frozen=True, kw_only=True):
-    """Plugins have something to say to the model at the next gap."""
+    """Plugins have notes for the model at the next gap."""
 
     notes: tuple[str, ...]
 
@@ -266,7 +266,7 @@ class PluginsChanged(Record, frozen=True, kw_only=True):
 
 
 class AttachedPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin that was added, with the parcel that it came in."""
+    """A plugin that was added, with its packed code."""
 
     name: str
     hooks: frozenset[str]
@@ -304,7 +304,7 @@ class Resumed(Record, frozen=True, kw_only=True):
 class Continued(Record, frozen=True, kw_only=True):
     """The session goes on from a saved state, with other options; None: what it had stays.
 
-    ``resumption`` is the id of the resumption, so that it is taken down once.
+    ``resumption`` is the id of the resumption, so that it is recorded once.
     """
 
     resumption: str
@@ -315,7 +315,7 @@ class Continued(Record, frozen=True, kw_only=True):
 
 
 class SetAside(Record, frozen=True, kw_only=True):
-    """A record, the snapshot, a tool or a greeting is left out whenever the session is rebuilt.
+    """A record, the snapshot, a tool or a ``session_start`` is left out whenever it is rebuilt.
 
     ``digest`` names it by what it says, ``what`` is the record's kind, "snapshot", "tool" or
     "session_start"; ``name`` is what the tool or the plugin is called.
@@ -328,7 +328,7 @@ class SetAside(Record, frozen=True, kw_only=True):
 
 
 class CodeTaken(Record, frozen=True, kw_only=True):
-    """A process took the code that it found under the names of parcels, by their digests.
+    """A process took the code that it found under the names of packed code, by their digests.
 
     ``code`` has the digest of each module by its name; ``workers.loader`` compares.
     """

@@ -1,7 +1,7 @@
 """What a new process does with what it finds: how it goes on with the memory of its journal.
 
 A started call without an end runs again only if its tool may; otherwise its outcome is unknown, and
-the model is told so.
+the model reads that.
 """
 
 from typing import Final, Literal

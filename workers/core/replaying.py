@@ -1,6 +1,6 @@
 """A recorded session played again: decided anew, compared with what it recorded, and shown.
 
-``play`` feeds the machine the inputs that the journal tells of and holds the records that today's
+``play`` feeds the machine the inputs that the journal has and holds the records that today's
 code keeps against the recorded ones. The first difference ends it: what follows was decided in
 another situation. A process that took the place of another begins, as it did then, with what the
 records before it make.
@@ -8,8 +8,8 @@ records before it make.
 Nothing of the world is asked again, no code of a plugin or a tool runs, and what cannot be read in
 the journal is said, not guessed.
 
-``of_step``, ``of_left_out`` and ``of_end`` tell how the session stands then, as plain values for
-people and programs.
+``of_step``, ``of_left_out`` and ``of_end`` describe how the session stands then, as plain values
+for people and programs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Unplayable:
-    """From record ``number`` on the journal does not tell enough to play it."""
+    """From record ``number`` on the journal does not hold enough to play it."""
 
     number: int
     why: str

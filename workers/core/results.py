@@ -92,7 +92,7 @@ _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
 
 
 def stream(step: Step, _chunk: FirstChunk) -> None:
-    """Note that the provider answers."""
+    """Begin to stream: the provider answers."""
     step.become(Streaming(step.memory.answering))
 
 
@@ -129,7 +129,7 @@ def _show(step: Step, clean: str, found: tuple[FoundTag, ...]) -> None:
 
 
 def stall(step: Step, silent: StreamSilent) -> None:
-    """Tell that nothing comes."""
+    """Publish that nothing comes."""
     step.publish(StreamStalled(elapsed_s=silent.elapsed_s))
 
 
@@ -176,7 +176,7 @@ def recover(step: Step, failed: StreamFailed) -> None:
 
 
 def _reset_answer(step: Step, retries: int) -> None:
-    """Forget the answer so far, and tell observers to, before the request is sent again."""
+    """Drop the answer so far, and publish that, before the request is sent again."""
     shown = step.memory.answering
     if shown.is_text_started or shown.is_thinking_started:
         step.publish(StreamReset())

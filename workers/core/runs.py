@@ -1,9 +1,9 @@
-"""Runs of reasoning that calls tell of: each has one end, whatever ends its call.
+"""Runs of reasoning that calls publish: each has one end, whatever ends its call.
 
-A call tells the steps of its run, its end among them. One that is over without that leaves a run
-that nobody would end: here it gets the thoughts of its open branches, with what they have used, and
-``reasoning_done``. Branches that still run are ended first, so its end waits until the last of them
-is gone and counted, in this process or a later one.
+A call publishes the steps of its run, its end among them. One that is over without that leaves a
+run that nobody would end: here it gets the thoughts of its open branches, with what they have used,
+and ``reasoning_done``. Branches that still run are ended first, so its end waits until the last of
+them is gone and counted, in this process or a later one.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ from workers.core.state import EndedRun, Memory, OpenCall, OpenRun, RunningBranc
 _NOTHING = BranchAnswer(ok=False, text="", usage=TokenUsage())
 
 
-# --- what a call tells ----------------------------------------------------------------------------
+# --- what a call publishes ------------------------------------------------------------------------
 
 
 def step_of(event: Event) -> RunStep | None:
@@ -105,7 +105,7 @@ def end(memory: Memory, call_id: CallId, run_end: RunEnd | None) -> Memory:
 
 
 def ends_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Event, ...]:
-    """Return what tells the end of a call's run now: all of it, unless that waits for branches."""
+    """Return the events of the end of a call's run now: all, unless it waits for branches."""
     run = open_.run
     assert run is not None  # noqa: S101 - that is what has an end
     late = {one.branch_id for one in running(memory, open_)} if run_end.waits else set()
@@ -135,7 +135,7 @@ def settle(memory: Memory, child_id: SessionId) -> Memory:
 
 
 def ends_behind(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tuple[Event, ...]:
-    """Return what tells of a subagent that is gone, before ``settle``: the last ends its run."""
+    """Return the events of a subagent that is gone, before ``settle``: the last ends its run."""
     found = _waiting_for(memory, child_id)
     if found is None:
         return ()

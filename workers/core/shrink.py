@@ -80,7 +80,7 @@ def compact_unless(step: Step, wanted: Compacting, skipped: str | None) -> None:
 
 
 def report(step: Step, summarized: Summarized) -> None:
-    """Shorten the conversation and tell the call that asked for it what came of it."""
+    """Shorten the conversation and answer the call that asked for it."""
     calling, before = step.memory.activity, len(step.memory.messages)
     if not isinstance(calling, Calling) or calling.compacting is None or calling.is_judged:
         return
@@ -96,7 +96,7 @@ def report(step: Step, summarized: Summarized) -> None:
 
 
 def report_failure(step: Step, failed: SummaryFailed) -> None:
-    """Leave the conversation as it is and tell the call why."""
+    """Leave the conversation as it is and answer the call why."""
     wanted = step.memory.compacting
     step.become(Calling())
     if wanted is not None and wanted.ref is not None:

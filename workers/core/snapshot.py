@@ -19,7 +19,7 @@ from workers.core.records import Continued, Record, SetAside
 from workers.core.state import Memory, State
 
 SNAPSHOT_RECORDS: Final = 200
-"""Records after which the next rest is written down as a whole."""
+"""Records after which the state at the next rest is written as a whole."""
 SNAPSHOT_RECORD_BYTES: Final = 2**20
 """The same, in bytes of records."""
 SNAPSHOT_SHARE: Final = 4
@@ -118,7 +118,7 @@ def continued(first: Memory, resumption: str, changes: Collection[str]) -> Conti
 
 @dataclass(frozen=True, slots=True)
 class SessionHistory:
-    """What a process is told of its session: a snapshot, b"" for none, and the records after it.
+    """What a process gets of its session: a snapshot, b"" for none, and the records after it.
 
     ``size`` is that of the records, in bytes. ``left_out`` is what is not taken of it any more and
     has still to be recorded.
@@ -149,7 +149,7 @@ class Unsaved:
     def is_due(self, memory: Memory) -> bool:
         """Say whether the write of a step that leads to ``memory`` is to carry a snapshot.
 
-        Only a session at rest is written down as a whole: nothing of it is under way then.
+        Only an idle session is written as a whole: nothing of it is under way then.
         """
         is_much = self.records >= SNAPSHOT_RECORDS or self.size >= SNAPSHOT_RECORD_BYTES
         is_worth_it = self.size * SNAPSHOT_SHARE >= self.newest

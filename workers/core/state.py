@@ -84,7 +84,7 @@ class Policy:
     system_chars: int = 0
     """Of the system prompt without what tools add to it."""
     tags: frozenset[Tag] = ALL
-    """Those that the system prompt tells the model of."""
+    """Those that the system prompt invites the model to use."""
     backoff: Backoff = field(default_factory=Backoff)
     stall_timeout_s: float = 120.0
     cycle_timeout_s: float | None = None
@@ -112,7 +112,7 @@ class Policy:
 class ToolFacts:
     """One tool of the session, as the tables know it.
 
-    ``packed`` is the parcel that it came in; it is None in tests only.
+    ``packed`` is its packed code; it is None in tests only.
     """
 
     name: str
@@ -120,7 +120,7 @@ class ToolFacts:
     isolation: Literal["process", "thread", "task"] = "process"
     packed: Packed | None = None
     chars: Count = 0
-    """What the model is told of it in every request."""
+    """Of its description in every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Answering:
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run of reasoning that a call has told of, and not told the end of.
+    """A run of reasoning that a call has begun to publish, and not to its end.
 
     ``branches`` are those without a thought, each with what it goes on from.
     """
@@ -232,7 +232,7 @@ class RunningBranch:
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run whose call is over; its end is told when ``branches`` are gone."""
+    """A run whose call is over; its end is published when ``branches`` are gone."""
 
     run: OpenRun
     end: RunEnd
@@ -243,8 +243,8 @@ class EndedRun:
 class OpenCall:
     """One call of the batch; ``result`` is None until it has ended.
 
-    ``notice`` is added to the result: what the kernel has to tell the model about this call.
-    ``told`` counts the steps that it has told observers of, over all processes; ``run`` is the run
+    ``notice`` is added to the result: what the kernel adds for the model about this call.
+    ``told`` counts the steps that it has published, over all processes; ``run`` is the run
     of reasoning that they are of.
     """
 
@@ -403,7 +403,7 @@ class Memory:
     queue: tuple[QueuedPrompt, ...] = ()
     steering: tuple[Steering, ...] = ()
     notes: tuple[str, ...] = ()
-    """What plugins have to say to the model, told at the next gap."""
+    """What plugins have for the model, added at the next gap."""
     plugins: tuple[PluginFacts, ...] = ()
     plugin_states: tuple[tuple[str, bytes], ...] = ()
     memory_contents: tuple[tuple[str, str], ...] = ()
@@ -445,10 +445,10 @@ class Memory:
     resumption: str = ""
     """The id of the latest resumption from a saved state, empty where there was none."""
     left_out: frozenset[str] = frozenset()
-    """Digests of the tools, and of the greetings of plugins, that were set aside; a definition may
+    """Digests of tools, and of plugins at ``session_start``, that were set aside; a definition may
     still have them."""
     code: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Digests of the modules behind parcels, by the digests of these, as they were taken."""
+    """Digests of the modules behind packed code, by the digests of this, as they were taken."""
     has_answered: bool = False
     """The model, with the options that it has now, has answered this session before."""
     is_costed: bool = True
@@ -514,7 +514,7 @@ class Memory:
         return self.turns + self.is_asking
 
     def has_hook(self, hook: type[Hook]) -> bool:
-        """Say whether some plugin hears of this hook."""
+        """Say whether some plugin has this hook."""
         kind = kind_of(hook)
         return any(kind in plugin.hooks for plugin in self.plugins)
 

@@ -1,8 +1,8 @@
-"""A step under way: what a decision records, tells and has done.
+"""A step under way: what a decision records, publishes and has performed.
 
-The effects are what an agent's tables ask for: work to start, things to tell, records to keep. Each
-is carried out by one method of ``workers/agent.py``. To add one: its class here, its place in
-``Work`` and its row there.
+The effects are what an agent's tables ask for: work to start, events to publish, records to write.
+Each work has a performer. To add one: its class here, its place in ``Work``, and its row in the
+table of ``workers/performers/table.py``.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class CancelModel:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run a batch of calls; those of ``approved`` need nobody's leave any more.
+    """Run a batch of calls; those of ``approved`` need no approval any more.
 
     ``is_suspect``: the cycle has cost a process already, and this one notes so. No call starts
     before the journal has that, or one that kills at once would never be counted.
@@ -71,7 +71,7 @@ class RunTools:
     approved: frozenset[CallId] = frozenset()
     is_suspect: bool = False
     steps_before: Mapping[CallId, int] = field(default_factory=dict)
-    """How many steps each has told before; a call that is missing has told none."""
+    """How many steps each has published before; a call that is missing has published none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class AskAboutSteering:
 
 @dataclass(frozen=True, slots=True)
 class LoadTools:
-    """Open the parcels of a command and post ``ToolsLoaded``."""
+    """Open the packed code of a command and post ``ToolsLoaded``."""
 
     id: CommandId
     command: AttachTools | ReplaceTools
@@ -153,7 +153,7 @@ class ChangeTools:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlugin:
-    """Open the parcel of a command, have the plugin greeted, post ``PluginLoaded``."""
+    """Open the packed code of a command, run ``session_start``, post ``PluginLoaded``."""
 
     id: CommandId
     command: AttachPlugin
@@ -170,7 +170,7 @@ class ChangePlugins:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Tell observers."""
+    """Publish an event."""
 
     event: Event
 
@@ -246,7 +246,7 @@ class ExitProcess:
 
 
 Outgoing: TypeAlias = Publish | WriteRecord | Complete
-"""What leaves together, in the order in which it was said, before anything is done."""
+"""What leaves together, in its order, before any work is done."""
 Work: TypeAlias = (
     CallModel
     | Summarize
@@ -297,7 +297,7 @@ class Step:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What was said, in its order, then what is to be done, in its own."""
+        """What leaves, in its order, then what is to be done, in its own."""
         return (*self.outgoing, *self.work)
 
     @property
@@ -317,12 +317,12 @@ class Step:
         return self.memory.cycle
 
     def record(self, record: Record) -> None:
-        """Say that something happened; the memory has it from here on."""
+        """Record that something happened; the memory has it from here on."""
         self.memory = evolve(self.memory, record)
         self.outgoing.append(WriteRecord(record))
 
     def publish(self, *events: Event) -> None:
-        """Tell observers."""
+        """Publish an event."""
         self.outgoing += map(Publish, events)
 
     def add(self, *outgoing: Record | Event) -> None:
@@ -339,7 +339,7 @@ class Step:
         self.outgoing.append(Complete(command_id, outcome))
 
     def perform(self, *work: Work) -> None:
-        """Have work done once all that this step says is on its way."""
+        """Have work done once all that this step sends is on its way."""
         self.work += work
 
     # Any: fields of their own types.
@@ -348,5 +348,5 @@ class Step:
         self.memory = replace(self.memory, **live)
 
     def become(self, activity: Activity) -> None:
-        """Say what the session is doing from here on."""
+        """Set what the session is doing from here on."""
         self.memory = replace(self.memory, activity=activity)

@@ -66,8 +66,8 @@ def drop(step: Step, dropped: DelegationDropped) -> None:
 def branch(step: Step, wanted: BranchWanted) -> None:
     """Start a subagent that a call has branched into, or give what came of it in the past.
 
-    Where ``max_children`` run already it waits: when one has ended, its call is told to ask again.
-    One that ends, or is counted after a death, answers when it is settled.
+    Where ``max_children`` run already it waits: when one has ended, its call is answered to ask
+    again. One that ends, or is counted after a death, answers when it is settled.
     """
     if not is_running(step.memory, wanted.call_id):
         return
@@ -81,7 +81,7 @@ def branch(step: Step, wanted: BranchWanted) -> None:
 
 
 def drop_branch(step: Step, dropped: BranchDropped) -> None:
-    """End a branch that its call waits for no longer; what it used is counted, and told then.
+    """End a branch that its call waits for no longer; what it used is counted, and answered then.
 
     One that waits for room is none yet: it is answered for, and does not begin.
     """

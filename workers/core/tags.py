@@ -5,7 +5,7 @@ alone, never on where the stream was cut: text that may still become a tag is he
 ``HELD_MAX_CHARS`` of it. A tag that does not close within ``CONTENT_MAX_CHARS``, or not at all, is
 plain text. Only assistant text is read, and only the tags that the system prompt invites. In code,
 be it a fence or within a line, and right behind markup, as ``<title>`` stands in HTML, a tag is
-text like any other: ``TextPlace`` tells where a text in Markdown stands.
+text like any other: ``TextPlace`` knows where a text in Markdown stands.
 
 To add a tag, add it to ``Tag``, with its bound in ``_SHOWN_MAX_CHARS`` where it has one.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-# --- in code, behind markup, or in plain words ----------------------------------------------------
+# --- in code, behind markup, or in plain text -----------------------------------------------------
 
 _PARTS: Final = re.compile(r"`+|~+|\n|[^`~\n]+")
 _PREFIX: Final = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])(?=[ \t]|\Z))*(?:\d{1,9})?")
@@ -168,7 +168,7 @@ class TagState:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What the text from one ``<`` on turned out to be; None where more text must tell."""
+    """What the text from one ``<`` on turned out to be; None where it takes more text to know."""
 
     length: int
     clean: str = ""
@@ -191,7 +191,7 @@ def flush(
 
 
 def invited_by(prompt: str) -> frozenset[Tag]:
-    """Return the tags that a system prompt tells the model of."""
+    """Return the tags that a system prompt invites the model to use."""
     return frozenset(tag for tag, opening in _OPENINGS.items() if opening in prompt)
 
 

@@ -1,4 +1,4 @@
-"""One batch of tool calls: how it starts, which calls a person has allowed, how it is answered."""
+"""One batch of tool calls: how it starts, which calls a person has approved, how it is answered."""
 
 import itertools
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from workers.core.state import Approval, Calling, Memory, OpenCall
 from workers.core.step import RunTools, Step
 
 Why: TypeAlias = Literal["timeout"] | None
-"""Why there is no leave: nobody decided in time, or (None) a person said so."""
+"""Why an approval is denied: nobody decided in time, or (None) a person said so."""
 _MAY_HAVE_ACTED: Final = (
     "It may or may not have taken effect, and was not made again. Check before you repeat it."
 )
@@ -64,7 +64,7 @@ class CallEnd:
     outgoing: tuple[Record | Event, ...] = ()
     """What belongs between its beginning and its end."""
     is_cut: bool = False
-    """It ends without a word of its tool: with its time, its process, its cycle."""
+    """It ends without an end of its tool: with its time, its process, its cycle."""
     why: str = ""
     """Who or what has cut it, for its run of reasoning; empty: as its text says."""
     leaves: bool = False
@@ -82,9 +82,9 @@ def may_have_acted(memory: Memory, open_: OpenCall) -> bool:
 
 
 def close_call(step: Step, open_: OpenCall, end: CallEnd) -> None:
-    """Give one open call its result and tell of its end; every call that ends does it by this.
+    """Give one open call its result and publish its end; every call that ends does it by this.
 
-    So observers hear of each call once that it starts, or that it is not made, and once that it is
+    So observers get for each call once that it starts, or that it is not made, and once that it is
     over, whatever ended it and however many processes it took.
     """
     memory, name, call_id = step.memory, open_.call.name, open_.call.call_id
@@ -107,7 +107,7 @@ def close_call(step: Step, open_: OpenCall, end: CallEnd) -> None:
 def _run_end(
     memory: Memory, open_: OpenCall, end: CallEnd
 ) -> tuple[RunEnd | None, tuple[Event, ...]]:
-    """Return how the run of a call ends that has told of one without an end, and what tells it."""
+    """Return how the open run of a call ends, where it has one, and the events of that."""
     if open_.run is None:
         return None, ()
     said = end.why or end.text.removeprefix("Error: ")
@@ -140,9 +140,9 @@ def latest_results(memory: Memory) -> tuple[AfterTool, ...]:
 
 
 def _granted_calls(memory: Memory, calls: tuple[ToolCall, ...]) -> frozenset[CallId]:
-    """Return the calls that a person has allowed; one leave is good for one call.
+    """Return the calls that a person has approved; one approval is good for one call.
 
-    A call that has begun, and runs again after a crash, had its leave then.
+    A call that has begun, and runs again after a crash, had its approval then.
     """
     begun = {open_.call.call_id for open_ in memory.calls if open_.started_at_ms is not None}
     left = list(memory.granted)
@@ -158,7 +158,7 @@ def _granted_calls(memory: Memory, calls: tuple[ToolCall, ...]) -> frozenset[Cal
 
 
 def decide_approval(step: Step, found: Approval, decision: Decision, reason: Why = None) -> None:
-    """Write down and tell whether a call has leave, whoever says so: person, plugin or clock."""
+    """Record and publish whether a call is approved, whoever decides: person, plugin or clock."""
     step.record(ApprovalDecided(approval_id=found.id, decision=decision))
     step.publish(
         ToolRejected(approval_id=found.id, reason=reason)

@@ -25,20 +25,20 @@ from workers.core.tool_calls import CallEnd, close_call
 
 _UNKNOWN_TOOL: Final = "unknown_tool"
 _BAD_ARGUMENTS: Final = "invalid_arguments"
-"""Why a call that returns at once was not made, in words of ``ToolBlocked``."""
+"""Why a call that returns at once was not made, as ``ToolBlocked`` has it."""
 
 
 def begin(step: Step, begun: ToolBegun) -> None:
-    """Write down that a call runs, before it does; a leave that it needs is used up.
+    """Record that a call runs, before it does; an approval that it needs is used up.
 
-    A call that runs again after a crash has started already: observers hear of its new time only.
+    A call that runs again after a crash has started already: observers get its new time only.
     """
     open_ = find_running(step.memory, begun.call_id)
     if open_ is None:
         return
     call = open_.call
     call_hash = fingerprint(call.name, call.arguments, None)
-    is_first = open_.started_at_ms is None  # made again after a crash it has its leave
+    is_first = open_.started_at_ms is None  # made again after a crash it has its approval
     granted = call_hash if is_first and call_hash in step.memory.granted else None
     step.record(ToolStarted(call_id=call.call_id, at_ms=begun.at_ms, granted=granted))
     if is_first:
@@ -54,7 +54,7 @@ def begin(step: Step, begun: ToolBegun) -> None:
 
 
 def collect(step: Step, returned: ToolReturned) -> None:
-    """Keep one result; after the last one of the batch the cycle goes on."""
+    """Record one result; after the last one of the batch the cycle goes on."""
     open_ = find_running(step.memory, returned.call_id)
     if open_ is None:
         return
@@ -81,13 +81,13 @@ def collect(step: Step, returned: ToolReturned) -> None:
 
 
 def emit(step: Step, emitted: ToolEmitted) -> None:
-    """Tell observers what a running call has to say."""
+    """Publish an event of a running call."""
     if is_running(step.memory, emitted.call_id):
         step.publish(PluginEvent(name=emitted.name, payload=emitted.payload))
 
 
 def report_step(step: Step, outgoing: inputs.ToolStepReported) -> None:
-    """Tell observers of a step of a running call, and count it: a later run passes over it."""
+    """Publish a step of a running call, and count it: a later run passes over it."""
     if is_running(step.memory, outgoing.call_id):
         run_step = runs.step_of(outgoing.event)
         step.record(records.ToolStepRecorded(call_id=outgoing.call_id, step=run_step))
@@ -130,7 +130,7 @@ def _update_todos(memory: Memory, payload: Any) -> tuple[Record | Event, ...]:
 _EFFECTS: Final[Mapping[str, Callable[[Memory, Any], tuple[Record | Event, ...]]]] = {
     "update_todos": _update_todos,
 }
-"""What a tool can make the kernel do; any other effect is told to observers under its name."""
+"""What a tool can make the kernel do; any other effect is published under its name."""
 
 
 def _apply_effect(memory: Memory, name: str, payload: Any) -> tuple[Record | Event, ...]:

@@ -37,7 +37,7 @@ Problems = list[tuple[str, str]]
 
 
 def load(step: Step, order: Order, command: AttachTools | ReplaceTools) -> None:
-    """Have the parcels opened; ``use_loaded`` goes on."""
+    """Have the packed code opened; ``use_loaded`` goes on."""
     step.perform(LoadTools(order.id, command))
 
 
@@ -98,7 +98,7 @@ def switch(step: Step, order: Order, command: SwitchModel) -> None:
 def _change(
     step: Step, attached: Sequence[ToolFacts], detached: tuple[str, ...], *, is_batch: bool
 ) -> None:
-    """Change the tools and tell of each; of a batch as a whole, too."""
+    """Change the tools and publish each change; of a batch as a whole, too."""
     if not attached and not detached:
         return
     names = tuple(tool.name for tool in attached)

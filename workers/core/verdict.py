@@ -137,7 +137,7 @@ def with_user_data(
 
 
 def merges_of(action: Action) -> int:
-    """Return how many events of an action are told with the session's ``user_data``."""
+    """Return how many events of an action are merged with the session's ``user_data``."""
     if not isinstance(action, Emit):
         return 0
     return sum(_is_merged(name, payload) for name, payload in action.events())

@@ -5,8 +5,8 @@ The state is taken in the loop, between two steps, so it is always one that the 
 client of it, and are answered for when they are in the journal.
 
 A fork goes the same way: the conversation is kept once for all branches that start at a time, each
-is started from that state, and the daemon copies it. It is not told to ``redact``: it stays in the
-session's own tree, and is deleted as soon as the last of those branches has begun.
+is started from that state, and the daemon copies it. It is not passed to ``redact``: it stays in
+the session's own tree, and is deleted as soon as the last of those branches has begun.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class Checkpoints:
         """Return the checkpoints there are, newest first.
 
         Raises:
-            CmdcError: the daemon did not tell.
+            CmdcError: the daemon did not answer.
         """
         found = await self.ask(ListCheckpoints(session_id=self._whose.session_id))
         return [listed_snapshot(one) for one in found]

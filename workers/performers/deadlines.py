@@ -2,10 +2,10 @@
 
 A deadline is that to decide an approval, of the running cycle, or of who waits for one. Deadlines
 are moments of the wall clock, so that they hold across processes: whichever process asked a person
-or began the cycle, the one that runs when the time is over tells. Who waits is asked for anew in
+or began the cycle, the one that runs when the time is over posts it. Who waits is asked for anew in
 each process.
 
-``IdleTimer`` tells the daemon that an idle session may sleep; the daemon decides.
+``IdleTimer`` reports to the daemon that a session is idle; the daemon decides whether it sleeps.
 """
 
 import asyncio
@@ -84,15 +84,15 @@ def _dues(memory: Memory) -> Iterator[Due]:
 
 
 class IdleTimer:
-    """Calls ``doze`` when the session was idle for ``after_s`` seconds, and again while it is."""
+    """Calls ``on_idle`` when a session was idle for ``after_s`` seconds, and again while it is."""
 
     def __init__(
-        self, after_s: float | None, is_quiet: Callable[[], bool], doze: Callable[[], None]
+        self, after_s: float | None, is_quiet: Callable[[], bool], on_idle: Callable[[], None]
     ) -> None:
         """``after_s`` None never lets it sleep; nor does work that ``is_quiet`` knows to go on."""
         self._after_s = after_s
         self._is_quiet = is_quiet
-        self._doze = doze
+        self._on_idle = on_idle
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self, *, is_idle: bool, is_activity: bool = True) -> None:
@@ -117,5 +117,5 @@ class IdleTimer:
         # The daemon may know of a command that is on its way: then it says nothing, and the
         # command starts the count again; else we ask again later.
         if self._is_quiet():
-            self._doze()
+            self._on_idle()
         self.look(is_idle=True)

@@ -1,7 +1,7 @@
 """Requests to the model: what each holds, its stream, its silence and its end.
 
 ``ModelCaller`` carries out ``CallModel``. The provider is read in one task. A watchdog on the loop
-tells when nothing came for ``stall_after_s``, and cancels the stream after ``stall_timeout_s``.
+posts when nothing came for ``stall_after_s``, and cancels the stream after ``stall_timeout_s``.
 What goes wrong comes back as one ``StreamFailed``; a cancelled request comes back as nothing.
 ``Summarize`` is carried out by ``performers/summary.py``, which reads its stream here too.
 
@@ -61,7 +61,7 @@ from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
-from workers.performers.tools import ToolRunner
+from workers.performers.toolbox import Toolbox
 
 # --- the provider's code --------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ REPLY_CHARS_MAX: Final = 2_000_000
 CALLS_MAX: Final = 1_000
 """Of one reply: each of them is a record, a few events and a message of its own."""
 REASON_CHARS_MAX: Final = 4_000
-"""Of why a request failed, as it is told and recorded."""
+"""Of why a request failed, as it is published and recorded."""
 _CHANCES: Final = 1 << 32
 
 
@@ -194,13 +194,13 @@ class ModelCaller:
                 shown = Shown((chunk,)) if filters is None else filters.pass_on(chunk)
                 chunks += shown.chunks
                 self._show(call.work, shown, None if filters is None else shown.found)
-                with watchdog.at_rest():
+                with watchdog.paused():
                     await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}", used=call.used)
         _check_calls(len(reply.tool_calls))
-        told = next((chunk for chunk in reversed(chunks) if isinstance(chunk, UsageChunk)), None)
-        if told is not None and reply.usage is None:
-            problem = usage_problem(told.usage)
+        counted = next((chunk for chunk in reversed(chunks) if isinstance(chunk, UsageChunk)), None)
+        if counted is not None and reply.usage is None:
+            problem = usage_problem(counted.usage)
             log.warning("usage.refused", model=call.request.model, problem=problem)
         if reply.finish_reason is None:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
@@ -255,9 +255,9 @@ class _Watchdog:
         self._post = post
         self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
-        self._fed_at = self._told_at = self._loop.time()
+        self._fed_at = self._reported_at = self._loop.time()
         self._timer = self._loop.call_later(settings.stall_after_s, self._look)
-        self._is_at_rest = False
+        self._is_paused = False
         self.has_fired = False
 
     def verdict(self) -> ProviderError | None:
@@ -268,25 +268,25 @@ class _Watchdog:
         return ProviderError(FailureKind.TIMEOUT, f"silent for {seconds:g} s")
 
     @contextlib.contextmanager
-    def at_rest(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Blame the provider for no silence of our own making."""
-        self._is_at_rest = True
+        self._is_paused = True
         try:
             yield
         finally:
-            self._is_at_rest = False
+            self._is_paused = False
             self.feed()
 
     def feed(self) -> None:
         """Note that a chunk came."""
-        self._fed_at = self._told_at = self._loop.time()
+        self._fed_at = self._reported_at = self._loop.time()
 
     def stop(self) -> None:
         """Look no more."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        if self._is_at_rest:
+        if self._is_paused:
             self.feed()
         now = self._loop.time()
         silent_s = now - self._fed_at
@@ -295,11 +295,11 @@ class _Watchdog:
             assert self._task is not None  # noqa: S101 - made inside a task
             self._task.cancel()
             return
-        if now - self._told_at >= self._settings.stall_after_s:
-            self._told_at = now
+        if now - self._reported_at >= self._settings.stall_after_s:
+            self._reported_at = now
             self._post(StreamSilent(self._work, round(silent_s, 3)))
         due_s = min(
-            self._settings.stall_after_s - (now - self._told_at),
+            self._settings.stall_after_s - (now - self._reported_at),
             self._settings.stall_timeout_s - silent_s,
         )
         self._timer = self._loop.call_later(max(due_s, 0.001), self._look)
@@ -355,7 +355,7 @@ class Asker:
                 kind = failure_kind(error)
                 known = self._has_answered(request.model)
                 if not should_retry(kind, attempt, self._patience.retries_max, has_answered=known):
-                    raise _told(kind, error) from error
+                    raise _reported(kind, error) from error
                 after_s = error.retry_after_s if isinstance(error, ProviderError) else None
                 await asyncio.sleep(delay_s(self._patience.backoff, attempt, after_s))
 
@@ -397,7 +397,7 @@ class Asker:
         return text[:ANSWER_CHARS_MAX], usage
 
 
-def _told(kind: FailureKind, error: Exception) -> ProviderError:
+def _reported(kind: FailureKind, error: Exception) -> ProviderError:
     if isinstance(error, ProviderError):
         return error
     log.error("provider.crashed", exception=foreign.traceback_of(error))
@@ -424,7 +424,7 @@ def system_of(
 class Requests:
     """Makes the requests of one session."""
 
-    def __init__(self, spec: AgentSpec, tools: ToolRunner) -> None:
+    def __init__(self, spec: AgentSpec, tools: Toolbox) -> None:
         """Make them of what ``spec`` says and of the tools that there are."""
         self._spec = spec
         self._tools = tools

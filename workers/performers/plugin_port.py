@@ -2,10 +2,10 @@
 
 They may ask for a model, a subagent, a checkpoint. A plugin's wait ends with its hook, so an abort
 ends it too. What a model call took is counted; a subagent ends with the wait for it, or with the
-cycle. Who observes asks for checkpoints and tells events, no more.
+cycle. Who observes asks for checkpoints and publishes events, no more.
 
-``PluginBox`` carries out ``LoadPlugin`` and ``ChangePlugins``. The plugin is opened in a thread,
-since foreign code runs then, and greeted as at the start of a session.
+``PluginLoader`` carries out ``LoadPlugin`` and ``ChangePlugins``. The plugin is opened in a thread,
+since foreign code runs then, and runs ``session_start`` as at the start of a session.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ LOAD_S: Final = 30.0
 """For what a plugin's modules and its constructor do."""
 
 
-class PluginBox:
+class PluginLoader:
     """Opens plugins of one session and puts them into its pipeline."""
 
     def __init__(
@@ -135,7 +135,7 @@ class PluginPorts:
         return Port(self, plugin)
 
     def of_observer(self, plugin: str) -> "Port":
-        """Return a port for one plugin that hears of published events."""
+        """Return a port for one plugin that observes published events."""
         return Port(self, plugin, is_asked=False)
 
     def answer(self, ref: str, value: Any, error: str | None) -> None:
@@ -213,15 +213,15 @@ class Port:
             raise
 
     async def emit(self, event: Emit) -> None:
-        """Tell observers."""
+        """Publish an event."""
         self._count()
         try:
-            told = event.sealed().events()
+            events = event.sealed().events()
         except BadActionError as error:
             raise PluginCallError(mended(str(error))) from error
-        if orders := [name for name, _ in told if name in KERNEL_EMITS]:
+        if orders := [name for name, _ in events if name in KERNEL_EMITS]:
             raise PluginCallError(f"{orders[0]} is an order to the session: return it from a hook")
-        emitted = with_user_data(told, self._ports.user_data)
+        emitted = with_user_data(events, self._ports.user_data)
         self._ports.post(PluginsReported(Verdict(emitted=emitted)))
 
     async def checkpoint(
@@ -255,10 +255,10 @@ class Port:
 
     def _count(self, *, at_hook: bool = False) -> None:
         try:
-            is_home = asyncio.get_running_loop() is self._loop
+            is_own_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:  # a thread without a loop
-            is_home = False
-        if not is_home:
+            is_own_loop = False
+        if not is_own_loop:
             raise PluginCallError('only "async def" methods can ask their session')
         if at_hook and not self._is_asked:
             raise PluginCallError("an observer may ask its session for no model and no subagent")

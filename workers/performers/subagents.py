@@ -164,7 +164,7 @@ class PastEvents:
 # --- subagents ------------------------------------------------------------------------------------
 
 START_S: Final = 150.0
-"""How long a subagent may take to start: the nursery may be warming up."""
+"""How long a subagent may take to start: the zygote may be warming up."""
 STOP_S: Final = 5.0
 """How long its end may take; SIGKILL follows."""
 STOP_ANSWER_S: Final = STOP_S + 30.0
@@ -197,7 +197,7 @@ _ANSWERED: Final = (ResponseComplete, StreamError)
 
 @dataclass(slots=True)
 class _Account:
-    """What a session's events tell of it."""
+    """What a session's events say of it."""
 
     usage: TokenUsage = field(default_factory=TokenUsage)
     """Of its requests, and of its own subagents that ended before it."""
@@ -206,13 +206,13 @@ class _Account:
     approvals: dict[str, str] = field(default_factory=dict)
     """Tools whose calls wait for a person, by the approval's id."""
     is_asking: bool = False
-    """Whether a request was under way when it was heard of last."""
+    """Whether a request was under way at its last event."""
     outcome: tuple[bool, str] | None = None
     """Whether its cycle has finished, and the answer or what it ended with; None: it has no end."""
 
     def take(self, event: Event) -> None:
         """Read the next event."""
-        self._note_request(event)
+        self._count_request(event)
         match event:
             case (
                 ResponseComplete(usage=usage)
@@ -236,10 +236,10 @@ class _Account:
                 self.outcome = False, _ended("aborted", reason)
             case AgentError(reason=reason):
                 self.outcome = False, _ended("failed", reason)
-            case _:  # the others tell observers, and the parent's model nothing
+            case _:  # the others are for observers, not for the parent's model
                 pass
 
-    def _note_request(self, event: Event) -> None:
+    def _count_request(self, event: Event) -> None:
         if isinstance(event, RequestStart):
             self.is_asking = True
         elif isinstance(event, _ANSWERED):
@@ -258,10 +258,10 @@ def _ended(outcome: str, reason: Any) -> str:
     return f"the subagent's cycle was {outcome}: {shown(reason, REASON_CHARS_MAX) or 'no reason'}"
 
 
-def told_end(reason: AnyReason) -> str:
+def end_event(reason: AnyReason) -> str:
     """Return what the parent's model reads of a subagent that was down before its answer."""
     how = _ENDS[type(reason)]
-    if isinstance(reason, Normal | Shutdown):  # "normal" tells a model nothing
+    if isinstance(reason, Normal | Shutdown):  # "normal" means nothing to a model
         why = reason.detail if isinstance(reason, Shutdown) else ""
         return f"the subagent {how}" + (f": {one_line(why, REASON_CHARS_MAX)}" if why else "")
     return f"the subagent {how}: {reason}"
@@ -366,7 +366,7 @@ class Subagents:
                 child_id, AwaitCycle(prompt_id=receipt.command_id), timeout_s=None
             )
         except SessionNotAlive as error:
-            return False, told_end(error.reason)
+            return False, end_event(error.reason)
         except CmdcError as error:
             return False, f"the subagent could not be used: {error}"
         if cycle.outcome == "finished":
@@ -390,7 +390,7 @@ class Subagents:
         self._post(SubagentDone(child_id, ok, text, account.usage, is_lost=is_lost))
 
     async def _account(self, child_id: SessionId) -> _Account:
-        """Return what an ended session's events tell, its own subagents included."""
+        """Return what an ended session's events say, its own subagents included."""
         account = _Account()
         try:
             async for envelope in self.past.of_child(child_id):

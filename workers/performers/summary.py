@@ -1,8 +1,9 @@
 """Carries out ``Summarize``: the model's summary, and the history file that has it all.
 
 What goes wrong comes back as ``SummaryFailed``, after the retries that a request of its own would
-have had; a history file that can't be written costs only itself. A summary that is cancelled is not
-heard of again. Whatever else happens, one result is posted, since a request or a tool waits for it.
+have had; a history file that can't be written costs only itself. Of a summary that is cancelled
+nothing is posted. Whatever else happens, one result is posted, since a request or a tool waits for
+it.
 """
 
 import asyncio

@@ -65,7 +65,7 @@ from workers.core.step import (
 from workers.core.verdict import Verdict
 from workers.performers.checkpoints import Checkpoints, Forks
 from workers.performers.model import ModelCaller, Requests
-from workers.performers.plugin_port import PluginBox, PluginPorts
+from workers.performers.plugin_port import PluginLoader, PluginPorts
 from workers.performers.replies import Replies
 from workers.performers.subagents import Subagents
 from workers.performers.summary import Summarizer
@@ -104,7 +104,7 @@ class PerformerParts:
     subagents: Subagents
     plugins: Pipeline
     ports: PluginPorts
-    plugin_box: PluginBox
+    plugin_loader: PluginLoader
     checkpoints: Checkpoints
     forks: Forks
     replies: Replies
@@ -230,10 +230,10 @@ class Performers:
         self._parts.runner.change(effect)
 
     def _load_plugin(self, effect: LoadPlugin, _memory: Memory) -> None:
-        self._run_apart(self._parts.plugin_box.load(effect.id, effect.command), self._apart)
+        self._run_apart(self._parts.plugin_loader.load(effect.id, effect.command), self._apart)
 
     def _change_plugins(self, effect: ChangePlugins, _memory: Memory) -> None:
-        self._parts.plugin_box.change(effect)
+        self._parts.plugin_loader.change(effect)
 
     def _ask_plugins(self, effect: AskPlugins, _memory: Memory) -> None:
         if effect.work == ANY_WORK:

@@ -37,9 +37,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Tally:
-    """How many steps a call has told, in all its runs."""
+    """How many steps a call has published, in all its runs."""
 
-    told: int = 0
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Job:
     ) -> RequireApproval | None:
         """Return how a person is to be asked, as plugins or the tool itself want; None if not.
 
-        ``holds``: a call that the tool itself wants to have asked for waits for its leave.
+        ``holds``: a call that the tool itself wants to have approved is held for that.
 
-        A tool that can't tell is not trusted.
+        A tool that fails to answer is not trusted.
         """
         if wanted is not None:
             hint = wanted.hint or self.summary

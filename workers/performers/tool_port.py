@@ -4,7 +4,7 @@ A call asks by a reference that the tables answer: the question is posted, and t
 ``Answers.answer`` is called with the same reference. References count from 1 for each attempt, so a
 call that runs again after a crash asks for the same things under the same names.
 
-What a call gives to a branch, and what a reasoning run tells of its steps, is checked where it
+What a call gives to a branch, and what a reasoning run publishes of its steps, is checked where it
 comes in; a branch is named by a digest. Errors are the tool's: it gets them as ``ToolError``.
 """
 
@@ -130,11 +130,11 @@ def _schema(response_format: object) -> dict[str, Any] | None:  # Any: a JSON Sc
 # --- steps of a reasoning run ---------------------------------------------------------------------
 
 PREFIX: Final = "reasoning_"
-"""Of the kinds of events that tell such steps."""
+"""Of the kinds of events of such steps."""
 
 
 def checked_step(event: object) -> Event:
-    """Return a copy of an event that tells a step, which nobody changes any more.
+    """Return a copy of an event of a step, which nobody changes any more.
 
     Raises:
         ToolError: it is another event, too large, or cannot be kept.
@@ -160,20 +160,20 @@ ASKED_MAX: Final = 100
 """Questions, compactions and subagents of one call."""
 BRANCHES_MAX: Final = 1_000
 """Branches of one call: each of them is a process."""
-TOLD_MAX: Final = 100_000
+STEPS_MAX: Final = 100_000
 """Steps of one call, over all its runs: a hundred for each branch."""
 OPTIONS_MAX: Final = 100
 """Choices of one question."""
 TAKEN_S: Final = 10.0
-"""For the loop to take what a thread emits; a stuck loop loses it, and the thread is told."""
+"""For the loop to take what a thread emits; a stuck loop loses it, and the thread gets an error."""
 _ENDED: Final = BranchAnswer(ok=False, text="the branch was ended", usage=TokenUsage())
 
 Recall: TypeAlias = Callable[[str, int], Awaitable[tuple[Envelope, ...]]]
-"""Returns so many of the latest steps of a run that the session has told, in their order."""
+"""Returns so many of the latest steps of a run that the session has published, in order."""
 
 
 async def no_recall(_run_id: str, _count: int) -> tuple[Envelope, ...]:
-    """Know of nothing that was told."""
+    """Know of nothing that was published."""
     return ()
 
 
@@ -228,7 +228,7 @@ class AgentPort:
         """Belong to the running loop."""
         self._tally = tally or Tally()
         self._recall = recall
-        self._told_before = self._tally.told
+        self._steps_before = self._tally.steps
         self._work, self._call_id = work, call_id
         self._post, self._answers = post, answers
         self._loop = asyncio.get_running_loop()
@@ -244,12 +244,12 @@ class AgentPort:
         self._is_open = False
 
     def emit(self, name: str, payload: object = None) -> None:
-        """Tell observers; in a thread, return when the agent has taken it."""
+        """Publish an event; in a thread, return when the agent has taken it."""
         name, payload = checked_event(name, payload)
         self._emitted += 1
         if self._emitted > EMITTED_MAX:
             raise ToolError(f"a call may emit {EMITTED_MAX} events, and this is one more")
-        if self._is_at_home():
+        if self._is_in_loop():
             self._tell(name, payload)
             return
         taken = threading.Event()
@@ -288,25 +288,25 @@ class AgentPort:
 
     @property
     def published(self) -> int:
-        """How many events earlier runs of this call have told."""
-        return self._told_before
+        """How many events earlier runs of this call have published."""
+        return self._steps_before
 
     async def publish(self, event: Event) -> None:
-        """Tell observers of a step, and have it counted with the same write."""
+        """Publish a step, and have it counted with the same write."""
         self._check_open()
         seen = checked_step(event)
-        if self._tally.told >= TOLD_MAX:
-            raise ToolError(f"a call may tell {TOLD_MAX:,} steps, and this is one more")
-        self._tally.told += 1
+        if self._tally.steps >= STEPS_MAX:
+            raise ToolError(f"a call may tell {STEPS_MAX:,} steps, and this is one more")
+        self._tally.steps += 1
         self._post(ToolStepReported(self._work, self._call_id, seen))
 
     async def recall(self, run_id: str) -> tuple[Envelope, ...]:
-        """Return what earlier runs of this call have told."""
+        """Return what earlier runs of this call have published."""
         self._check_open()
-        if not self._told_before:
+        if not self._steps_before:
             return ()
         try:
-            return await self._recall(run_id, self._told_before)
+            return await self._recall(run_id, self._steps_before)
         except CmdcError as error:
             raise ToolError(f"what was told of run {run_id!r} cannot be read: {error}") from error
 
@@ -386,12 +386,12 @@ class AgentPort:
         return f"{self._call_id}:{kind}-{self._asked[kind]}"
 
     def _check_open(self) -> None:
-        if not self._is_at_home():
+        if not self._is_in_loop():
             raise ToolError('only "async def" tools can wait for their session')
         if not self._is_open:
             raise ToolError("the call is over")
 
-    def _is_at_home(self) -> bool:
+    def _is_in_loop(self) -> bool:
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:  # a thread without a loop

@@ -1,10 +1,10 @@
 """The session's tools as they stand: found by name, described anew, opened and exchanged.
 
-``CodeOpener`` opens what commands bring while the session lives: each parcel is a step, as in
+``CodeOpener`` opens what commands bring while the session lives: each packed code is a step, as in
 rebuilding. Foreign code runs then. The process may die of it, and the command, which the journal
-has, comes again to the next one. So the step stands on the heartbeat board for as long as that code
+has, comes again to the next one. So the step stands in the heartbeat for as long as that code
 may run, whatever else the agent does meanwhile. Commands have their turns one after another: two
-parcels that are open at a time could not be told apart by a death.
+two that are open at a time could not be told apart by a death.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ _NO_STEP: Final = 0
 
 
 class CodeOpener:
-    """What opens the parcels of one session's commands."""
+    """What opens the packed code of one session's commands."""
 
-    def __init__(self, opening_at: Callable[[int], None] = lambda _step: None) -> None:
-        """Tell ``opening_at`` each step before it is taken, and 0 when it is over."""
-        self._opening_at = opening_at
+    def __init__(self, report_step: Callable[[int], None] = lambda _step: None) -> None:
+        """Tell ``report_step`` each step before it is taken, and 0 when it is over."""
+        self._report_step = report_step
         self._turn = asyncio.Lock()
         self._threads = Threads("opener")
 
@@ -57,12 +57,12 @@ class CodeOpener:
 
     @contextmanager
     def step(self, packed: Packed) -> Iterator[None]:
-        """Be at the step of this parcel; in a turn."""
-        self._opening_at(packed_step(digest_of(packed)))
+        """Be at the step of this packed code; in a turn."""
+        self._report_step(packed_step(digest_of(packed)))
         try:
             yield
         finally:
-            self._opening_at(_NO_STEP)
+            self._report_step(_NO_STEP)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Return what ``work``, which raises nothing, returns in a thread of its own.
@@ -89,7 +89,7 @@ _keys: Final = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class LoadedTool:
-    """A tool and the parcel that it came in; ``key`` names it in this process and to its host."""
+    """A tool and its packed code; ``key`` names it in this process and to its host."""
 
     tool: Tool
     packed: Packed
@@ -98,9 +98,9 @@ class LoadedTool:
     def facts(self) -> ToolFacts:
         """Return what the tables know of it."""
         tool = self.tool
-        told = len(msgspec.json.encode(_spec(tool, ToolContext())))
+        chars = len(msgspec.json.encode(_spec(tool, ToolContext())))
         is_repeatable = tool.effects in REPEATABLE
-        return ToolFacts(tool.name, is_repeatable, tool.isolation, self.packed, told)
+        return ToolFacts(tool.name, is_repeatable, tool.isolation, self.packed, chars)
 
 
 class Toolbox:
@@ -127,12 +127,8 @@ class Toolbox:
         """Return the tool of this name."""
         return self._tools.get(name)
 
-    def facts(self) -> tuple[ToolFacts, ...]:
-        """Return what the tables know of the tools."""
-        return tuple(one.facts() for one in self._tools.values())
-
     def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
-        """Return what a provider is told of the tools now."""
+        """Return the tools as a provider gets them now."""
         return tuple(_spec(one.tool, where) for one in self._tools.values())
 
     async def load(self, command_id: CommandId, command: AttachTools | ReplaceTools) -> None:
@@ -144,7 +140,7 @@ class Toolbox:
             opened = await self._opened(command.tools)
         good = [one for one, _ in opened if one is not None]
         self._loaded[command_id] = {one.tool.name: one for one in good}
-        found = tuple(told for _, told in opened)
+        found = tuple(one for _, one in opened)
         try:
             self._post(ToolsLoaded(command_id, command, found))
         finally:
@@ -157,13 +153,15 @@ class Toolbox:
         self._tools.update({name: loaded[name] for name in change.attached})
         return tuple(one for one in gone if one is not None)
 
-    async def _opened(self, parcels: Sequence[Packed]) -> list[tuple[LoadedTool | None, FoundTool]]:
+    async def _opened(
+        self, all_packed: Sequence[Packed]
+    ) -> list[tuple[LoadedTool | None, FoundTool]]:
         try:
             async with asyncio.timeout(LOAD_S):
-                return [await self._one(packed) for packed in parcels]
+                return [await self._one(packed) for packed in all_packed]
         except TimeoutError:
             late = "{}: not loaded within {:g} s"
-            labels = [packed.label for packed in parcels]
+            labels = [packed.label for packed in all_packed]
             return [(None, FoundTool(one, None, late.format(one, LOAD_S))) for one in labels]
 
     async def _one(self, packed: Packed) -> tuple[LoadedTool | None, FoundTool]:
@@ -183,7 +181,7 @@ def _open(packed: Packed) -> LoadedTool | str:
 
 
 def _spec(tool: Tool, where: ToolContext) -> ToolSpec:
-    """Return what a provider is told; a description that fails is replaced, and never missed."""
+    """Return a tool as a provider gets it; a description that fails is replaced."""
     try:
         description = fit(foreign.call(lambda: str(tool.describe(where))))
     except ForeignError as failed:

@@ -50,16 +50,16 @@ from workers.toolhost.wire import (
 log = structlog.get_logger()
 
 START_S: Final = 120.0
-"""For a host to connect: a fork of the nursery and the start of a small Python, 0.2 s when idle.
+"""For a host to connect: a fork of the zygote and the start of a small Python, 0.2 s when idle.
 
-There may be no daemon now, or none whose nursery is warm; one that can't start a host says so.
+There may be no daemon now, or none whose zygote is warm; one that can't start a host says so.
 """
 ASK_S: Final = 0.5
 """Between two looks whether there is another daemon, which knows nothing of what was asked."""
 GONE_S: Final = 2.0
-"""For the end of a killed call to be told; it takes milliseconds."""
+"""For the end of a killed call to arrive; it takes milliseconds."""
 WHY_S: Final = 1.0
-"""For the daemon to say how a host ended; it hears of it when the agent does."""
+"""For the daemon to say how a host ended; it learns that when the agent does."""
 CHUNK_BYTES: Final = 256 * 1024
 
 _PEER: Final = struct.Struct("3i")
@@ -118,12 +118,12 @@ class _Host:
     is_retired: bool = False
     """It gets no other call, and goes after the last one."""
 
-    def leave(self) -> None:
+    def close_if_retired(self) -> None:
         """Let it go if it is retired and nothing runs in it."""
         if self.is_retired and not self.calls:
             self.writer.transport.abort()
 
-    def tell(self, message: ToHost) -> None:
+    def send(self, message: ToHost) -> None:
         """Send a message; parcels and arguments are bounded, and so is what waits here."""
         if not self.is_lost:
             self.writer.write(framed(message))
@@ -133,7 +133,7 @@ class HostLink:
     """The tool host of one session, as its calls see it."""
 
     def __init__(self, begin: Begin, folder: Path, link: Wire) -> None:
-        """Start nothing yet; ``begin`` is what every host of the session is told first."""
+        """Start nothing yet; ``begin`` is what every host of the session gets first."""
         self._begin = framed(begin)  # now, since tools may put anything into ``user_data``
         self._folder = folder
         self._link = link
@@ -159,26 +159,26 @@ class HostLink:
         except (FrameTooLargeError, TypeError, ValueError, OverflowError) as error:
             return Refused(text=f"Error: the arguments can't be sent to a process: {error}")
         if loaded.key not in host.opened:
-            host.tell(Open(tool=loaded.key, packed=loaded.packed))
+            host.send(Open(tool=loaded.key, packed=loaded.packed))
             host.opened.add(loaded.key)
         host.calls[number] = call
         host.writer.write(request)
         try:
             return await asyncio.shield(call.done)
         except asyncio.CancelledError:
-            host.tell(Kill(number=number))
+            host.send(Kill(number=number))
             await _see_end(host, call)
             raise
         finally:
             host.calls.pop(number, None)
-            host.leave()
+            host.close_if_retired()
 
     def renew(self) -> None:
         """Have the next call get another host; this one ends after the calls that it has."""
         host, self._host = self._host, None
         if host is not None:
             host.is_retired = True
-            host.leave()
+            host.close_if_retired()
 
     async def connected(self) -> _Host:
         """Return the host, a new one where there is none.
@@ -190,12 +190,12 @@ class HostLink:
             return self._host
         if self._starting is None or self._starting.done():
             self._starting = asyncio.create_task(self._start(), name="tool-host")
-            self._starting.add_done_callback(_look_at)
+            self._starting.add_done_callback(_check)
         # Shared: a call that is given up takes nothing from the others.
         return await asyncio.shield(self._starting)
 
     def lost(self, frame: HostLost) -> None:
-        """Take the daemon's word that a host can't be had, or has ended."""
+        """Receive from the daemon that a host can't be started, or has ended."""
         why = self._whys.get(frame.address)
         if why is not None and not why.done():
             why.set_result(foreign.hidden(frame.message))
@@ -205,7 +205,7 @@ class HostLink:
         host = self._host
         if host is not None and loaded.key in host.opened:
             host.opened.discard(loaded.key)
-            host.tell(Close(tool=loaded.key))
+            host.send(Close(tool=loaded.key))
 
     async def close(self) -> None:
         """Let the host go: it ends with its connection, and kills what runs in it."""
@@ -234,7 +234,7 @@ class HostLink:
         address = str(host_socket(self._folder, self._link.worker_id, number))
         why = self._whys[address] = asyncio.get_running_loop().create_future()
         try:
-            peer, pid = await self._meet(address, why)
+            peer, pid = await self._connect(address, why)
             pidfd = os.pidfd_open(pid)
             reader, writer = await asyncio.open_unix_connection(sock=peer)
         except BaseException as error:
@@ -247,17 +247,17 @@ class HostLink:
         task = asyncio.create_task(self._follow(host, address), name="tool-host-reader")
         self._readers.add(task)
         task.add_done_callback(self._readers.discard)
-        task.add_done_callback(_look_at)
+        task.add_done_callback(_check)
         return host
 
-    async def _meet(self, address: str, why: asyncio.Future[str]) -> tuple[socket.socket, int]:
+    async def _connect(self, address: str, why: asyncio.Future[str]) -> tuple[socket.socket, int]:
         """Ask the daemon for a host and return its connection and its pid."""
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
             listener.settimeout(0)
             listener.bind(address)
             listener.listen(1)
             accept = asyncio.create_task(_accept(listener))
-            either: set[asyncio.Future[Any]] = {accept, why}  # Any: a socket, or a word
+            either: set[asyncio.Future[Any]] = {accept, why}  # Any: a socket, or a text
             try:
                 await self._asked(address, either)
                 if accept.done():
@@ -283,10 +283,10 @@ class HostLink:
                     return
 
     async def _follow(self, host: _Host, address: str) -> None:
-        """Hear the host out; at its end every call that is open ends too."""
+        """Read from the host until its end; then every call that is open ends too."""
         problem = ""
         try:
-            await self._hear(host)
+            await self._read(host)
         except (FrameTooLargeError, msgspec.MsgspecError) as error:
             problem = f"it sent what can't be read: {error}"
         except OSError as error:
@@ -307,7 +307,7 @@ class HostLink:
             if not call.done.done():
                 call.done.set_result(Cut(text=text))
 
-    async def _hear(self, host: _Host) -> None:
+    async def _read(self, host: _Host) -> None:
         frames = Frames()
         while chunk := await host.reader.read(CHUNK_BYTES):
             for body in frames.feed(chunk):
@@ -319,20 +319,20 @@ class HostLink:
         if call is None:
             return  # it was given up
         match message:
-            case ReportFrame(report=word):
-                _note(call, word)
+            case ReportFrame(report=report):
+                _take_report(call, report)
             case Ended(reason=reason) if not call.done.done():
                 call.done.set_result(Died(reason=reason))
             case Ended():
                 return
 
 
-def _note(call: _Open, body: bytes) -> None:
-    word = decoded_report(body)
-    if isinstance(word, Emitted):
-        call.emit(word.name, word.payload)
+def _take_report(call: _Open, body: bytes) -> None:
+    report = decoded_report(body)
+    if isinstance(report, Emitted):
+        call.emit(report.name, report.payload)
     elif not call.done.done():
-        call.done.set_result(word)
+        call.done.set_result(report)
 
 
 async def _see_end(host: _Host, call: _Open) -> None:
@@ -367,8 +367,8 @@ def _remove(address: str) -> None:
     Path(address).unlink(missing_ok=True)
 
 
-def _look_at(task: "asyncio.Task[Any]") -> None:  # Any: a host, or nothing
-    """Take a failure that its callers have been told of already, and tell of a bug of ours."""
+def _check(task: "asyncio.Task[Any]") -> None:  # Any: a host, or nothing
+    """Pass over a failure that its callers have got already; a bug of ours is raised."""
     if task.cancelled():
         return
     with suppress(HostFailedError):

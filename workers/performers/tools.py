@@ -25,9 +25,8 @@ from cmdc_runtime import foreign
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.actions import RequireApproval
-from cmdc_runtime.extensions.context import Context, ToolContext
+from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
-from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
@@ -45,7 +44,6 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
 )
-from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools, RunTools
 from workers.core.verdict import Verdict
 from workers.output import printing
@@ -161,8 +159,8 @@ class ToolHooks:
             return None
         if verdict.result is None:
             return ending
-        text, told = verdict.result
-        if is_error if told is None else told:
+        text, final = verdict.result
+        if is_error if final is None else final:
             return Refused(text=text)
         return Returned(text=text, effect=ending.effect if isinstance(ending, Returned) else None)
 
@@ -206,7 +204,7 @@ class ToolSettings:
     opener: CodeOpener = field(default_factory=CodeOpener)
     """The session's own: what opens the tools that commands bring."""
     recall: Recall = no_recall
-    """Reads what calls have told before."""
+    """Reads what calls have published before."""
     is_subagent: bool = False
     """It ends with its only cycle, so what needs a person waits in it."""
 
@@ -228,7 +226,7 @@ class ToolRunner:
         cost a process before.
         """
         self._hooks = ToolHooks(plugins, post)
-        self._box = Toolbox(tools, post, settings.opener)
+        self.toolbox = Toolbox(tools, post, settings.opener)
         self._settings = settings
         self._post = post
         self._link = link
@@ -237,7 +235,7 @@ class ToolRunner:
         self._host = HostLink(_begin(settings), settings.runtime_dir, link)
         self._gate = asyncio.Semaphore(settings.parallel_max)
         self._tasks: dict[asyncio.Task[None], CallId] = {}
-        self._given_up: set[asyncio.Task[None]] = set()
+        self._cancelled: set[asyncio.Task[None]] = set()
         """Those that we have cancelled; a tool's code in our task may cancel it, too."""
         self._loads: set[asyncio.Task[None]] = set()
         # fmt: off
@@ -267,8 +265,8 @@ class ToolRunner:
 
     def cancel_calls(self, call_ids: Iterable[CallId]) -> None:
         """End these calls: kill a process, cancel a task, leave a thread alone; waits for none."""
-        given_up = frozenset(call_ids)
-        self._give_up([task for task, call_id in self._tasks.items() if call_id in given_up])
+        ending = frozenset(call_ids)
+        self._cancel_tasks([task for task, call_id in self._tasks.items() if call_id in ending])
 
     def answer(self, ref: str, value: Any, error: str | None) -> None:
         """Give a call what it asked for by ``ref`` (Any: what that is), or an error to raise."""
@@ -277,7 +275,7 @@ class ToolRunner:
     def cancel(self) -> None:
         """End everything that can be ended."""
         self._answers.close()
-        self._give_up(self._tasks)
+        self._cancel_tasks(self._tasks)
         for task in self._loads:
             task.cancel()
 
@@ -287,7 +285,7 @@ class ToolRunner:
         await self._host.close()
 
     def host_lost(self, frame: HostLost) -> None:
-        """Take the daemon's word on a tool host."""
+        """Receive from the daemon that a tool host is gone."""
         self._host.lost(frame)
 
     def renew_host(self) -> None:
@@ -296,26 +294,18 @@ class ToolRunner:
 
     # --- tools ------------------------------------------------------------------------------------
 
-    def facts(self) -> tuple[ToolFacts, ...]:
-        """Return what the tables know of the tools."""
-        return self._box.facts()
-
-    def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
-        """Return what a provider is told of the tools now."""
-        return self._box.specs(where)
-
     def load(
         self, command_id: CommandId, command: AttachTools | ReplaceTools
     ) -> asyncio.Task[None]:
         """Open what a command brings, and post ``ToolsLoaded``."""
-        task = asyncio.create_task(self._box.load(command_id, command), name="tools-loaded")
+        task = asyncio.create_task(self.toolbox.load(command_id, command), name="tools-loaded")
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
         return task
 
     def change(self, change: ChangeTools) -> None:
         """Exchange tools, from the next call on."""
-        for gone in self._box.change(change):
+        for gone in self.toolbox.change(change):
             self._host.detach(gone)
 
     # --- prepare ----------------------------------------------------------------------------------
@@ -326,7 +316,7 @@ class ToolRunner:
             await self._call(batch, call, todos)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task in self._given_up or task not in self._tasks:
+            if task in self._cancelled or task not in self._tasks:
                 raise
             text = f"Error: the call's task was cancelled: {foreign.OWN_CANCEL}"
             self._return(batch, call, Refused(text=text))
@@ -344,9 +334,9 @@ class ToolRunner:
             if batch.is_suspect or job.tool.effects not in REPEATABLE:
                 await self._link.synced()
             ending = await self._execute(job)
-            told = None if ending is None else await self._hooks.after(batch.work, call, ending)
-            if told is not None:
-                self._return(batch, call, told, is_cut=isinstance(ending, Cut | Died))
+            final = None if ending is None else await self._hooks.after(batch.work, call, ending)
+            if final is not None:
+                self._return(batch, call, final, is_cut=isinstance(ending, Cut | Died))
 
     async def _allowed(
         self, batch: RunTools, call: ToolCall, todos: Todos, seat: Seat
@@ -379,9 +369,9 @@ class ToolRunner:
 
     def _prepared(self, batch: RunTools, call: ToolCall, todos: Todos) -> Job | None:
         """Return what is to be run, or None where the call is over before it begins."""
-        loaded = self._box.find(call.name)
+        loaded = self.toolbox.find(call.name)
         if loaded is None:
-            known = ", ".join(sorted(self._box.names)) or "none"
+            known = ", ".join(sorted(self.toolbox.names)) or "none"
             text = f"Error: there is no tool named {call.name!r}. Tools: {known}."
             self._return(batch, call, Refused(text=fit(text)), is_unknown=True)
             return None
@@ -519,19 +509,19 @@ class ToolRunner:
         )
 
     def _conclude(self) -> None:
-        """Count the running call no more: who hears of its end must find the runner idle."""
+        """Count the running call no more: who gets its end must find the runner idle."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - calls run in tasks of ours
         self._forget(task)
 
-    def _give_up(self, tasks: Iterable["asyncio.Task[None]"]) -> None:
+    def _cancel_tasks(self, tasks: Iterable["asyncio.Task[None]"]) -> None:
         for task in tasks:
-            self._given_up.add(task)
+            self._cancelled.add(task)
             task.cancel()
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
-        self._given_up.discard(task)
+        self._cancelled.discard(task)
 
 
 def _begin(settings: ToolSettings) -> Begin:

@@ -1,11 +1,12 @@
-"""What agent, tool host and forked call tell each other: frames of bytes, and a call's words.
+"""What agent, tool host and forked call exchange: frames of bytes, and a call's reports.
 
 A frame is its length in four bytes, then as many bytes; between agent and host these are one
-message. The host does not read what a call says: it passes the bytes on. To add a message, add its
-class below its direction and its handler in ``host`` or in ``workers.performers.toolhost_link``.
+message. The host does not read what a call reports: it passes the bytes on. To add a message, add
+its class below its direction and its handler in ``host`` or in
+``workers.performers.toolhost_link``.
 
-A call tells things to observers and then how it ended, wherever it runs: the agent makes these
-words for its threads and tasks, a forked call sends them over its pipe. Rules: whatever a tool
+A call publishes events and then reports how it ended, wherever it runs: the agent makes these
+reports for its threads and tasks, a forked call sends them over its pipe. Rules: whatever a tool
 returned or raised becomes one of them, bounded, and fit to be written down.
 """
 
@@ -28,9 +29,9 @@ from cmdc_runtime.reasons import PlainReason, snake
 # --- frames ---------------------------------------------------------------------------------------
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
-"""Between agent and host: a parcel, or the arguments of a call."""
+"""Between agent and host: packed code, or the arguments of a call."""
 REPORT_BYTES_MAX: Final = 4 * 2**20
-"""Of one word of a call: 400,000 characters and a payload fit."""
+"""Of one report of a call: 400,000 characters and a payload fit."""
 LENGTH: Final = struct.Struct(">I")
 
 
@@ -153,12 +154,12 @@ class Frames:
         return start + LENGTH.size + int(length)
 
 
-# --- words of a call ------------------------------------------------------------------------------
+# --- reports of a call ----------------------------------------------------------------------------
 
 RESULT_CHARS_MAX: Final = 400_000
-"""A longer result is cut; the model is told so."""
+"""A longer result is cut; the model reads that."""
 REPORT_CHARS_MAX: Final = RESULT_CHARS_MAX + 1_000
-"""Of a text from another process: a result that was cut, with the words that say so."""
+"""Of a text from another process: a result that was cut, with the text that says so."""
 PAYLOAD_BYTES_MAX: Final = 2**20
 """Of one effect or one emitted event, as MessagePack."""
 TRACEBACK_CHARS_MAX: Final = 8_000
@@ -166,15 +167,15 @@ TRACEBACK_CHARS_MAX: Final = 8_000
 NAME_CHARS_MAX: Final = 128
 """Of an effect or an emitted event."""
 EMITTED_MAX: Final = 10_000
-"""Events of one call; more are a flood, and the tool is told."""
+"""Events of one call; more are a flood, and the tool gets an error."""
 
 
 class CallReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
-    """Base of what a call says."""
+    """Base of what a call reports."""
 
 
 class Emitted(CallReport, frozen=True, kw_only=True, array_like=True):
-    """Observers shall hear of this; the call goes on."""
+    """An event to be published; the call goes on."""
 
     name: str
     payload: Any  # Any: the tool's own
@@ -225,7 +226,7 @@ CallEnding: TypeAlias = Returned | Refused | Crashed | Cut | Died
 
 
 def encoded(word: CallReport) -> bytes:
-    """Return a word as it travels."""
+    """Return a report as it travels."""
     return msgspec.msgpack.encode(word)
 
 
@@ -237,7 +238,7 @@ def fit(text: str) -> str:
 
 
 def returned(value: object) -> Returned:
-    """Return the word for what a tool returned.
+    """Return the report for what a tool returned.
 
     Raises:
         ToolError: the result cannot be kept as it is; or an effect is too large, has a bad name, or
@@ -268,7 +269,7 @@ def is_awaitable(value: object) -> bool:
 
 
 def failed(failure: ForeignError) -> Refused | Crashed:
-    """Return the word for what a tool raised: what one had to expect, an exit, or a crash."""
+    """Return the report for what a tool raised: what one had to expect, an exit, or a crash."""
     error = failure.error
     if isinstance(error, ToolError):
         return refused(error)
@@ -278,18 +279,18 @@ def failed(failure: ForeignError) -> Refused | Crashed:
 
 
 def refused(error: ToolError) -> Refused:
-    """Return the word for an expected failure."""
+    """Return the report for an expected failure."""
     return Refused(text=fit(foreign.text_of(error, None)))
 
 
 def crashed(error: BaseException) -> Crashed:
-    """Return the word for an unexpected failure."""
+    """Return the report for an unexpected failure."""
     detail = foreign.traceback_of(error, TRACEBACK_CHARS_MAX)
     return Crashed(text=fit(foreign.summary_of(error, None)), detail=fit(detail))
 
 
 def checked_event(name: object, payload: object) -> tuple[str, Any]:
-    """Return a name and a copy of a payload that can be told, and that nobody changes any more.
+    """Return a name and a copy of a payload that can be published, which nobody changes any more.
 
     Raises:
         ToolError: the name is no short text, or the payload is too large or cannot be kept.
@@ -323,7 +324,7 @@ def _encoded_payload(name: str, payload: object) -> bytes:
 
 
 def decoded_report(body: bytes) -> Emitted | CallEnding:
-    """Return the word that another process has said; what cannot be taken is its crash.
+    """Return the report that another process has sent; what cannot be taken is its crash.
 
     That process runs foreign code, which can write to the pipe itself. It knows no credentials,
     so what its failures show of them is hidden here.

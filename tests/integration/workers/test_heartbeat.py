@@ -244,7 +244,7 @@ def test_what_is_noted_is_read_and_only_changes_are_written(beating):
     """The text is not written again for a newer index or for the same words."""
     board, slot, heartbeat = beating.board, beating.slot, beating.heartbeat
     heartbeat.note("running", 1, ("shell c1",), 5)
-    text = board.read(slot).doing
+    text = board.read(slot).activity
     written = bytes(board._memory[slot][48:])
     heartbeat._slot.tell = pytest.fail
     heartbeat.note("running", 1, ("shell c1",), 6)
@@ -260,7 +260,7 @@ def test_what_is_opened_stands_beside_whatever_is_noted_meanwhile(beating):
     heartbeat.note("idle", 0, (), 5)
     heartbeat.write_code_step(2**32)
     heartbeat.note("running", 1, ("shell c1",), 6)
-    during = board.read(slot).doing
+    during = board.read(slot).activity
     heartbeat.write_code_step(0)
 
     assert during == Activity("running", 1, ("shell c1",), 2**32)

@@ -361,7 +361,7 @@ class RequestSpans:
         self._spans.note(names.LLM_RESET, {})
 
     def stall(self, event: events.StreamStalled) -> None:
-        """Tell that nothing comes."""
+        """Publish that nothing comes."""
         self._spans.note(names.LLM_STALLED, {"cmdc.elapsed_s": event.elapsed_s})
 
     def overflow(self, _event: events.ContextOverflow) -> None:

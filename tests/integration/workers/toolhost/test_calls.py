@@ -179,7 +179,7 @@ def test_tools_that_come_later_are_opened_when_they_are_called(opened, load):
     async def scenario():
         async with opened(first) as stage:
             found = await stage.texts("first")
-            stage.runner._box._loaded["c"] = {"second": load(second)}
+            stage.runner.toolbox._loaded["c"] = {"second": load(second)}
             stage.runner.change(ChangeTools("c", ("second",), ("first",)))
             return found + await stage.texts("second", "first", "second")
 

@@ -27,4 +27,4 @@ def test_every_reason_has_its_words():
 )
 def test_an_end_is_told_as_what_it_is(reason, told):
     """Only a crash is one."""
-    assert subagents.told_end(reason) == told
+    assert subagents.end_event(reason) == told

@@ -107,7 +107,7 @@ class Workshop:
             **dict.fromkeys(
                 (
                     *("spec", "session_id", "incarnation", "group_id", "requests"),
-                    *("ports", "plugin_box", "checkpoints", "forks", "replies"),
+                    *("ports", "plugin_loader", "checkpoints", "forks", "replies"),
                 ),
                 None,
             ),
@@ -311,7 +311,7 @@ VERBS = {
     "subagents": "start end count",
     "plugins": "run",
     "ports": "answer",
-    "plugin_box": "change",
+    "plugin_loader": "change",
     "checkpoints": "make",
     "forks": "sweep",
     "replies": "answer refuse answer_status answer_messages answer_page",
@@ -329,7 +329,7 @@ VERBS = {
         (AnswerTool("a:ask-1", 1), ["runner.answer", "ports.answer"]),
         (LoadTools("c", AttachTools(tools=())), ["runner.load"]),
         (ChangeTools("c", (), ()), ["runner.change"]),
-        (ChangePlugins("c", False, ()), ["plugin_box.change"]),
+        (ChangePlugins("c", False, ()), ["plugin_loader.change"]),
         (EndSubagents(("s.1",)), ["subagents.end"]),
         (MakeCheckpoint("c", None, {}), ["checkpoints.make"]),
         (CountSubagents(("s.1",)), ["subagents.count", "forks.sweep"]),
@@ -367,7 +367,7 @@ def test_a_child_is_started_with_what_its_call_may_spend():
         incarnation=3,
         group_id="g",
         **dict.fromkeys(("requests", "model", "summarizer", "runner")),
-        **dict.fromkeys(("plugins", "ports", "plugin_box", "checkpoints", "forks", "replies")),
+        **dict.fromkeys(("plugins", "ports", "plugin_loader", "checkpoints", "forks", "replies")),
         subagents=SimpleNamespace(start=lambda *given: started.append(given)),
     )
     performers = Performers(parts, started.append, exits())

@@ -342,7 +342,7 @@ def test_what_is_no_step_is_refused(event, told):
     call, found = using(ask)
 
     assert told in found
-    assert (call.posted, call.port._tally.told) == ([], 0)
+    assert (call.posted, call.port._tally.steps) == ([], 0)
 
 
 def test_what_was_told_before_is_recalled():
@@ -371,7 +371,7 @@ def test_what_was_told_before_is_recalled():
 
 def test_steps_are_bounded(monkeypatch):
     """Over all runs of the call."""
-    monkeypatch.setattr(tool_port, "TOLD_MAX", 2)
+    monkeypatch.setattr(tool_port, "STEPS_MAX", 2)
 
     async def ask(call):
         for _ in range(3):

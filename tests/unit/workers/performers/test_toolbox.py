@@ -63,7 +63,7 @@ def test_facts_are_what_the_tables_need():
     """In the tools' order, each with the parcel it came in."""
     parts = [loaded(look), loaded(wait)]
 
-    first, second = Toolbox(parts, print).facts()
+    first, second = (one.facts() for one in parts)
 
     assert replace(first, chars=0) == ToolFacts(
         "look", is_repeatable=True, isolation="process", packed=parts[0].packed
@@ -75,7 +75,7 @@ def test_facts_are_what_the_tables_need():
 
 def test_facts_say_how_much_the_model_is_told():
     """What a request costs is known before it is sent, its tools included."""
-    (facts,) = Toolbox([loaded(look)], print).facts()
+    facts = loaded(look).facts()
     (spec,) = Toolbox([loaded(look)], print).specs(ToolContext())
 
     assert facts.chars == len(msgspec.json.encode(spec))

@@ -11,7 +11,7 @@ from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.heartbeats import packed_step
 from cmdc_runtime.packed_code import Packed, digest_of
-from workers.performers.plugin_port import PluginBox
+from workers.performers.plugin_port import PluginLoader
 from workers.performers.toolbox import CodeOpener, Toolbox
 from workers.pipeline import Pipeline
 
@@ -73,7 +73,7 @@ def test_each_parcel_is_at_its_step_while_its_code_runs():
 def test_a_plugin_is_at_its_step_until_it_is_greeted():
     """Its command has no answer before."""
     pipeline = Pipeline((), lambda: PluginContext(session_id="s"))
-    box = PluginBox(pipeline, lambda _result: told.append("posted"), opener())
+    box = PluginLoader(pipeline, lambda _result: told.append("posted"), opener())
     asyncio.run(box.load("c", AttachPlugin(plugin=GREETED)))
 
     assert told == ["Greeted", "greeted", "", "posted"]

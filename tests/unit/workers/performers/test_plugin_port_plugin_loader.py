@@ -18,7 +18,7 @@ from workers.core.inputs import PluginLoaded
 from workers.core.state import PluginFacts
 from workers.core.step import ChangePlugins
 from workers.performers import plugin_port as module
-from workers.performers.plugin_port import PluginBox
+from workers.performers.plugin_port import PluginLoader
 from workers.pipeline import Pipeline
 
 CONTEXT = PluginContext(session_id="s-1")
@@ -75,7 +75,7 @@ class Bench:
     def __init__(self, *plugins, takes=True):
         self.pipeline = Pipeline(plugins, lambda: CONTEXT)
         self.posted, self.takes = [], takes
-        self.box = PluginBox(self.pipeline, self.post)
+        self.box = PluginLoader(self.pipeline, self.post)
 
     def post(self, result):
         self.posted.append(result)
