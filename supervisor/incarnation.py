@@ -187,8 +187,6 @@ class AgentProcess:
     """Of the ring that is opened where it is taken over."""
     is_adopted: bool = False
     """It was another daemon's."""
-    _is_adrift: bool = False
-    """It is still, and has not called yet."""
     _is_behind: bool = False
     """What it had published for that daemon may not have come again: it was not up since."""
     _was_up: bool = False
@@ -211,8 +209,8 @@ class AgentProcess:
 
     def adopt(self, policy: Supervision, written: int) -> None:
         """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""
-        self.is_adopted = self._is_adrift = self._is_behind = self._was_up = True
-        self.worker.has_signed = True
+        self.is_adopted = self._is_behind = self._was_up = True
+        self.worker.has_signed = self.worker.is_detached = True
         self._receipts.written = self._given = written
         self.events_max = policy.event_buffer_size
         self._hear(policy)
@@ -314,10 +312,6 @@ class AgentProcess:
         match frame:
             case Batch() | Write() | Answer() | Refusal() if self._has_lost:
                 pass  # it was sent before the process died, and leans on what is not there
-            case Batch() | Write() | Answer() | Refusal() | Started() | IdleNotice() if (
-                self._is_adrift
-            ):
-                pass  # meant for the daemon before: what counts comes again behind ``Detached``
             case Batch():
                 self._take(told)
                 self._receipts.publish()
@@ -377,13 +371,13 @@ class AgentProcess:
 
     def _meet(self, adrift: Detached) -> None:
         """Take the agent over, from the oldest event that it can send again."""
-        if self._is_adrift:
+        if self.worker.is_detached:
             newest = self.desk.hub.taken_index(self.owner.id)
             if adrift.first > newest + INDEX_JUMP:
                 why = f"its next event is {adrift.first}, and the journal ends at {newest}"
                 self.kill(Other(detail=why))
                 return
-            self._is_adrift = False
+            self.worker.is_detached = False
             last = EventIndex(adrift.first - 1)
             self.desk.hub.open_channel(self.owner.id, self.events_max, last)
         worker = self.worker

@@ -49,6 +49,8 @@ class Worker:
     """What its orphans are known by, once it is an agent."""
     has_signed: bool = False
     """Whether it is on the roll, by which the next daemon finds it."""
+    is_detached: bool = False
+    """It has an earlier daemon still, or none: until it announces itself nothing of it counts."""
     has_ended: bool = False
     is_condemned: bool = False
     """Whether a frame of its own was refused, for which it is ended; once is enough."""

@@ -342,12 +342,16 @@ class Workforce:
             worker.ward.on_blame(Other(detail=f"it broke the contract of the wire: {error}"))
 
     def receive(self, peer: bytes, frame: FromWorker, told: Told) -> None:
-        """Take one frame from a worker, and the events that come with it."""
+        """Take one frame from a worker, and the events that come with it.
+
+        What an agent says before it announces itself is meant for the daemon before. What counts
+        of it comes again behind the announcement, and a tool host is asked for again.
+        """
         worker = self._workers.get(peer)
         if isinstance(frame, Detached):
             self._meet(peer, frame)
-        elif worker is None:
-            pass  # it was buried over the frame before
+        elif worker is None or worker.is_detached:
+            pass  # it was buried over the frame before, or speaks to another daemon
         elif isinstance(frame, Ready):
             if not worker.ready.done():
                 worker.ready.set_result(None)

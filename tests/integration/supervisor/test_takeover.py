@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.errors import SessionParked
-from cmdc_runtime.process import CODE_STAGE
+from cmdc_runtime.process import CODE_STAGE, EXIT_CRASHED
 from cmdc_runtime.reasons import AnyReason, Down, Other, Shutdown, StartFailed, Unkillable
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.wire.codec import decode_as, encode
-from cmdc_runtime.wire.frames import Batch, Detached, Started, Write
+from cmdc_runtime.wire.frames import Batch, Detached, ExitNotice, HostWanted, Started, Write
 from supervisor import sessions as all_sessions
 from supervisor import takeover
 from supervisor.adapters.hub import Hub
@@ -42,6 +42,7 @@ from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes
 from supervisor.takeover import TakenOver, TakeOver
 from supervisor.watchers import Watchers
+from supervisor.workforce import Workforce as RealWorkforce
 from tests.unit.supervisor.desk import PID_FIRST, Worker, Workforce
 
 WAIT_S = 10.0
@@ -50,6 +51,7 @@ CALLS, DIES, NEVER, SPEAKS = "calls", "dies", "never", "speaks"
 TURNS = 200
 """Of the loop, which an agent takes to call: more than anything else here."""
 GONE = Other(detail="gone")
+EARLY = Other(detail="said to another daemon")
 
 
 class NoNursery:
@@ -72,6 +74,8 @@ class Agent:
     stuck: Unkillable | None = None
     at_end: Callable[[], None] = lambda: None
     ends: list = field(default_factory=list)
+    hosts: list = field(default_factory=list)
+    """The addresses of tool hosts that were started for it."""
 
     pid = PID_FIRST
 
@@ -92,6 +96,7 @@ class Takers(Workforce):
         super().__init__()
         self.is_open.clear()
         self.taken = []
+        self.floor = RealWorkforce(None, None, None, "ipc:///x/w.sock", 0)
         self.wards = SimpleNamespace(forsake=self._forsake)
 
     async def _forsake(self, session_id, incarnation):
@@ -99,6 +104,8 @@ class Takers(Workforce):
 
     def take_in(self, agent):
         worker = Worker(agent.pid)
+        worker.hosts.start = agent.hosts.append
+        self.floor._workers[worker.peer] = self.floor._left[worker.id] = worker
         self.taken.append(agent)
         self._does(agent, worker, TURNS)
         return worker
@@ -114,17 +121,20 @@ class Takers(Workforce):
             return
         if agent.does == SPEAKS:
             batch = Batch(first=agent.first, count=1, durable=True)
-            worker.on_frame(Write(records=(), completed=(), number=1), ((batch, b"told"),))
-            worker.says(Started())
+            told = ((batch, b"told"),)
+            self.floor.receive(worker.peer, Write(records=(), completed=(), number=1), told)
+            self.floor.receive(worker.peer, Started(), ())
+            self.floor.receive(worker.peer, HostWanted(address="/x/host"), ())
+            self.floor.receive(worker.peer, ExitNotice(reason=EARLY), ())
         called = Detached(
             worker_id=worker.id,
             session_id=agent.session_id,
             incarnation=agent.incarnation,
             first=agent.first,
         )
-        worker.says(called)
+        self.floor.receive(worker.peer, called, ())
         if agent.does == SPEAKS:
-            worker.ends(-9)
+            worker.ends(EXIT_CRASHED)
             return
         worker.says(Started())
 
@@ -350,12 +360,15 @@ def test_what_a_process_says_before_it_calls_does_not_count():
                 await asyncio.sleep(0)
         found = await sessions.hub.replay("s", 41, INDEX_JUMP)
         stored = await sessions.journal.read(ReplayEvents("s", 0, INDEX_JUMP, 1))
-        return sessions.hub.last_index("s"), found.batches, stored
+        down = await sessions.journal.read(FindNewestDown("s"))
+        reason = decode_as(Down, down.body).reason
+        return sessions.hub.last_index("s"), found.batches, stored, reason == EARLY
 
     agent = Agent("s", does=SPEAKS, first=42)
     _, found = played([row_of("s")], [agent], look, newest=41)
 
-    assert found == (41 + INDEX_JUMP, (), [])
+    assert found == (41 + INDEX_JUMP, (), [], False)
+    assert agent.hosts == []
 
 
 def test_a_session_without_a_process_gets_a_new_one():

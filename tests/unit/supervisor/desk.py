@@ -59,7 +59,7 @@ class Worker:
         self.ward = Ward()
         self.hosts = SimpleNamespace(max_open_files=None)
         self.on_frame = self.on_exit = self.mark = None
-        self.has_ended = self.is_forked = False
+        self.has_ended = self.is_forked = self.is_detached = False
         self.peer = b"w-%d" % pid
         self.sent, self.signals = [], []
 
