@@ -19,7 +19,9 @@ from workers.core.state import Memory, OpenCall
 from workers.core.step import CountSubagents, Step
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
-_CUT: Final = CallEnd("Error: the process died while this call ran.", "crashed", is_cut=True)
+_CUT: Final = CallEnd(
+    "Error: the process died while this call ran.", "crashed", is_cut=True, has_failed=True
+)
 _NOT_MADE: Final = CallEnd("Error: the call was not made: the cycle was given up.", "crashed")
 
 
