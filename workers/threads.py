@@ -24,10 +24,17 @@ class Threads:
         """Have none; ``name`` is what they are called."""
         self._name = name
         self._running: Final[set[threading.Thread]] = set()
+        self._left: Final[set[threading.Thread]] = set()
 
     def __len__(self) -> int:
         """Return how many run."""
         return len(self._running)
+
+    @property
+    def left(self) -> int:
+        """How many run that nobody waits for any more."""
+        self._left.intersection_update([one for one in self._left if one.is_alive()])
+        return len(self._left)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Return what ``work``, which is not ours, returns in a thread of its own.
@@ -73,4 +80,8 @@ class Threads:
         thread = threading.Thread(target=run, name=self._name, daemon=True)
         thread.start()
         self._running.add(thread)
-        return await done
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self._left.add(thread)
+            raise

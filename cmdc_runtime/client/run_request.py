@@ -8,8 +8,9 @@ import msgspec
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.client.arguments import SessionLike
-from cmdc_runtime.errors import AgentAborted, AgentFailed, InvalidOptions
+from cmdc_runtime.errors import AgentAborted, InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped, ReasoningDone
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options
@@ -24,6 +25,8 @@ ENDED: Final = "the runner was ended"
 """The reason of a cycle's end whose runner was left early."""
 RUN_END_S: Final = 60.0
 """For the branches of a run to end whose cycle was aborted: its end comes after theirs."""
+CRASHED: Final = "crashed("
+"""What the reason of a cycle begins with that was given up since processes died of it."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
 
@@ -129,7 +132,6 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
 
     Raises:
         AgentAborted: the prompt was dropped before the run began.
-        AgentFailed: the cycle failed before the run was over.
     """
     events = list(found)
     result = ReasoningResult.of(one for one in events if isinstance(one, ReasoningEvent))
@@ -137,15 +139,23 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
         return result
     frame = [one for one in events if not isinstance(one, ReasoningEvent)]
     match frame[-1] if frame else None:
+        case AgentAbort(reason=str() as reason) if reason.startswith(CRASHED):
+            return failed(result, reason)
         case AgentAbort(reason=reason):  # before it had any event, or without an event of its end
             why = shown(reason, LINE_CHARS_MAX) or "aborted"
             return msgspec.structs.replace(result, status="aborted", reason=why)
         case AgentError(reason=reason):
-            raise AgentFailed(reason)
+            return failed(result, reason)
         case PromptDropped():
             raise AgentAborted("dropped")
         case _:
-            raise AgentFailed("the cycle ended without a run")
+            return failed(result, "the cycle ended without a run")
+
+
+def failed(result: ReasoningResult, reason: str) -> ReasoningResult:
+    """Return what a run came to that nobody told the end of: its best thought is its answer."""
+    answer = ReasoningStrategy().best(result.thoughts, None)
+    return msgspec.structs.replace(result, status="failed", answer=answer, reason=reason)
 
 
 def cut_run(found: Iterable[Event]) -> str | None:

@@ -15,6 +15,10 @@ from cmdc_runtime.messages import TokenUsage
 
 TEXT_CHARS_MAX: Final = 100_000
 """Of a prompt, a thought or an answer as it is published; the conversation has all of it."""
+ROLE: Final = "role"
+"""The key in a branch's metadata that says what it is for."""
+JUDGE: Final = "judge"
+"""The role of a branch that scores others, and has no answer."""
 
 
 def over(status: str) -> str:

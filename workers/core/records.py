@@ -97,7 +97,8 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a step that a call has published says of the tree of its run of reasoning.
 
     ``asked`` is the branch that was asked for, below ``parent_id``; ``come`` the one whose thought
-    is there.
+    is there; ``scored`` the one that has ``score`` now. ``is_no_answer``: what was asked for judges
+    others, or has come to nothing.
     """
 
     run_id: str
@@ -105,6 +106,9 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     asked: str | None = None
     parent_id: str | None = None
     come: str | None = None
+    scored: str | None = None
+    score: float | None = None
+    is_no_answer: bool = False
     is_end: bool = False
 
 
@@ -112,10 +116,12 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a run of reasoning ends whose call was over before it.
 
     ``waits``: its end is published when the branches that still run are gone and counted.
+    ``answer`` is the best one so far, where it has failed.
     """
 
     status: Literal["aborted", "failed"]
     reason: str
+    answer: str | None = None
     waits: bool = False
 
 

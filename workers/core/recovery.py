@@ -19,7 +19,9 @@ from workers.core.step import CountSubagents, Step
 from workers.core.tool_calls import CallEnd, call_tools, close_call, end_calls, may_have_acted
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
-_CUT: Final = CallEnd("Error: the process died while this call ran.", "crashed", is_cut=True)
+_CUT: Final = CallEnd(
+    "Error: the process died while this call ran.", "crashed", is_cut=True, has_failed=True
+)
 _NOT_MADE: Final = CallEnd("Error: the call was not made: the cycle was given up.", "crashed")
 
 

@@ -213,12 +213,16 @@ class Answering:
 class OpenRun:
     """A run of reasoning that a call has begun to publish, and not to its end.
 
-    ``branches`` are those without a thought, each with what it goes on from.
+    ``branches`` are those without a thought, each with what it goes on from; ``judges`` those of
+    them that score others. ``best`` is the branch with the best score, else the latest one.
     """
 
     run_id: str
     strategy: str
     branches: tuple[tuple[str, str | None], ...] = ()
+    judges: tuple[str, ...] = ()
+    best: str | None = None
+    best_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

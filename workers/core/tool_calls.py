@@ -65,6 +65,8 @@ class CallEnd:
     """What belongs between its beginning and its end."""
     is_cut: bool = False
     """It ends without an end of its tool: with its time, its process, its cycle."""
+    has_failed: bool = False
+    """It is cut since processes have died of it: its run of reasoning has failed."""
     why: str = ""
     """Who or what has cut it, for its run of reasoning; empty: as its text says."""
     leaves: bool = False
@@ -111,9 +113,11 @@ def _run_end(
     if open_.run is None:
         return None, ()
     said = end.why or end.text.removeprefix("Error: ")
+    is_aborted = end.is_cut and not end.has_failed
     run_end = RunEnd(
-        status="aborted" if end.is_cut else "failed",
+        status="aborted" if is_aborted else "failed",
         reason=shown(said, LINE_CHARS_MAX),
+        answer=None if is_aborted else runs.best_of(memory, open_),
         waits=not end.leaves and bool(runs.running(memory, open_)),
     )
     return run_end, runs.ends_at_once(memory, open_, run_end)
