@@ -1,7 +1,7 @@
 """The daemon: the only place of this package that constructs, and the order of its life.
 
 Claim the directory, open the journal, bind the sockets, go on with the sessions that an earlier
-daemon left, say READY, warm the nursery, serve until a signal or the owner's end, and then stop
+daemon left, say READY, warm the zygote, serve until a signal or the owner's end, and then stop
 every session, so that nothing that was started here outlives it; or, asked for by SIGUSR2, leave
 every agent to the daemon that comes next.
 
@@ -44,12 +44,12 @@ from supervisor.adapters.journal.base import JournalFailed
 from supervisor.adapters.journal.faulted import with_fault_points
 from supervisor.adapters.journal.opening import open_journal
 from supervisor.adapters.left import find_left
-from supervisor.adapters.nursery import Nursery, NurseryLost
 from supervisor.adapters.orphans import end_strangers
 from supervisor.adapters.presence import Kept, Presence, log_file
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
 from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.zygote import Zygote, ZygoteLost
 from supervisor.config import DaemonConfig
 from supervisor.core.cells import cell_name
 from supervisor.core.household import root_spec
@@ -167,8 +167,8 @@ class Daemon:
         _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
-        self._nursery = Nursery(on_lost=self._nursery_lost)
-        self._zygote_child = ZygoteChild(self._nursery, self._warmed)
+        self._zygote = Zygote(on_lost=self._zygote_lost)
+        self._zygote_child = ZygoteChild(self._zygote, self._warmed)
         self._runtime = self._zygote_child.runtime = TreeRuntime(
             root_spec(self._zygote_child), self._report
         )
@@ -179,7 +179,7 @@ class Daemon:
         self._left = find_left(config.runtime_dir)
         kept = [cell_name(one.entry.session_id, one.entry.incarnation) for one in self._left]
         self._wards = Wards(config.runtime_dir, config.state_dir, config.log_level, kept)
-        self._wards.know(lambda: self._nursery.pids | self._reaper.pids)
+        self._wards.know(lambda: self._zygote.pids | self._reaper.pids)
         self._workforce = self._make_workforce(config)
         self._passage = Passage(Caller(self._context, self._endpoint.control, "passage"))
         self._sessions = Sessions(
@@ -249,7 +249,7 @@ class Daemon:
 
     def _make_workforce(self, config: DaemonConfig) -> Workforce:
         return Workforce(
-            self._nursery,
+            self._zygote,
             self._reaper,
             self._wards,
             self._endpoint.workers,
@@ -436,7 +436,7 @@ class Daemon:
         lines = self._runtime.record(note)
         self._wards.spawn(asyncio.to_thread(write_recording, self._config.state_dir, lines))
 
-    def _nursery_lost(self, lost: NurseryLost) -> None:
+    def _zygote_lost(self, lost: ZygoteLost) -> None:
         self._zygote_child.lost(lost)
 
     def _warmed(self) -> None:
@@ -456,7 +456,7 @@ class Daemon:
         """Return whom a fault point kills."""
         session = self._sessions.live.get(SessionId(session_id))
         family = () if session is None else (session, *session.children)
-        return pids_of(victim, self._nursery, lambda: [one.worker for one in family])
+        return pids_of(victim, self._zygote, lambda: [one.worker for one in family])
 
     def _say_ready(self) -> None:
         """Tell an owner that waits on a pipe that the sockets are bound."""
@@ -482,7 +482,7 @@ class Daemon:
             self._stop_tree,
             self._workforce.close,
             self._desk.close,
-            self._nursery.close,
+            self._zygote.close,
             self._end_strangers,
             self._wards.close,
         )
@@ -515,7 +515,7 @@ class Daemon:
     async def _end_strangers(self) -> None:
         """End what came to this process from its dead workers and that no sweep has known."""
         self._workforce.reap()
-        killed = await asyncio.to_thread(end_strangers, self._nursery.pids | self._reaper.pids)
+        killed = await asyncio.to_thread(end_strangers, self._zygote.pids | self._reaper.pids)
         if killed:
             log.warning("orphan.killed", killed=killed)
         self._reaper.close()

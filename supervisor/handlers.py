@@ -49,7 +49,7 @@ from supervisor import checkpoints
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Past
 from supervisor.adapters.journal.operations import FindSession, ReadHistoryPart
-from supervisor.core.household import AGENT, NURSERY, SESSIONS, SUBAGENTS, TOOL_HOST
+from supervisor.core.household import AGENT, SESSIONS, SUBAGENTS, TOOL_HOST, ZYGOTE
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX, STOP_TIMEOUT_S_MAX
 from supervisor.core.tree.specs import Strategy
 from supervisor.imports import Imports, begin_imported
@@ -379,17 +379,17 @@ HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
 
 
 def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
-    """Return the tree: root, nursery, and every session below its parent."""
+    """Return the tree: root, zygote, and every session below its parent."""
     children: defaultdict[SessionId | None, list[Session]] = defaultdict(list)
     for session in sessions.live.values():
         parent = session.spec.parent_id
         children[parent if parent in sessions.live else None].append(session)
-    nursery = TreeNode(
-        id=NURSERY,
+    zygote = TreeNode(
+        id=ZYGOTE,
         kind="worker",
         restart="permanent",
         state=facts.nursery,
-        pid=sessions.workforce.nursery.pid,
+        pid=sessions.workforce.zygote.pid,
     )
     roots = TreeNode(
         id=SESSIONS,
@@ -405,7 +405,7 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
         strategy=Strategy.ONE_FOR_ONE,
         pid=facts.pid,
         state="up",
-        children=(nursery, roots),
+        children=(zygote, roots),
     )
 
 

@@ -16,19 +16,19 @@ import structlog
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.ids import WorkerId, new_worker_id
 from cmdc_runtime.process import EXIT_OK, HOST_MODULE
-from cmdc_runtime.reasons import NurseryLost as NurseryLostReason
+from cmdc_runtime.reasons import NurseryLost as ZygoteLostReason
 from cmdc_runtime.reasons import PlainReason, StartFailed
 from supervisor.adapters.forkserver import Boot, Child
-from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import end_calls, sweep
 from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
 from supervisor.core.exits import Evidence, classify
 from supervisor.core.limits import HOST_END_S
 from supervisor.wards import Ward
 
 log = structlog.get_logger()
 
-SpawnErrors: Final = (NurseryFailed, NurseryLost, CmdcError, OSError, TimeoutError)
+SpawnErrors: Final = (ZygoteFailed, ZygoteLost, CmdcError, OSError, TimeoutError)
 """What forking and greeting a process may fail with."""
 
 
@@ -50,7 +50,7 @@ class ToolHosts:
     that whoever gave it looks after.
     """
 
-    nursery: Nursery
+    zygote: Zygote
     reaper: Reaper
     ward: Ward
     tell_lost: Callable[[str, str], None]
@@ -126,15 +126,15 @@ class ToolHosts:
             "max_open_files": self.max_open_files or 0,
         }
         try:
-            return await self.nursery.fork(boot, module=HOST_MODULE)
-        except NurseryLost:  # it died over this very fork: the next one comes from a new nursery
-            return await self.nursery.fork(boot, module=HOST_MODULE)
+            return await self.zygote.fork(boot, module=HOST_MODULE)
+        except ZygoteLost:  # it died over this very fork: the next one comes from a new zygote
+            return await self.zygote.fork(boot, module=HOST_MODULE)
 
     async def _end_calls(self, host: ToolHost) -> None:
         """End what a dead host's calls have started, wherever it went."""
         if await self.ward.end_place(_place(host)):
             return
-        known = self.nursery.pids | self.reaper.pids
+        known = self.zygote.pids | self.reaper.pids
         try:
             name = Path(host.address).name
             await asyncio.to_thread(end_calls, name, self.ward.bearer, known)
@@ -168,6 +168,6 @@ def _unheard(_address: str, _message: str) -> None:
 
 def unborn(error: Exception) -> PlainReason:
     """Return why there is no process, as the reason of an end."""
-    if isinstance(error, NurseryLost):
-        return NurseryLostReason()
+    if isinstance(error, ZygoteLost):
+        return ZygoteLostReason()
     return StartFailed(stage="spawn", message=str(error))

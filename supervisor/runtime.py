@@ -22,8 +22,8 @@ import structlog
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.reasons import AnyReason, PlainReason, Shutdown, StartFailed
-from cmdc_runtime.reasons import NurseryLost as NurseryLostReason
-from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
+from cmdc_runtime.reasons import NurseryLost as ZygoteLostReason
+from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
 from supervisor.core.tree import messages
 from supervisor.core.tree.messages import (
     Ask,
@@ -287,39 +287,39 @@ def write_recording(state_dir: Path, lines: Iterable[bytes]) -> Path | None:
 
 @dataclass(slots=True, eq=False)
 class ZygoteChild:
-    """The child handler of the nursery; ``on_warm`` is called each time that one is warm.
+    """The child handler of the zygote; ``on_warm`` is called each time that one is warm.
 
-    Agents live on without the nursery, and a session that needs a process waits for the next one.
+    Agents live on without the zygote, and a session that needs a process waits for the next one.
     The tree charges each failure; when there were too many the root gives up, and with it the
     daemon.
     """
 
-    nursery: Nursery
+    zygote: Zygote
     on_warm: Callable[[], None]
     runtime: TreeRuntime = field(init=False)
     problem: str = ""
-    """Why there is no nursery, empty while there is one or the first is being warmed."""
+    """Why there is no zygote, empty while there is one or the first is being warmed."""
     _ref: Ref | None = None
     _warming: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> str:
-        """How the nursery stands, in the words of ``DaemonFacts``."""
-        if self.nursery.is_warm:
+        """How the zygote stands, in the words of ``DaemonFacts``."""
+        if self.zygote.is_warm:
             return "ready"
         return f"lost: {self.problem}" if self.problem else "warming"
 
-    def lost(self, error: NurseryLost) -> None:
-        """Handle that a nursery that was warm is gone."""
-        self._over(self._ref, str(error), NurseryLostReason())
+    def lost(self, error: ZygoteLost) -> None:
+        """Handle that a zygote that was warm is gone."""
+        self._over(self._ref, str(error), ZygoteLostReason())
 
     def launch(self, ref: Ref) -> None:
-        """Warm a nursery."""
+        """Warm a zygote."""
         self._ref = ref
-        self._warming = asyncio.create_task(self._warm(ref), name="nursery")
+        self._warming = asyncio.create_task(self._warm(ref), name="zygote")
 
     def ask(self, ref: Ref, reason: str) -> None:
-        """Be without a nursery; the daemon closes it when the last worker is reaped."""
+        """Be without a zygote; the daemon closes it when the last worker is reaped."""
         if self._warming is not None:
             self._warming.cancel()
         self._ref = None
@@ -339,7 +339,7 @@ class ZygoteChild:
     def departed(self, departed: Departed) -> None:
         """Say in the log that there is none, and when the next one is tried."""
         log.warning(
-            "nursery.ended",
+            "zygote.ended",
             reason=str(departed.reason),
             restarting=departed.restarting,
             next_attempt_s=departed.delay_s,
@@ -347,14 +347,14 @@ class ZygoteChild:
 
     async def _warm(self, ref: Ref) -> None:
         try:
-            report = await self.nursery.warm()
-        except (NurseryFailed, NurseryLost) as error:
-            self._over(ref, str(error), StartFailed(stage="nursery", message=str(error)))
+            report = await self.zygote.warm()
+        except (ZygoteFailed, ZygoteLost) as error:
+            self._over(ref, str(error), StartFailed(stage="zygote", message=str(error)))
             return
         except Exception as error:  # a bug of ours: without a word the tree would wait for ever
-            log.exception("nursery.not_warmed")
+            log.exception("zygote.not_warmed")
             problem = f"{type(error).__name__}: {error}"
-            self._over(ref, problem, StartFailed(stage="nursery", message=problem))
+            self._over(ref, problem, StartFailed(stage="zygote", message=problem))
             return
         if self._ref == ref:
             self.problem = ""

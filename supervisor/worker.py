@@ -16,11 +16,11 @@ from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import Entry, boot_id
-from supervisor.adapters.nursery import Nursery
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited
 from supervisor.adapters.router import Told
+from supervisor.adapters.zygote import Zygote
 from supervisor.hosts import ToolHosts
 from supervisor.wards import Inquest, Ward
 
@@ -66,7 +66,7 @@ class Worker:
 
     @property
     def is_forked(self) -> bool:
-        """Whether there is a process; before that it waits for its turn, or for a nursery."""
+        """Whether there is a process; before that it waits for its turn, or for a zygote."""
         return self.pidfd >= 0
 
     def retire(self) -> None:
@@ -107,7 +107,7 @@ class Worker:
 # --- victims of fault points ----------------------------------------------------------------------
 
 DAEMON: Final = "daemon"
-NURSERY: Final = "nursery"
+ZYGOTE: Final = "zygote"
 HOST: Final = "host"
 CHILDREN: Final = "children"
 """The agents of the session's subagents."""
@@ -119,16 +119,16 @@ ALL: Final = f"{FAMILY}+{DAEMON}"
 HOST_AND_DAEMON: Final = f"{HOST}+{DAEMON}"
 CHILDREN_AND_DAEMON: Final = f"{CHILDREN}+{DAEMON}"
 WITH_HOST: Final = f"{AGENT}+{HOST}"
-WITH_NURSERY: Final = f"{AGENT}+{NURSERY}"
+WITH_ZYGOTE: Final = f"{AGENT}+{ZYGOTE}"
 VICTIMS: Final = (
-    *(AGENT, HOST, NURSERY, BRANCH, DAEMON),
-    *(BOTH, FAMILY, ALL, WITH_HOST, WITH_NURSERY),
+    *(AGENT, HOST, ZYGOTE, BRANCH, DAEMON),
+    *(BOTH, FAMILY, ALL, WITH_HOST, WITH_ZYGOTE),
     *(HOST_AND_DAEMON, CHILDREN_AND_DAEMON),
 )
 
 
 def pids_of(
-    victim: str, nursery: Nursery, family: Callable[[], Iterable[Worker | None]]
+    victim: str, zygote: Zygote, family: Callable[[], Iterable[Worker | None]]
 ) -> tuple[int, ...]:
     """Return the processes that the name stands for now, the daemon last.
 
@@ -142,7 +142,7 @@ def pids_of(
         HOST: tuple(one.child.pid for one in agent.hosts.all) if agent and is_up else (),
         CHILDREN: below,
         BRANCH: below[:1],
-        NURSERY: () if nursery.pid is None else (nursery.pid,),
+        ZYGOTE: () if zygote.pid is None else (zygote.pid,),
         DAEMON: (os.getpid(),),
     }
     found = [there[name] for name in victim.split("+")]

@@ -37,11 +37,11 @@ from cmdc_runtime.runtime_dir import ROLL, is_host_socket, sign, signed, strike
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.left import Left
-from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.peers import Origin, Staff, own_origin
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.router import Router, Told
+from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
 from supervisor.core.exits import LastSeen
 from supervisor.core.limits import (
     FORK_RETRY_S,
@@ -71,7 +71,7 @@ _SHOWN_CHARS: Final = 120
 class Workforce:
     """All workers of the daemon."""
 
-    nursery: Nursery
+    zygote: Zygote
     reaper: Reaper
     wards: Wards
     address: str
@@ -135,12 +135,12 @@ class Workforce:
         while is_waiting():
             try:
                 if not self._spares:
-                    await self.nursery.warmed.wait()  # its handler warms it, at its own pace
+                    await self.zygote.warmed.wait()  # its handler warms it, at its own pace
                 return await self._hire_in_turn(is_waiting)
-            except (NurseryFailed, NurseryLost):
+            except (ZygoteFailed, ZygoteLost):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, FORK_RETRY_S_MAX)
-        raise NurseryLost(NOBODY_WAITS)
+        raise ZygoteLost(NOBODY_WAITS)
 
     async def _hire_in_turn(self, is_waiting: Callable[[], bool] | None) -> Worker:
         """Return a worker when fewer than may become agents together are about to."""
@@ -155,7 +155,7 @@ class Workforce:
             else:
                 self.starts.give(worker.pid)
         if worker is None:
-            raise NurseryLost(NOBODY_WAITS)
+            raise ZygoteLost(NOBODY_WAITS)
         return worker
 
     def take_in(self, left: Left) -> Worker:
@@ -202,7 +202,7 @@ class Workforce:
                 raise
         try:
             worker = await self._fork()
-        except NurseryLost:  # it died over this very fork: the next one comes from a new nursery
+        except ZygoteLost:  # it died over this very fork: the next one comes from a new zygote
             worker = await self._fork()
         self._wake.set()
         if not worker.has_ended:
@@ -236,8 +236,8 @@ class Workforce:
             except SpawnErrors as error:
                 log.warning("spare.not_forked", problem=str(error), retry_s=SPARE_RETRY_S)
                 await asyncio.sleep(SPARE_RETRY_S)
-                if isinstance(error, (NurseryFailed, NurseryLost)):
-                    await self.nursery.warmed.wait()  # as in ``hire``
+                if isinstance(error, (ZygoteFailed, ZygoteLost)):
+                    await self.zygote.warmed.wait()  # as in ``hire``
                 continue
             self._wake.clear()
             await self._wake.wait()
@@ -395,7 +395,7 @@ class Workforce:
         self._is_closing = True
         for spare in self._spares:
             self.signal(spare, signal.SIGKILL)
-        await self.nursery.close()
+        await self.zygote.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -410,14 +410,14 @@ class Workforce:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._empty.wait()
-        await self.nursery.close()  # who still waits for a process, a tool host say, waits no more
+        await self.zygote.close()  # who still waits for a process, a tool host say, waits no more
         while self._tasks:  # the end of one may be what another one begins with
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def reap(self) -> None:
         """Reap what was left to the daemon by a process that died before its children."""
         try:
-            reaped = reap_adopted(self.nursery.pids | self.reaper.pids)
+            reaped = reap_adopted(self.zygote.pids | self.reaper.pids)
             if len(reaped) >= REAPED_MAX:
                 asyncio.get_running_loop().call_soon(self.reap)
         except OSError as error:  # no descriptor is left to look with
@@ -429,7 +429,7 @@ class Workforce:
             self.send(worker, HostLost(address=address, message=message))
 
         return ToolHosts(
-            self.nursery,
+            self.zygote,
             self.reaper,
             worker.ward,
             tell_lost=tell_lost,
@@ -451,7 +451,7 @@ class Workforce:
         try:
             ward = self.wards.open(worker_id)
         except OSError as problem:  # of what a fork takes: no memory, or no descriptor
-            raise NurseryFailed("fork", str(problem)) from problem
+            raise ZygoteFailed("fork", str(problem)) from problem
         boot: Boot = {
             "address": self.address,
             "worker_id": worker_id,
@@ -467,7 +467,7 @@ class Workforce:
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = worker
         try:
-            child = await self.nursery.fork(boot)
+            child = await self.zygote.fork(boot)
         except BaseException:
             del self._workers[worker.peer]
             await ward.close()
@@ -475,7 +475,7 @@ class Workforce:
         worker.pid, worker.pidfd, worker.forked_at = child.pid, child.pidfd, child.started_at
         ward.forked(child.pid)
         self.reaper.watch(child, lambda exited: self._start_burial(worker, exited))
-        if self._is_closing:  # while it waited for a nursery
+        if self._is_closing:  # while it waited for a zygote
             self.signal(worker, signal.SIGKILL)
         if worker.greeted_by not in {None, child.pid}:
             self.signal(worker, signal.SIGKILL)
@@ -548,7 +548,7 @@ class Workforce:
         self._unswept[worker.pid] = worker.mark
         async with self._sweeping:  # those who die meanwhile are swept together
             dead, self._unswept = self._unswept, {}
-            own = self.nursery.pids | self.reaper.pids if dead else frozenset()
+            own = self.zygote.pids | self.reaper.pids if dead else frozenset()
             marks = [mark for one in dead.values() if (mark := one) is not None]
             try:
                 killed = await asyncio.to_thread(sweep, dead, marks, own) if dead else 0

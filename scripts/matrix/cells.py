@@ -24,14 +24,14 @@ from supervisor.worker import (
     HOST,
     HOST_AND_DAEMON,
     WITH_HOST,
-    WITH_NURSERY,
+    WITH_ZYGOTE,
 )
 
 PASSES_MAX: Final = {
     AGENT: 2,
     DAEMON: 1,
     BOTH: 1,
-    WITH_NURSERY: 1,
+    WITH_ZYGOTE: 1,
     HOST_AND_DAEMON: 1,
     CHILDREN_AND_DAEMON: 1,
 }

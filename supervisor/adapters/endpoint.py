@@ -44,8 +44,8 @@ from supervisor.core.limits import LOCK_RETRY_S, LOCK_TRIES_MAX
 
 log = structlog.get_logger()
 
-_TEMPORARY: Final = ("pymp-*", "cmdc-nursery-*")
-"""Folders that a daemon was killed with: multiprocess's, and that of the nursery's first child."""
+_TEMPORARY: Final = ("pymp-*", "cmdc-zygote-*", "cmdc-nursery-*")
+"""Folders that a daemon was killed with: multiprocess's, and that of the zygote's first child."""
 
 
 _PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, ROLL)

@@ -33,7 +33,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True, eq=False)
 class Left:
-    """One agent that lives; it is watched as a forked child is, but no nursery knows of it."""
+    """One agent that lives; it is watched as a forked child is, but no zygote knows of it."""
 
     entry: Entry
     pidfd: int
@@ -53,7 +53,7 @@ class Left:
         return self.entry.wire == WIRE_VERSION
 
     def status(self) -> int | None:
-        """Return None: there is no nursery that could tell."""
+        """Return None: there is no zygote that could tell."""
         return None
 
     def send_signal(self, number: int) -> bool:

@@ -39,7 +39,7 @@ from supervisor.logs import redact_text
 # --- who is let in --------------------------------------------------------------------------------
 
 BACKLOG: Final = 1024
-"""Connections that wait to be accepted; the nursery forks a worker in some 5 ms."""
+"""Connections that wait to be accepted; the zygote forks a worker in some 5 ms."""
 ACCEPTED_MAX: Final = 256
 """At once, so that those who are connected have their turn."""
 

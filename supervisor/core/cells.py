@@ -6,7 +6,7 @@ To limit something else, add a ``Controller`` and a row for each version to ``SE
 ``NEEDED_FILES``. Pure: text in, values out.
 
 Where no cgroup says whether a session uses more than it may, its footprint does. Memory is PSS:
-each page counts as its share among those who have it, so that what all agents have from the nursery
+each page counts as its share among those who have it, so that what all agents have from the zygote
 is not held against one of them. PSS costs a walk through the page tables, while the resident size,
 which is never less, comes with the process table: it is asked first.
 

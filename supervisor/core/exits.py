@@ -227,7 +227,7 @@ def classify(evidence: Evidence) -> PlainReason:
                 limit_bytes=evidence.memory_limit_bytes or 0,
             )
         case Verdict.LOST:  # pragma: no branch - the last of the enumeration
-            return Other(detail="its exit status was lost with the nursery")
+            return Other(detail="its exit status was lost with the zygote")
 
 
 def told_by_kernel(evidence: Evidence) -> Told:

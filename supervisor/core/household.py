@@ -1,7 +1,7 @@
 """Our supervision tree: who is below whom, and how each is kept. Pure.
 
 root                  one_for_one
-|- nursery            permanent
+|- zygote            permanent
 `- sessions           dynamic
    `- session:<id>    rest_for_one, ends with its agent
       |- agent        permanent, transient or temporary, as its options say
@@ -30,7 +30,8 @@ from supervisor.core.tree.specs import (
 )
 
 SESSIONS: Final = "sessions"
-NURSERY: Final = "nursery"
+ZYGOTE: Final = "nursery"
+"""Its id in the tree, on the wire and in recordings, is the word of earlier releases."""
 AGENT: Final = "agent"
 SUBAGENTS: Final = "subagents"
 TOOL_HOST: Final = "tool_host"
@@ -44,26 +45,24 @@ DOZE_GRACE_S: Final = 5.0
 """For an idle process to end when it is given up; it has nothing to do, so this is ample."""
 ROOT_RESTARTS_MAX: Final = 20
 ROOT_WINDOW_S: Final = 60.0
-"""A nursery that can't be warmed is tried so often before the daemon gives up; with the back-off
+"""A zygote that can't be warmed is tried so often before the daemon gives up; with the back-off
 below that takes some minutes. systemd starts a new daemon then, which may do better."""
 SHOWN_CHARS_MAX: Final = 40
 """Of a session id that is none, in the error."""
-NURSERY_DELAY_S: Final = (1.0, 30.0)
+ZYGOTE_DELAY_S: Final = (1.0, 30.0)
 _PARKING: Final = frozenset({CODE_STAGE, FRAME_STAGE})
 """Stages of a start that fails the same way until somebody has mended what is there."""
 
 
-def root_spec(nursery: object) -> SupervisorSpec:
-    """Return the whole tree as the daemon starts it; ``nursery`` is its child handler.
+def root_spec(zygote: object) -> SupervisorSpec:
+    """Return the whole tree as the daemon starts it; ``zygote`` is its child handler.
 
     It resumes: what can't be started at once is tried again, and holds up nobody.
     """
     return SupervisorSpec(
         flags=Flags(max_restarts=ROOT_RESTARTS_MAX, max_seconds=ROOT_WINDOW_S, resumes=True),
         children=(
-            ChildSpec(
-                id=NURSERY, start=nursery, restart_delay=NURSERY_DELAY_S, shutdown=STOP_ALL_S
-            ),
+            ChildSpec(id=ZYGOTE, start=zygote, restart_delay=ZYGOTE_DELAY_S, shutdown=STOP_ALL_S),
             ChildSpec(
                 id=SESSIONS,
                 start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC)),

@@ -121,7 +121,7 @@ SPARE_RETRY_S: Final = 1.0
 SWEEP_RETRY_S: Final = 1.0
 """Before orphans are looked for again, when there was no descriptor to look with."""
 HIRE_S_MAX: Final = 300.0
-"""For a restarted session to get a process at all, while a new nursery gets warm: two tries."""
+"""For a restarted session to get a process at all, while a new zygote gets warm: two tries."""
 FORK_RETRY_S: Final = 0.05
 """Before a restarted session tries again to get a process; it doubles from there."""
 FORK_RETRY_S_MAX: Final = 2.0

@@ -77,7 +77,7 @@ def gap_of(*, loop_age_s: float, look_age_s: float) -> Gap:
 
 
 def status_line(
-    phases: Iterable[SessionPhase], spares: int, nursery: str, journal: str = "open"
+    phases: Iterable[SessionPhase], spares: int, zygote: str, journal: str = "open"
 ) -> str:
     """Return one line: how many sessions there are and in which phases, and who serves them.
 
@@ -89,9 +89,7 @@ def status_line(
         f"{counts[phase]} {phase}" for phase in get_args(SessionPhase) if counts[phase]
     )
     trouble = "" if journal == "open" else f"journal {journal}; "
-    return (
-        f"{trouble}{phrase}{told and f' ({told})'}, {_counted(spares, 'spare')}, nursery {nursery}"
-    )
+    return f"{trouble}{phrase}{told and f' ({told})'}, {_counted(spares, 'spare')}, zygote {zygote}"
 
 
 def _counted(count: int, noun: str) -> str:

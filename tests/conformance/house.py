@@ -1,6 +1,6 @@
-"""What the sessions of a stage need of a daemon: a nursery, a wire, a desk.
+"""What the sessions of a stage need of a daemon: a zygote, a wire, a desk.
 
-The nursery is the troupe, and the wire takes the place of ZeroMQ: a child is too small for either.
+The zygote is the troupe, and the wire takes the place of ZeroMQ: a child is too small for either.
 What stands behind both is the daemon's own, and so is all that decides, asks, kills and judges.
 """
 
@@ -240,8 +240,8 @@ class Wire:
             self._receive(actor.peer, frame, ())
 
 
-class Nursery:
-    """Takes the place of the nursery: processes come from the troupe."""
+class Zygote:
+    """Takes the place of the zygote: processes come from the troupe."""
 
     pids = frozenset()
 
@@ -273,7 +273,7 @@ class House:
         self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
         self.workforce = Workforce(
-            Nursery(troupe, self.wire), Reaper(), wards, f"ipc://{wards.board_path}", 0
+            Zygote(troupe, self.wire), Reaper(), wards, f"ipc://{wards.board_path}", 0
         )
         self.workforce.hear(self.wire)
         self._on_down = stage.told_down

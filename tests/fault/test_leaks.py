@@ -78,7 +78,7 @@ def _cells(cradle):
 
 def at_rest(cradle, poll, sessions):
     """Return a measure of a daemon that has its spares beside so many sessions."""
-    own = 2 + cradle.spares  # the nursery and the resource tracker
+    own = 2 + cradle.spares  # the zygote and the resource tracker
     assert poll(lambda: Measure(cradle).processes == own + sessions)
     return Measure(cradle)
 

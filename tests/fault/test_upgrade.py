@@ -214,7 +214,7 @@ def test_the_next_daemon_sees_an_agent_that_hangs(cradle, code, scripted, by):
 
 
 def test_who_dies_under_other_code_comes_back_with_it(cradle, code, scripted):
-    """An adopted agent stays what it was; its next process is a child of the new nursery."""
+    """An adopted agent stays what it was; its next process is a child of the new zygote."""
     say = ToolCalls(ToolUse("code_version", {}))
     model = scripted(say, "one", say, "two", say, "three")
     cradle.start()

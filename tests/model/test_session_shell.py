@@ -16,7 +16,7 @@ import pytest
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import MaxTurnsExceeded
-from supervisor.adapters.nursery import NurseryLost
+from supervisor.adapters.zygote import ZygoteLost
 from supervisor.core.household import root_spec
 from supervisor.core.session_phase import Phase
 from supervisor.runtime import TreeRuntime
@@ -25,8 +25,8 @@ from tests.unit.supervisor.desk import (
     NO_PROCESS,
     PID_FIRST,
     Desk,
-    Nursery,
     Worker,
+    Zygote,
     begin,
     play,
     session_of,
@@ -79,7 +79,7 @@ class Chancy:
             self.waiting.append(asyncio.get_running_loop().create_future())
             await self.waiting[-1]
         elif drawn > 0.9:
-            raise NurseryLost("it died") if drawn > 0.95 else CmdcError("no")
+            raise ZygoteLost("it died") if drawn > 0.95 else CmdcError("no")
         self.hired += 1
         self.living.append(Worker(PID_FIRST + self.hired))
         return self.living[-1]
@@ -117,9 +117,9 @@ class Play:
 
     def __init__(self, chance):
         self.chance = chance
-        nursery = Nursery()
-        self.desk = Desk(ByHand(root_spec(nursery), lambda _report: None))
-        nursery.runtime = self.runtime = self.desk.runtime
+        zygote = Zygote()
+        self.desk = Desk(ByHand(root_spec(zygote), lambda _report: None))
+        zygote.runtime = self.runtime = self.desk.runtime
         self.force = self.desk.workforce = Chancy(chance)
         self.desk.forget, self.desk.notify = self.forget, self.notify
         self.sessions, self.parents = [], {}
@@ -217,7 +217,7 @@ class Play:
             if self.chance.random() < 0.8:
                 hire.set_result(None)
             else:
-                hire.set_exception(NurseryLost("it died"))
+                hire.set_exception(ZygoteLost("it died"))
 
     # --- the end ----------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ def remains(place):
     assert place.poll(lambda: not place.left())
     lock = place.address / "daemon.lock"
     lock.write_text(lock.read_text().replace(str(place.process.pid), str(os.getpid())))
-    litter = [place.address / name for name in ("h-1-1", "pymp-dead", "cmdc-nursery-dead")]
+    litter = [place.address / name for name in ("h-1-1", "pymp-dead", "cmdc-zygote-dead")]
     litter[0].touch()
     for folder in litter[1:]:
         folder.mkdir()

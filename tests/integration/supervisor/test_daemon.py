@@ -1,4 +1,4 @@
-"""A whole daemon in this process, on a machine where no nursery can be had."""
+"""A whole daemon in this process, on a machine where no zygote can be had."""
 
 import asyncio
 import tempfile
@@ -10,8 +10,8 @@ import pytest
 from supervisor import daemon as module
 from supervisor.adapters.journal.operations import CreateSession, ListLiveSessions
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
 from supervisor.config import DaemonConfig
 from supervisor.core import household
 from supervisor.daemon import Daemon, RootGaveUp
@@ -28,11 +28,11 @@ STOP_S = 0.2
 
 @pytest.fixture
 def config(monkeypatch):
-    """Say where a daemon lives that gives up when its nursery has failed twice."""
+    """Say where a daemon lives that gives up when its zygote has failed twice."""
     monkeypatch.setattr(household, "ROOT_RESTARTS_MAX", 1)
-    monkeypatch.setattr(household, "NURSERY_DELAY_S", (0.0, 0.0))
-    options = NurseryOptions(preload="no_such_module", needs=())
-    monkeypatch.setattr(module, "Nursery", partial(Nursery, options))
+    monkeypatch.setattr(household, "ZYGOTE_DELAY_S", (0.0, 0.0))
+    options = ZygoteOptions(preload="no_such_module", needs=())
+    monkeypatch.setattr(module, "Zygote", partial(Zygote, options))
     monkeypatch.setattr(module, "STOP_ALL_S", STOP_S)
     monkeypatch.setattr(module, "set_child_subreaper", lambda: None)  # this is no daemon
     # Other children of this process are daemons of other tests, and no strangers.

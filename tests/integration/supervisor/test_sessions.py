@@ -66,8 +66,8 @@ class Told(Sessions):
     """Sessions with what their monitors were told, in ``told``."""
 
 
-class NoNursery:
-    """The post of a nursery that never gets warm."""
+class NoZygote:
+    """The post of a zygote that never gets warm."""
 
     def launch(self, ref):
         pass
@@ -90,7 +90,7 @@ async def begun(tmp_path, phase=Phase.UP):
     await journal.open()
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        runtime = TreeRuntime(root_spec(NoNursery()), lambda _report: None)
+        runtime = TreeRuntime(root_spec(NoZygote()), lambda _report: None)
         runtime.begin()
         sessions = Told(runtime, None, hub, journal, None, sessions_max=10)
         sessions.told = []

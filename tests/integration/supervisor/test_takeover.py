@@ -52,8 +52,8 @@ TURNS = 200
 GONE = Other(detail="gone")
 
 
-class NoNursery:
-    """The post of a nursery that never gets warm, so nothing new is hired."""
+class NoZygote:
+    """The post of a zygote that never gets warm, so nothing new is hired."""
 
     def launch(self, ref):
         pass
@@ -175,7 +175,7 @@ async def begun(rows, downs=(), newest=0):
         await journal.write(RecordDown(down))
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        runtime = TreeRuntime(root_spec(NoNursery()), lambda _report: None)
+        runtime = TreeRuntime(root_spec(NoZygote()), lambda _report: None)
         runtime.begin()
         sessions = Sessions(runtime, Takers(), hub, journal, None, sessions_max=10)
         sessions.watchers = Watchers(journal, sessions.look_up, lambda *_notice: True)

@@ -13,8 +13,8 @@ import pytest
 
 from cmdc_runtime.frames import HostLost, HostWanted
 from cmdc_runtime.ids import new_worker_id
-from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
 from supervisor.wards import Wards
 from supervisor.worker import Worker
 from supervisor.workforce import Workforce
@@ -51,7 +51,7 @@ def folder():
 
 @pytest.fixture(autouse=True)
 def import_path(monkeypatch):
-    """Let the nursery import this folder's modules."""
+    """Let the zygote import this folder's modules."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.syspath_prepend(str(HERE))
 
@@ -59,11 +59,11 @@ def import_path(monkeypatch):
 @contextlib.asynccontextmanager
 async def workforce_in(folder):
     """Yield a workforce with one worker, which is no process, and its router."""
-    nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
+    zygote = Zygote(ZygoteOptions(preload="light_preload", needs=()))
     reaper, router = Reaper(), Router()
     wards = Wards(folder, folder, "info")
     wards.start()
-    workforce = Workforce(nursery, reaper, wards, f"ipc://{folder}/workers.sock", 0)
+    workforce = Workforce(zygote, reaper, wards, f"ipc://{folder}/workers.sock", 0)
     workforce.router = router
     ready = asyncio.get_running_loop().create_future()
     worker_id = new_worker_id(1)
@@ -77,7 +77,7 @@ async def workforce_in(folder):
         await worker.hosts.end()
         workforce._workers.clear()
         await workforce.close()
-        await nursery.close()
+        await zygote.close()
         reaper.close()
         await wards.close()
 
@@ -141,19 +141,19 @@ def test_one_host_is_started_at_a_time(folder):
     ]
 
 
-def test_a_nursery_that_cannot_fork_is_told(folder):
+def test_a_zygote_that_cannot_fork_is_told(folder):
     """The call gets its error result instead of a wait."""
 
     async def scenario():
         async with workforce_in(folder) as (workforce, worker, router):
-            await workforce.nursery.close()
+            await workforce.zygote.close()
             await ask(workforce, worker, folder / "h-1")
             return router.sent
 
     (lost,) = asyncio.run(scenario())
 
     assert "could not be started" in lost.message
-    assert "the nursery is closed" in lost.message
+    assert "the zygote is closed" in lost.message
 
 
 def is_running(pid):

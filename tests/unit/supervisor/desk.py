@@ -216,8 +216,8 @@ class Desk:
         return self.workforce.workers[-1]
 
 
-class Nursery:
-    """The post of a nursery that never gets warm, and is never missed."""
+class Zygote:
+    """The post of a zygote that never gets warm, and is never missed."""
 
     def launch(self, ref):
         pass
@@ -250,9 +250,9 @@ def session_of(desk, session_id="s", parent=None, **policy):
 
 def desk_with_tree():
     """Return a desk and its real tree, which has begun."""
-    nursery = Nursery()
-    desk = Desk(TreeRuntime(root_spec(nursery), lambda _report: None))
-    nursery.runtime = desk.runtime
+    zygote = Zygote()
+    desk = Desk(TreeRuntime(root_spec(zygote), lambda _report: None))
+    zygote.runtime = desk.runtime
     desk.runtime.begin()
     return desk
 

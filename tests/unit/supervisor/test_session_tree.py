@@ -18,7 +18,7 @@ from cmdc_runtime.reasons import (
     Unkillable,
 )
 from supervisor.adapters.journal.operations import LoadSession
-from supervisor.adapters.nursery import NurseryLost as NurseryDied
+from supervisor.adapters.zygote import ZygoteLost as ZygoteDied
 from supervisor.core.household import AGENT
 from supervisor.core.session_phase import Phase
 from supervisor.core.tree.messages import Timer, TimerKind
@@ -125,12 +125,12 @@ def test_stop_while_a_worker_is_briefed():
     assert [restarting for _, _, restarting in told] == [False]
 
 
-def test_nursery_that_dies_over_a_first_start_fails_it():
+def test_zygote_that_dies_over_a_first_start_fails_it():
     """The caller is told why, and nothing is left."""
 
     async def scenario():
         desk = desk_with_tree()
-        desk.workforce.problems.append(NurseryDied("it died"))
+        desk.workforce.problems.append(ZygoteDied("it died"))
         session = session_of(desk)
         begin(session)
         with pytest.raises(StartFailed) as caught:

@@ -1,4 +1,4 @@
-"""Who gets a worker when the nursery has none to give, and whom a worker may speak for.
+"""Who gets a worker when the zygote has none to give, and whom a worker may speak for.
 
 Those who can wait for a worker do, within bounds. What a worker says is its own or is refused.
 """
@@ -16,14 +16,14 @@ from cmdc_runtime.frames import Adrift, Batch, Doze, HostWanted, Ready, Write
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.runtime_dir import host_socket
 from supervisor import workforce as module
-from supervisor.adapters.nursery import NurseryFailed, NurseryLost
 from supervisor.adapters.reaper import Exited
+from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.starts import Starts
 from supervisor.worker import Worker
 from supervisor.workforce import Workforce
 from tests.unit.supervisor.desk import play, settle
 
-LOST = NurseryLost("it died")
+LOST = ZygoteLost("it died")
 AT_ONCE = 4
 
 
@@ -31,8 +31,8 @@ class Forking(Workforce):
     """A workforce whose forks do what the test says."""
 
     def __init__(self, *problems):
-        nursery = SimpleNamespace(warmed=asyncio.Event())
-        super().__init__(nursery, None, None, "ipc://x", 0)
+        zygote = SimpleNamespace(warmed=asyncio.Event())
+        super().__init__(zygote, None, None, "ipc://x", 0)
         self.problems = list(problems)
         self.forks = self.at_once = self.most = 0
         self.may_fork = asyncio.Event()
@@ -65,9 +65,9 @@ def never():
     return False
 
 
-@pytest.mark.parametrize("problem", [LOST, NurseryFailed("preload", "no"), Overloaded("full")])
+@pytest.mark.parametrize("problem", [LOST, ZygoteFailed("preload", "no"), Overloaded("full")])
 def test_who_does_not_wait_is_told_at_once(problem):
-    """A first start fails with what is wrong; a nursery that dies over it has one more try."""
+    """A first start fails with what is wrong; a zygote that dies over it has one more try."""
 
     async def scenario():
         forking = Forking(problem, problem)
@@ -78,7 +78,7 @@ def test_who_does_not_wait_is_told_at_once(problem):
     assert play(scenario) == (2 if problem is LOST else 1)
 
 
-def test_who_waits_has_a_worker_from_the_next_nursery():
+def test_who_waits_has_a_worker_from_the_next_zygote():
     """While there is none nothing is forked: its post warms it at its own pace."""
 
     async def scenario():
@@ -86,7 +86,7 @@ def test_who_waits_has_a_worker_from_the_next_nursery():
         hiring = asyncio.create_task(forking.hire(always))
         await settle()
         before = forking.forks
-        forking.nursery.warmed.set()
+        forking.zygote.warmed.set()
         worker = await hiring
         return before, worker.pid
 
@@ -94,7 +94,7 @@ def test_who_waits_has_a_worker_from_the_next_nursery():
 
 
 def test_who_waits_for_nothing_any_more_forks_nothing():
-    """A session that was stopped while there was no nursery does not cost a process."""
+    """A session that was stopped while there was no zygote does not cost a process."""
 
     async def scenario():
         forking = Forking()
@@ -102,8 +102,8 @@ def test_who_waits_for_nothing_any_more_forks_nothing():
         hiring = asyncio.create_task(forking.hire(lambda: bool(wanted)))
         await settle()
         wanted.clear()
-        forking.nursery.warmed.set()
-        with pytest.raises(NurseryLost):
+        forking.zygote.warmed.set()
+        with pytest.raises(ZygoteLost):
             await hiring
         return forking.forks
 
@@ -116,7 +116,7 @@ def test_as_many_are_forked_as_may_become_agents_together():
     async def scenario():
         forking = Forking()
         forking.starts = Starts(AT_ONCE)
-        forking.nursery.warmed.set()
+        forking.zygote.warmed.set()
         forking.may_fork.clear()
         hiring = [asyncio.create_task(forking.hire(always)) for _ in range(9 * AT_ONCE)]
         await settle()
@@ -140,23 +140,23 @@ def test_a_fork_that_fails_leaves_its_place_to_the_next_one():
     """Who tries again waits for a turn like all others."""
 
     async def scenario():
-        forking = Forking(NurseryFailed("fork", "no"), NurseryFailed("fork", "no"))
+        forking = Forking(ZygoteFailed("fork", "no"), ZygoteFailed("fork", "no"))
         forking.starts = Starts(1)
-        forking.nursery.warmed.set()
+        forking.zygote.warmed.set()
         again = asyncio.create_task(forking.hire(always))
-        with pytest.raises(NurseryFailed):
+        with pytest.raises(ZygoteFailed):
             await forking.hire(never)
         return (await again).pid
 
     assert play(scenario) == 3
 
 
-def test_spares_are_not_forked_while_there_is_no_nursery(monkeypatch):
+def test_spares_are_not_forked_while_there_is_no_zygote(monkeypatch):
     """Each fork would try to start one, whatever the back-off of its post says."""
     monkeypatch.setattr(module, "SPARE_RETRY_S", 0.0)
 
     async def scenario():
-        forking = Forking(NurseryFailed("preload", "no"))
+        forking = Forking(ZygoteFailed("preload", "no"))
         forking.spares_wanted = 1
         keeping = asyncio.create_task(forking.keep_spares())
         await settle()
@@ -415,8 +415,8 @@ def buried(monkeypatch, *, is_contained):
         return None
 
     async def scenario():
-        nursery = SimpleNamespace(pids=frozenset())
-        made = House(nursery, SimpleNamespace(pids=frozenset()), None, "ipc:///x/w.sock", 0)
+        zygote = SimpleNamespace(pids=frozenset())
+        made = House(zygote, SimpleNamespace(pids=frozenset()), None, "ipc:///x/w.sock", 0)
         made.router = SimpleNamespace(drain=list, is_connected=lambda _peer: False)
         ward = SimpleNamespace(is_contained=is_contained, inquest=nothing, close=nothing)
         worker = Worker("w-1", ward, 101, 5, ready=None)

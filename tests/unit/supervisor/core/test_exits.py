@@ -46,7 +46,7 @@ CHOSEN = {
     "provider": ProviderTimeout(model="a:b", seconds=1.0),
     "plugin": PluginAborted(plugin="guard", why="no"),
 }
-LOST = Other(detail="its exit status was lost with the nursery")
+LOST = Other(detail="its exit status was lost with the zygote")
 MEMORY = {"oom_kills": 1, "memory_peak_bytes": 2**29, "memory_limit_bytes": 2**28}
 TOO_BIG = OutOfMemory(rss_bytes=2**29, limit_bytes=2**28)
 DUMPED = Signal(number=11, name="SIGSEGV", core_dumped=True)

@@ -52,8 +52,8 @@ def test_only_other_code_and_unreadable_frames_park_a_session():
     assert [household.parks(one) for one in (*failed, None)] == [True, True, False, False, False]
 
 
-def test_root_is_sound_and_up_without_its_nursery():
-    """Sessions can be asked for while the nursery is being warmed."""
+def test_root_is_sound_and_up_without_its_zygote():
+    """Sessions can be asked for while the zygote is being warmed."""
     assert spec_problems(root_spec("nursery")) == []
     tree = Tree(root_spec("nursery"))
     tree.handle(Begin(), 0.0)

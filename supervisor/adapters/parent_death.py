@@ -1,9 +1,9 @@
-"""What a nursery imports first: from then on it never outlives its daemon.
+"""What a zygote imports first: from then on it never outlives its daemon.
 
 The forkserver looks for the end of its daemon only between two forks, so one that was importing
-ran on for all the seconds that this takes, beside the nursery of the next daemon, which it made
+ran on for all the seconds that this takes, beside the zygote of the next daemon, which it made
 slower. Importing this module does the work, as a forkserver is told module names only. Children of
-the nursery are not tied: the kernel forgets the signal at a fork.
+the zygote are not tied: the kernel forgets the signal at a fork.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""What the children of the tests' nurseries do; ``boot["do"]`` names one function."""
+"""What the children of the tests' zygotes do; ``boot["do"]`` names one function."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def stay(boot):
 
 
 def leave_and_stay(boot):
-    """Stay as an agent does: without the nursery's descriptors."""
+    """Stay as an agent does: without the zygote's descriptors."""
     from workers.bootstrap import leave_nursery  # noqa: PLC0415 - only this child needs it
 
     leave_nursery()

@@ -1,10 +1,10 @@
-"""The nursery: a process that has litellm and all worker code in memory, and forks the workers.
+"""The zygote: a process that has litellm and all worker code in memory, and forks the workers.
 
-Rules: starting a process blocks, so it happens in one thread that lives as long as the nursery, one
-fork at a time; a nursery that died is never replaced unseen, the next ``warm`` or ``fork`` starts
+Rules: starting a process blocks, so it happens in one thread that lives as long as the zygote, one
+fork at a time; a zygote that died is never replaced unseen, the next ``warm`` or ``fork`` starts
 and probes a new one. What multiprocess does is in ``forkserver``.
 
-The nursery's first child is the probe: it tells the daemon what is preloaded, and whether to fork
+The zygote's first child is the probe: it tells the daemon what is preloaded, and whether to fork
 on. multiprocess swallows the import errors of preload modules, so only a child can say what came of
 them. ``main`` runs in that child, never in the daemon; it names the preload module by a string
 only.
@@ -38,16 +38,16 @@ from supervisor.adapters import forkserver
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot, Child, Server, ServerGone
 
-# --- the probe, in a child of the nursery ---------------------------------------------------------
+# --- the probe, in a child of the zygote ---------------------------------------------------------
 
 
 class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
     """The first child's word; ``preload`` is the preload module's own report, None if it failed."""
 
-    nursery_pid: int
-    nursery_threads: int
+    zygote_pid: int
+    zygote_threads: int
     loaded: tuple[str, ...]
-    """Which of the needed modules the nursery had loaded before this child asked."""
+    """Which of the needed modules the zygote had loaded before this child asked."""
     versions: dict[str, str]
     preload: dict[str, Any] | None = None  # Any: each preload module reports in its own words
     failure: str = ""
@@ -63,10 +63,10 @@ def main(boot: dict[str, str | int | float]) -> None:
     needs = tuple(name for name in str(boot["needs"]).split(",") if name)
     loaded = tuple(name for name in needs if name in sys.modules)
     preload, failure = _preload_report(str(boot["preload"]))
-    nursery = os.getppid()
+    zygote = os.getppid()
     report = ProbeReport(
-        nursery_pid=nursery,
-        nursery_threads=len(list(Path(f"/proc/{nursery}/task").iterdir())),
+        zygote_pid=zygote,
+        zygote_threads=len(list(Path(f"/proc/{zygote}/task").iterdir())),
         loaded=loaded,
         versions={name: _version(name) for name in loaded},
         preload=preload,
@@ -92,55 +92,55 @@ def _version(name: str) -> str:
         return ""
 
 
-# --- the nursery ----------------------------------------------------------------------------------
+# --- the zygote ----------------------------------------------------------------------------------
 
-__all__ = ["Child", "Nursery", "NurseryFailed", "NurseryLost", "NurseryOptions", "WarmReport"]
+__all__ = ["Child", "WarmReport", "Zygote", "ZygoteFailed", "ZygoteLost", "ZygoteOptions"]
 
 FORKS_QUEUED_MAX: Final = 1024
 """Forks that wait or run; one takes some 10 ms, so the last of them starts after 10 s."""
-PROBE_MODULE: Final = "supervisor.adapters.nursery"
+PROBE_MODULE: Final = "supervisor.adapters.zygote"
 
 _T = TypeVar("_T")
 
 log = structlog.get_logger()
 
 
-class NurseryFailed(Exception):
-    """A nursery or a fork failed; ``stage`` is launch, preload, probe or fork."""
+class ZygoteFailed(Exception):
+    """A zygote or a fork failed; ``stage`` is launch, preload, probe or fork."""
 
     def __init__(self, stage: str, message: str) -> None:
         """Keep where and why."""
         self.stage = stage
         self.message = message
-        super().__init__(f"nursery failed at {stage}: {message}")
+        super().__init__(f"zygote failed at {stage}: {message}")
 
 
-class NurseryLost(Exception):
-    """The nursery died; its children live on, the next ``warm`` or ``fork`` starts a new one."""
+class ZygoteLost(Exception):
+    """The zygote died; its children live on, the next ``warm`` or ``fork`` starts a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NurseryOptions:
-    """What a nursery loads and how long it may take."""
+class ZygoteOptions:
+    """What a zygote loads and how long it may take."""
 
     preload: str = PRELOAD_MODULE
     needs: tuple[str, ...] = ("litellm",)
-    """Modules without which the nursery is of no use."""
+    """Modules without which the zygote is of no use."""
     warm_s_max: float = 120.0
     """From launch to the probe's report; 3 s on an idle machine."""
     fork_s_max: float = 10.0
     """For one fork; some 10 ms on an idle machine."""
     close_s_max: float = 2.0
-    """How long the nursery may take to end by itself before it is killed."""
+    """How long the zygote may take to end by itself before it is killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmReport:
-    """A nursery that is ready to fork."""
+    """A zygote that is ready to fork."""
 
     pid: int
     generation: int
-    """1 for the first nursery of the daemon, one more after each loss."""
+    """1 for the first zygote of the daemon, one more after each loss."""
     total_ms: float
     """From launch to the probe's report."""
     import_ms: float
@@ -148,22 +148,22 @@ class WarmReport:
     """Of the warm-up call; 0 if it failed."""
     versions: dict[str, str]
     problems: tuple[str, ...]
-    """What a person should see to; the nursery forks all the same."""
+    """What a person should see to; the zygote forks all the same."""
 
 
-class Nursery:
+class Zygote:
     """Forks workers from one warm process; for one event loop."""
 
     def __init__(
         self,
-        options: NurseryOptions | None = None,
+        options: ZygoteOptions | None = None,
         *,
-        on_lost: Callable[[NurseryLost], None] | None = None,
+        on_lost: Callable[[ZygoteLost], None] | None = None,
     ) -> None:
-        """Start nothing yet; ``on_lost`` is called in the loop when a warm nursery dies."""
-        self._options = options or NurseryOptions()
+        """Start nothing yet; ``on_lost`` is called in the loop when a warm zygote dies."""
+        self._options = options or ZygoteOptions()
         self._on_lost = on_lost
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nursery")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="zygote")
         self._turn = asyncio.Lock()
         self._queued = 0
         self._generation = 0
@@ -185,7 +185,7 @@ class Nursery:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Children of the daemon that the nursery waits for itself; nobody else may reap them.
+        """Children of the daemon that the zygote waits for itself; nobody else may reap them.
 
         A forkserver that is being ended is still one of them, though ``pid`` is None by then.
         """
@@ -193,15 +193,15 @@ class Nursery:
         return frozenset(pid for pid in ours if pid is not None)
 
     async def warm(self) -> WarmReport:
-        """Return when a nursery is ready to fork, at once if one is; raises NurseryFailed."""
+        """Return when a zygote is ready to fork, at once if one is; raises ZygoteFailed."""
         async with self._turn:
             return (await self._ready())[1]
 
     async def fork(self, boot: Boot, *, module: str = WORKER_MODULE) -> Child:
         """Start a process that calls ``main(boot)`` of ``module``; the caller owns the child.
 
-        Warms a new nursery first when there is none. Raises NurseryLost when the nursery died or
-        hung over this fork, NurseryFailed when no new one could be made ready, and Overloaded
+        Warms a new zygote first when there is none. Raises ZygoteLost when the zygote died or
+        hung over this fork, ZygoteFailed when no new one could be made ready, and Overloaded
         when ``FORKS_QUEUED_MAX`` forks wait already.
         """
         if self._queued >= FORKS_QUEUED_MAX:
@@ -230,7 +230,7 @@ class Nursery:
 
     async def _ready(self) -> tuple[Server, WarmReport]:
         if self._is_closed:
-            raise NurseryLost("the nursery is closed")
+            raise ZygoteLost("the zygote is closed")
         if self._server and self._server.has_ended():
             self._lose(self._server)
         if self._server and self._warm:
@@ -247,7 +247,7 @@ class Nursery:
                 self._server.kill()
             raise
         self.warmed.set()
-        log.info("nursery.warmed", **_fields(self._warm))
+        log.info("zygote.warmed", **_fields(self._warm))
         return server, self._warm
 
     async def _launch(self) -> Server:
@@ -256,7 +256,7 @@ class Nursery:
         try:
             await asyncio.shield(launch)
         except OSError as problem:
-            raise NurseryFailed("launch", str(problem)) from problem
+            raise ZygoteFailed("launch", str(problem)) from problem
         except asyncio.CancelledError:
             self._server = await launch  # short, and it must not be lost
             raise
@@ -264,7 +264,7 @@ class Nursery:
         self._generation += 1
         loop.add_reader(server.pidfd, self._lose, server)
         if self._is_closed:  # before there was a server that it could have killed
-            raise NurseryLost("the nursery is closed")
+            raise ZygoteLost("the zygote is closed")
         return server
 
     async def _probe(self, server: Server) -> ProbeReport:
@@ -274,34 +274,34 @@ class Nursery:
             async with asyncio.timeout(options.warm_s_max):
                 answer = await self._run(work)
         except TimeoutError as problem:
-            raise NurseryFailed("preload", f"not ready in {options.warm_s_max:g} s") from problem
+            raise ZygoteFailed("preload", f"not ready in {options.warm_s_max:g} s") from problem
         except ServerGone as gone:
-            raise NurseryFailed("preload", f"{gone}; its stderr says why") from gone
+            raise ZygoteFailed("preload", f"{gone}; its stderr says why") from gone
         except OSError as problem:
-            raise NurseryFailed("probe", str(problem)) from problem
+            raise ZygoteFailed("probe", str(problem)) from problem
         if not answer:
-            raise NurseryFailed("probe", "the first child ended without a word; see its stderr")
+            raise ZygoteFailed("probe", "the first child ended without a word; see its stderr")
         return msgspec.json.decode(answer, type=ProbeReport)
 
     def _judge(self, probe: ProbeReport, total_ms: float) -> WarmReport:
         """Turn the probe's word into a report, or raise for what makes forking pointless."""
         preload = probe.preload
         if preload is None:
-            raise NurseryFailed("preload", probe.failure)
+            raise ZygoteFailed("preload", probe.failure)
         problems = tuple(preload["problems"])
         ours = Path(cmdc_runtime.__file__).parent.parent
         if Path(preload["origin"]).parent != ours:
-            raise NurseryFailed(
+            raise ZygoteFailed(
                 "preload", f"{preload['origin']} was imported, which is not beside {ours}"
             )
         missing = [name for name in self._options.needs if name not in probe.loaded]
         if missing:
             told = "; ".join(problems) or "and it reports no problem"
-            raise NurseryFailed("preload", f"{', '.join(missing)} not loaded: {told}")
-        if probe.nursery_threads != 1:
-            raise NurseryFailed("preload", f"{probe.nursery_threads} threads run: unsafe to fork")
+            raise ZygoteFailed("preload", f"{', '.join(missing)} not loaded: {told}")
+        if probe.zygote_threads != 1:
+            raise ZygoteFailed("preload", f"{probe.zygote_threads} threads run: unsafe to fork")
         return WarmReport(
-            pid=probe.nursery_pid,
+            pid=probe.zygote_pid,
             generation=self._generation,
             total_ms=round(total_ms, 1),
             import_ms=round(preload["import_ms"], 1),
@@ -319,14 +319,14 @@ class Nursery:
                 return await asyncio.shield(call)
         except ServerGone as gone:
             self._lose(server)
-            raise NurseryLost(str(gone)) from gone
+            raise ZygoteLost(str(gone)) from gone
         except TimeoutError as problem:
             call.add_done_callback(_abandon)
             server.kill()
             self._lose(server)
-            raise NurseryLost(f"no fork within {bound_s:g} s; the nursery was killed") from problem
+            raise ZygoteLost(f"no fork within {bound_s:g} s; the zygote was killed") from problem
         except OSError as problem:
-            raise NurseryFailed("fork", str(problem)) from problem
+            raise ZygoteFailed("fork", str(problem)) from problem
         except asyncio.CancelledError:
             call.add_done_callback(_abandon)
             raise
@@ -339,8 +339,8 @@ class Nursery:
         self.warmed.clear()
         if not was_warm or self._is_closed:
             return
-        lost = NurseryLost(f"the nursery (pid {server.pid}) ended with status {server.status()}")
-        log.warning("nursery.lost", pid=server.pid, status=server.status())
+        lost = ZygoteLost(f"the zygote (pid {server.pid}) ended with status {server.status()}")
+        log.warning("zygote.lost", pid=server.pid, status=server.status())
         if self._on_lost:
             self._on_lost(lost)
 
@@ -360,26 +360,26 @@ class Nursery:
             server.close()
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        """Run blocking work in the nursery's thread, which outlives a cancelled caller."""
+        """Run blocking work in the zygote's thread, which outlives a cancelled caller."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def _start(server: Server, module: str, boot: Boot) -> Child:
-    """Fork a child from a nursery that is as it was when it was probed.
+    """Fork a child from a zygote that is as it was when it was probed.
 
-    A fork copies the calling thread alone, and with it every lock that another one holds: a nursery
+    A fork copies the calling thread alone, and with it every lock that another one holds: a zygote
     that has got a second thread is ended, and the next one is warmed.
     """
     if (threads := server.threads()) > 1:
         server.end()
-        log.error("nursery.poisoned", pid=server.pid, threads=threads)
-        raise ServerGone(f"the nursery (pid {server.pid}) had {threads} threads: unsafe to fork")
+        log.error("zygote.poisoned", pid=server.pid, threads=threads)
+        raise ServerGone(f"the zygote (pid {server.pid}) had {threads} threads: unsafe to fork")
     return server.start(module, boot)
 
 
-def _probe(server: Server, options: NurseryOptions) -> bytes:
+def _probe(server: Server, options: ZygoteOptions) -> bytes:
     """Fork the first child and return what it wrote; empty if it wrote nothing."""
-    with TemporaryDirectory(prefix="cmdc-nursery-") as folder:
+    with TemporaryDirectory(prefix="cmdc-zygote-") as folder:
         path = Path(folder, "report.json")
         needs = ",".join(options.needs)
         boot: Boot = {"path": str(path), "preload": options.preload, "needs": needs}

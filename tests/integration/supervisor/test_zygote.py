@@ -1,4 +1,4 @@
-"""The nursery against real forkservers: warm, fork, lose, close."""
+"""The zygote against real forkservers: warm, fork, lose, close."""
 
 import asyncio
 import gc
@@ -19,9 +19,9 @@ import pytest
 from multiprocess import util
 
 from cmdc_runtime.errors import Overloaded
-from supervisor.adapters import nursery as module
-from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost, NurseryOptions
+from supervisor.adapters import zygote as module
 from supervisor.adapters.orphans import reap_adopted
+from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost, ZygoteOptions
 
 pytestmark = pytest.mark.process
 
@@ -32,25 +32,25 @@ GOOD_REPORT = (HERE / "light_preload.py").read_text()
 
 @pytest.fixture(autouse=True)
 def import_path(monkeypatch, tmp_path):
-    """Let nursery and children import this folder's modules and those that a test writes."""
+    """Let zygote and children import this folder's modules and those that a test writes."""
     monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{tmp_path}")
     monkeypatch.syspath_prepend(str(HERE))
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
 @asynccontextmanager
-async def light_nursery(on_lost=None, **options):
-    nursery = Nursery(
-        NurseryOptions(**{"preload": "light_preload", "needs": (), **options}), on_lost=on_lost
+async def light_zygote(on_lost=None, **options):
+    zygote = Zygote(
+        ZygoteOptions(**{"preload": "light_preload", "needs": (), **options}), on_lost=on_lost
     )
     try:
-        yield nursery
+        yield zygote
     finally:
-        await nursery.close()
+        await zygote.close()
 
 
-def fork(nursery, do, **boot):
-    return nursery.fork({"do": do, **boot}, module="nursery_children")
+def fork(zygote, do, **boot):
+    return zygote.fork({"do": do, **boot}, module="zygote_children")
 
 
 def end(child):
@@ -78,28 +78,28 @@ def open_fds():
 
 
 async def failure(tmp_path, preload, **options):
-    """Return how a nursery fails whose preload module has this text."""
+    """Return how a zygote fails whose preload module has this text."""
     (tmp_path / "odd_preload.py").write_text(preload)
-    async with light_nursery(preload="odd_preload", **options) as nursery:
-        with pytest.raises(NurseryFailed) as caught:
-            await nursery.warm()
+    async with light_zygote(preload="odd_preload", **options) as zygote:
+        with pytest.raises(ZygoteFailed) as caught:
+            await zygote.warm()
     return caught.value.stage, caught.value.message
 
 
 @pytest.mark.slow
-def test_the_real_nursery_forks_children_that_have_litellm_and_one_thread(tmp_path):
+def test_the_real_zygote_forks_children_that_have_litellm_and_one_thread(tmp_path):
     """Everything slow is done before the fork, and nothing unsafe to fork is left."""
 
     async def scenario():
-        nursery = Nursery()
+        zygote = Zygote()
         try:
-            report = await nursery.warm()
-            child = await fork(nursery, "tell", path=str(tmp_path / "facts"))
+            report = await zygote.warm()
+            child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
             assert has_ended(child.pidfd)
             child.close()
             return report
         finally:
-            await nursery.close()
+            await zygote.close()
 
     report = asyncio.run(scenario())
     facts = json.loads((tmp_path / "facts").read_text())
@@ -111,20 +111,20 @@ def test_the_real_nursery_forks_children_that_have_litellm_and_one_thread(tmp_pa
     assert {"litellm", "workers.bootstrap", "zmq"} <= set(facts["modules"])
 
 
-def test_a_child_runs_the_named_module_below_the_nursery_and_without_the_main_module(tmp_path):
+def test_a_child_runs_the_named_module_below_the_zygote_and_without_the_main_module(tmp_path):
     """The target is a name and a flat dict; the script that runs the daemon stays out of it."""
 
     async def scenario():
-        async with light_nursery() as nursery:
-            child = await fork(nursery, "tell", path=str(tmp_path / "facts"), n=1, x=0.5)
+        async with light_zygote() as zygote:
+            child = await fork(zygote, "tell", path=str(tmp_path / "facts"), n=1, x=0.5)
             assert has_ended(child.pidfd)
             child.close()
-            return child.pid, nursery.pid
+            return child.pid, zygote.pid
 
-    pid, nursery_pid = asyncio.run(scenario())
+    pid, zygote_pid = asyncio.run(scenario())
     facts = json.loads((tmp_path / "facts").read_text())
 
-    assert (facts["pid"], facts["ppid"]) == (pid, nursery_pid)
+    assert (facts["pid"], facts["ppid"]) == (pid, zygote_pid)
     assert (facts["boot"]["n"], facts["boot"]["x"]) == (1, 0.5)
     assert facts["main"] is None
     assert "pytest" not in facts["modules"]
@@ -159,7 +159,7 @@ def test_a_preload_that_cannot_serve_is_refused_with_the_reason(tmp_path, preloa
 
 
 def test_a_needed_module_that_is_missing_is_named_with_the_preloads_own_words(tmp_path):
-    """Without litellm the nursery is of no use, and the preload knows why it is not there."""
+    """Without litellm the zygote is of no use, and the preload knows why it is not there."""
     preload = GOOD_REPORT + "REPORT['problems'] = ['litellm: broken wheel']"
     found = asyncio.run(failure(tmp_path, preload, needs=("no_such_module",)))
 
@@ -168,7 +168,7 @@ def test_a_needed_module_that_is_missing_is_named_with_the_preloads_own_words(tm
 
 @pytest.mark.fault
 def test_a_preload_that_hangs_is_given_up_in_bounded_time(tmp_path):
-    """The bound ends the wait and the nursery."""
+    """The bound ends the wait and the zygote."""
     before = psutil.Process().children()
     found = asyncio.run(failure(tmp_path, "import time; time.sleep(60)", warm_s_max=0.5))
 
@@ -177,39 +177,39 @@ def test_a_preload_that_hangs_is_given_up_in_bounded_time(tmp_path):
 
 
 @pytest.mark.fault
-def test_children_survive_the_nursery_and_the_next_fork_warms_a_new_one():
-    """A lost nursery is told once, costs no child its life, and is replaced in the open."""
+def test_children_survive_the_zygote_and_the_next_fork_warms_a_new_one():
+    """A lost zygote is told once, costs no child its life, and is replaced in the open."""
 
     async def scenario():
         lost = asyncio.Queue()
-        async with light_nursery(on_lost=lost.put_nowait) as nursery:
-            child = await fork(nursery, "stay")
-            first = await nursery.warm()
-            os.kill(nursery.pid, signal.SIGKILL)
+        async with light_zygote(on_lost=lost.put_nowait) as zygote:
+            child = await fork(zygote, "stay")
+            first = await zygote.warm()
+            os.kill(zygote.pid, signal.SIGKILL)
             loss = await asyncio.wait_for(lost.get(), WAIT_S)
             assert not has_ended(child.pidfd, wait_s=0.0)
             end(child)
-            end(await fork(nursery, "stay"))
-            return first, await nursery.warm(), str(loss), lost.empty()
+            end(await fork(zygote, "stay"))
+            return first, await zygote.warm(), str(loss), lost.empty()
 
     first, second, loss, was_all = asyncio.run(scenario())
 
     assert (first.generation, second.generation) == (1, 2)
-    assert (loss, was_all) == (f"the nursery (pid {first.pid}) ended with status -9", True)
+    assert (loss, was_all) == (f"the zygote (pid {first.pid}) ended with status -9", True)
 
 
 @pytest.mark.fault
-def test_a_nursery_is_warmed_though_its_folder_for_sockets_was_removed():
+def test_a_zygote_is_warmed_though_its_folder_for_sockets_was_removed():
     """A cleaner of temporary files takes the folder, and with it the socket of the first one."""
 
     async def scenario():
-        async with light_nursery() as nursery:
-            first = await nursery.warm()
+        async with light_zygote() as zygote:
+            first = await zygote.warm()
             shutil.rmtree(util.get_temp_dir())
-            with pytest.raises(NurseryLost):
-                await fork(nursery, "stay")
-            end(await fork(nursery, "stay"))
-            return first, await nursery.warm()
+            with pytest.raises(ZygoteLost):
+                await fork(zygote, "stay")
+            end(await fork(zygote, "stay"))
+            return first, await zygote.warm()
 
     first, second = asyncio.run(scenario())
 
@@ -217,34 +217,34 @@ def test_a_nursery_is_warmed_though_its_folder_for_sockets_was_removed():
 
 
 @pytest.mark.fault
-def test_a_fork_fails_clearly_when_the_nursery_dies_over_it():
-    """The caller whose fork was under way hears NurseryLost; the next one is served."""
+def test_a_fork_fails_clearly_when_the_zygote_dies_over_it():
+    """The caller whose fork was under way hears ZygoteLost; the next one is served."""
 
     async def scenario():
-        async with light_nursery() as nursery:
-            await nursery.warm()
-            os.kill(nursery.pid, signal.SIGSTOP)
-            waiting = asyncio.create_task(fork(nursery, "stay"))
-            await asyncio.sleep(0)  # let it reach the nursery's thread
-            os.kill(nursery.pid, signal.SIGKILL)
-            with pytest.raises(NurseryLost):
+        async with light_zygote() as zygote:
+            await zygote.warm()
+            os.kill(zygote.pid, signal.SIGSTOP)
+            waiting = asyncio.create_task(fork(zygote, "stay"))
+            await asyncio.sleep(0)  # let it reach the zygote's thread
+            os.kill(zygote.pid, signal.SIGKILL)
+            with pytest.raises(ZygoteLost):
                 await waiting
-            end(await fork(nursery, "stay"))
+            end(await fork(zygote, "stay"))
 
     asyncio.run(scenario())
 
 
 @pytest.mark.fault
-def test_a_nursery_that_hangs_is_killed_and_replaced():
-    """No fork takes longer than its bound, whatever the nursery does."""
+def test_a_zygote_that_hangs_is_killed_and_replaced():
+    """No fork takes longer than its bound, whatever the zygote does."""
 
     async def scenario():
-        async with light_nursery(fork_s_max=0.3) as nursery:
-            await nursery.warm()
-            os.kill(nursery.pid, signal.SIGSTOP)
-            with pytest.raises(NurseryLost, match="no fork within"):
-                await fork(nursery, "stay")
-            end(await fork(nursery, "stay"))
+        async with light_zygote(fork_s_max=0.3) as zygote:
+            await zygote.warm()
+            os.kill(zygote.pid, signal.SIGSTOP)
+            with pytest.raises(ZygoteLost, match="no fork within"):
+                await fork(zygote, "stay")
+            end(await fork(zygote, "stay"))
 
     asyncio.run(scenario())
 
@@ -254,17 +254,17 @@ def test_a_cancelled_fork_leaves_no_process():
     """A child whose caller went away is ended, not forgotten."""
 
     async def scenario():
-        async with light_nursery() as nursery:
-            await nursery.warm()
-            os.kill(nursery.pid, signal.SIGSTOP)
-            waiting = asyncio.create_task(fork(nursery, "stay"))
+        async with light_zygote() as zygote:
+            await zygote.warm()
+            os.kill(zygote.pid, signal.SIGSTOP)
+            waiting = asyncio.create_task(fork(zygote, "stay"))
             await asyncio.sleep(0)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            os.kill(nursery.pid, signal.SIGCONT)
-            end(await fork(nursery, "stay"))  # one at a time: the cancelled one was before it
-            until(lambda: psutil.Process(nursery.pid).children() == [])
+            os.kill(zygote.pid, signal.SIGCONT)
+            end(await fork(zygote, "stay"))  # one at a time: the cancelled one was before it
+            until(lambda: psutil.Process(zygote.pid).children() == [])
 
     asyncio.run(scenario())
 
@@ -274,8 +274,8 @@ def test_the_queue_of_forks_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "FORKS_QUEUED_MAX", 2)
 
     async def scenario():
-        async with light_nursery() as nursery:
-            forks = [fork(nursery, "stay") for _ in range(3)]
+        async with light_zygote() as zygote:
+            forks = [fork(zygote, "stay") for _ in range(3)]
             children = await asyncio.gather(*forks, return_exceptions=True)
             for child in children[:2]:
                 end(child)
@@ -285,38 +285,38 @@ def test_the_queue_of_forks_is_bounded(monkeypatch):
 
 
 def test_close_leaves_no_process_thread_or_descriptor():
-    """Nursery and resource tracker end in bounded time, even if a child holds their pipes."""
+    """Zygote and resource tracker end in bounded time, even if a child holds their pipes."""
     gc.collect()  # what earlier tests left in cycles
     before, children_before = open_fds(), psutil.Process().children()
 
     async def scenario():
-        async with light_nursery(close_s_max=0.2) as nursery:
-            child = await fork(nursery, "stay")
+        async with light_zygote(close_s_max=0.2) as zygote:
+            child = await fork(zygote, "stay")
         end(child)
-        with pytest.raises(NurseryLost):
-            await nursery.warm()
+        with pytest.raises(ZygoteLost):
+            await zygote.warm()
 
     asyncio.run(scenario())
 
     assert psutil.Process().children() == children_before
-    assert [t.name for t in threading.enumerate() if t.name.startswith("nursery")] == []
+    assert [t.name for t in threading.enumerate() if t.name.startswith("zygote")] == []
     assert open_fds() == before
 
 
-def test_nobody_else_reaps_a_nursery_that_is_being_closed():
-    """A daemon that reaps what came to it leaves the forkserver to the nursery, until the end."""
+def test_nobody_else_reaps_a_zygote_that_is_being_closed():
+    """A daemon that reaps what came to it leaves the forkserver to the zygote, until the end."""
 
     async def work():
-        async with light_nursery() as nursery:
-            await nursery.warm()
-            busy, server = threading.Event(), psutil.Process(nursery.pid)
-            nursery._thread.submit(busy.wait, WAIT_S)
+        async with light_zygote() as zygote:
+            await zygote.warm()
+            busy, server = threading.Event(), psutil.Process(zygote.pid)
+            zygote._thread.submit(busy.wait, WAIT_S)
             server.kill()
             until(lambda: server.status() == psutil.STATUS_ZOMBIE)
-            closing = asyncio.create_task(nursery.close())
+            closing = asyncio.create_task(zygote.close())
             for _ in range(10):
                 await asyncio.sleep(0)
-            reaped = reap_adopted(nursery.pids)
+            reaped = reap_adopted(zygote.pids)
             busy.set()
             await closing
             return reaped
@@ -329,13 +329,13 @@ import asyncio, sys
 import structlog
 sys.path.insert(0, sys.argv[1])
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-from supervisor.adapters.nursery import Nursery, NurseryOptions
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
 
 async def main():
-    nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
+    zygote = Zygote(ZygoteOptions(preload="light_preload", needs=()))
     boot = {"do": "leave_and_stay", "path": sys.argv[2]}
-    child = await nursery.fork(boot, module="nursery_children")
-    print(nursery.pid, child.pid, *nursery.pids - {nursery.pid}, flush=True)
+    child = await zygote.fork(boot, module="zygote_children")
+    print(zygote.pid, child.pid, *zygote.pids - {zygote.pid}, flush=True)
     if sys.argv[3] == "stay":
         await asyncio.Event().wait()
 
@@ -345,7 +345,7 @@ asyncio.run(main())
 
 @contextmanager
 def running_daemon(folder, then):
-    """Run a process with a nursery and a child; yields it and pidfds of what is below it."""
+    """Run a process with a zygote and a child; yields it and pidfds of what is below it."""
     left = folder / "left"
     daemon = subprocess.Popen(
         [sys.executable, "-c", DAEMON, str(HERE), str(left), then],
@@ -375,13 +375,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.fault
-def test_the_nursery_ends_at_once_with_a_killed_daemon(folder):
-    """A child that left the nursery does not keep it, or the resource tracker, alive."""
-    with running_daemon(folder, then="stay") as (daemon, (nursery, child, tracker)):
+def test_the_zygote_ends_at_once_with_a_killed_daemon(folder):
+    """A child that left the zygote does not keep it, or the resource tracker, alive."""
+    with running_daemon(folder, then="stay") as (daemon, (zygote, child, tracker)):
         daemon.kill()
         daemon.wait()
 
-        assert has_ended(nursery)
+        assert has_ended(zygote)
         assert has_ended(tracker)
         assert not has_ended(child, wait_s=0.0)
 

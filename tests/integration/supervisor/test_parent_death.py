@@ -1,4 +1,4 @@
-"""A nursery ends with its daemon, whatever it is about: importing, stopped, or hardly begun."""
+"""A zygote ends with its daemon, whatever it is about: importing, stopped, or hardly begun."""
 
 import os
 import signal
@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.process, pytest.mark.fault]
 
 HERE = Path(__file__).parent
 WAIT_S = 20.0
-LEASHED = "import supervisor.adapters.leash; print('goes on')"
+IMPORTS_IT = "import supervisor.adapters.parent_death; print('goes on')"
 ENDLESS = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600.0)\n"
 DAEMON = """
 import asyncio, sys
-from supervisor.adapters.nursery import Nursery, NurseryOptions
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
 
-asyncio.run(Nursery(NurseryOptions(preload=sys.argv[1], needs=())).warm())
+asyncio.run(Zygote(ZygoteOptions(preload=sys.argv[1], needs=())).warm())
 """
 
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory, monkeypatch):
 
 @contextmanager
 def importing(folder):
-    """Yield a process, and the pidfd of its nursery, which never gets to the end of an import."""
+    """Yield a process, and the pidfd of its zygote, which never gets to the end of an import."""
     (folder / "endless_preload.py").write_text(ENDLESS)
     daemon = subprocess.Popen(
         [sys.executable, "-c", DAEMON, "endless_preload"],
@@ -57,8 +57,8 @@ def importing(folder):
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["runs", "stopped"])
-def test_a_nursery_that_imports_ends_with_a_killed_daemon(folder, is_stopped):
-    """It does not go on to the end of the import beside the next daemon's nursery."""
+def test_a_zygote_that_imports_ends_with_a_killed_daemon(folder, is_stopped):
+    """It does not go on to the end of the import beside the next daemon's zygote."""
     with importing(folder) as (daemon, pidfd):
         if is_stopped:
             signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
@@ -70,14 +70,14 @@ def test_a_nursery_that_imports_ends_with_a_killed_daemon(folder, is_stopped):
 
 
 @pytest.mark.parametrize(("is_held", "said"), [(True, "goes on\n"), (False, "")])
-def test_a_nursery_whose_daemon_ended_first_does_not_import(is_held, said):
+def test_a_zygote_whose_daemon_ended_first_does_not_import(is_held, said):
     """The kernel tells only of what comes later; that its pipe is closed tells of what was."""
     handed_on, held = os.pipe()
     try:
         if not is_held:
             os.close(held)
         begun = subprocess.run(
-            [sys.executable, "-c", LEASHED],
+            [sys.executable, "-c", IMPORTS_IT],
             pass_fds=[handed_on],
             stdin=subprocess.DEVNULL,
             capture_output=True,
