@@ -51,7 +51,8 @@ from supervisor.adapters.router import Router
 from supervisor.adapters.systemd import Notifier
 from supervisor.adapters.zygote import Zygote, ZygoteLost
 from supervisor.config import DaemonConfig
-from supervisor.core.cells import cell_name
+from supervisor.containment import Containments
+from supervisor.core.cgroups import cgroup_name
 from supervisor.core.household import root_spec
 from supervisor.core.limits import STOP_ALL_S
 from supervisor.core.session_phase import SHOWN
@@ -72,7 +73,6 @@ from supervisor.sessions import Sessions
 from supervisor.starts import Starts
 from supervisor.takeover import TakenOver, TakeOver
 from supervisor.vitals import VitalSigns
-from supervisor.wards import Wards
 from supervisor.watchers import Watchers
 from supervisor.worker import VICTIMS, pids_of
 from supervisor.workforce import Workforce
@@ -111,7 +111,7 @@ def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object], *_: Any) 
 
 THREADS: Final = 8
 """For files and cgroups, of which one piece of work takes milliseconds. One that hangs keeps its
-thread for ``cells.KILL_S``, so some are spare."""
+thread for ``cgroups.KILL_S``, so some are spare."""
 START_S: Final = 10.0
 """For all of them to run; a busy machine needs milliseconds."""
 
@@ -177,8 +177,8 @@ class Daemon:
         self._pruning = Pruning(self._journal, config.retain_days)
         self._reports = Reports(self._hub)
         self._left = find_left(config.runtime_dir)
-        kept = [cell_name(one.entry.session_id, one.entry.incarnation) for one in self._left]
-        self._wards = Wards(config.runtime_dir, config.state_dir, config.log_level, kept)
+        kept = [cgroup_name(one.entry.session_id, one.entry.incarnation) for one in self._left]
+        self._wards = Containments(config.runtime_dir, config.state_dir, config.log_level, kept)
         self._wards.know(lambda: self._zygote.pids | self._reaper.pids)
         self._workforce = self._make_workforce(config)
         self._passage = Passage(Caller(self._context, self._endpoint.control, "passage"))
@@ -320,7 +320,7 @@ class Daemon:
         doors = Doors(self._endpoint.directory)
         background = [
             _keep("spares", self._workforce.keep_spares()),
-            _keep("wards", self._wards.watch()),
+            _keep("containments", self._wards.watch()),
             _keep("pruning", self._pruning.keep()),
             _keep("doors", doors.keep()),
             _keep("presence", self._presence(doors).keep()),

@@ -16,6 +16,7 @@ from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from supervisor.adapters.left import Left
 from supervisor.briefing import Briefed, briefing
 from supervisor.chores import Chores
+from supervisor.containment import Containments
 from supervisor.core.limits import (
     ADOPT_SILENT_S_MIN,
     INDEX_JUMP,
@@ -28,7 +29,6 @@ from supervisor.core.tree.messages import Ending, Ref
 from supervisor.desk import Desk
 from supervisor.hosts import SpawnErrors, unborn
 from supervisor.incarnation import AgentProcess, Owner
-from supervisor.wards import Wards
 
 log = structlog.get_logger()
 
@@ -49,12 +49,12 @@ class Employer(Owner, Briefed, Protocol):
     met: asyncio.Event
 
 
-async def dismiss(wards: Wards, left: Left) -> Unkillable | None:
+async def dismiss(containments: Containments, left: Left) -> Unkillable | None:
     """End an agent that is not kept, with all that it has started; else say what is known of it."""
     entry = left.entry
     log.warning("agent.not_adopted", session_id=entry.session_id, pid=left.pid)
     stuck = await asyncio.to_thread(left.end)
-    await wards.forsake(entry.session_id, entry.incarnation)
+    await containments.end_leftover(entry.session_id, entry.incarnation)
     return stuck
 
 
@@ -111,7 +111,7 @@ class Hiring:
             self.desk.runtime.fail(self.ref, failed)
             return
         if self._is_awaited():
-            self.chores.later(policy.start_timeout, lambda: self._blame_late(process))
+            self.chores.later(policy.start_timeout, lambda: self._fail_late(process))
             self._look_after(process, was_stopped=False)
 
     def _look_after(self, process: AgentProcess, *, was_stopped: bool) -> None:
@@ -146,7 +146,7 @@ class Hiring:
         process.give_way(goes_on)
 
     async def _hire_after(self, process: AgentProcess) -> None:
-        await process.worker.ward.close()  # the next one has a cell of the same name
+        await process.worker.containment.close()  # the next one has a cgroup of the same name
         await self._hire()
 
     def _take_in(self, inherited: Inherited) -> None:
@@ -166,14 +166,14 @@ class Hiring:
     async def _dismiss(self, left: Left, error: CmdcError) -> None:
         """End an agent that there is no place for; which events it published, nobody knows."""
         self.desk.hub.skip(self.session.id, INDEX_JUMP)
-        stuck = await dismiss(self.desk.workforce.wards, left)
+        stuck = await dismiss(self.desk.workforce.containments, left)
         self.give_up(stuck or unborn(error), Ending.CRASH)
 
     def _is_awaited(self) -> bool:
         """Say whether its process lives and has still to come up."""
         return not self._is_over and self.session.phase is Phase.STARTING
 
-    def _blame_late(self, process: AgentProcess) -> None:
+    def _fail_late(self, process: AgentProcess) -> None:
         if self._is_awaited():
             process.ask_for_stack()  # where it hangs stands in the evidence then
             limit_s = self.session.spec.supervision.start_timeout

@@ -1,6 +1,6 @@
 """The tool hosts: a second process beside a worker, which speaks to that worker alone.
 
-A worker has one at a time, from its first process-isolated call on, in its own cell. A worker is
+A worker has one at a time, from its first process-isolated call on, in its own cgroup. A worker is
 buried, and so replaced, only when its host and all that ran in it are gone.
 """
 
@@ -22,9 +22,9 @@ from supervisor.adapters.forkserver import Boot, Child
 from supervisor.adapters.orphans import end_calls, sweep
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
+from supervisor.containment import Containment
 from supervisor.core.exits import Evidence, classify
 from supervisor.core.limits import HOST_END_S
-from supervisor.wards import Ward
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ class ToolHosts:
 
     zygote: Zygote
     reaper: Reaper
-    ward: Ward
+    containment: Containment
     tell_lost: Callable[[str, str], None]
     spawn: Callable[[Coroutine[Any, Any, None], str], None]  # Any: asyncio's own
     check_open: Callable[[], None]
@@ -86,7 +86,9 @@ class ToolHosts:
             _, late = await asyncio.wait(gone, timeout=HOST_END_S)
             for waiter in late:
                 waiter.cancel()
-                log.error("host.not_ended", worker_id=self.ward.worker_id, after_s=HOST_END_S)
+                log.error(
+                    "host.not_ended", worker_id=self.containment.worker_id, after_s=HOST_END_S
+                )
 
     def retire(self) -> None:
         """Tell the worker, which is buried, nothing any more."""
@@ -111,9 +113,9 @@ class ToolHosts:
         )
         is_in = not self._is_over  # else its worker died while it was forked
         if is_in:
-            self.ward.name(output_id, child.pid)
-            is_in = await self.ward.admit(child.pid, _place(host))
-        log.debug("host.forked", pid=child.pid, worker_id=self.ward.worker_id)
+            self.containment.name(output_id, child.pid)
+            is_in = await self.containment.admit(child.pid, _place(host))
+        log.debug("host.forked", pid=child.pid, worker_id=self.containment.worker_id)
         if self._is_over or not is_in:
             child.send_signal(signal.SIGKILL)
 
@@ -121,7 +123,7 @@ class ToolHosts:
         self.check_open()
         boot: Boot = {
             "address": address,
-            "output": str(self.ward.house.outputs_path),
+            "output": str(self.containment.shared.outputs_path),
             "output_id": output_id,
             "max_open_files": self.max_open_files or 0,
         }
@@ -132,12 +134,12 @@ class ToolHosts:
 
     async def _end_calls(self, host: ToolHost) -> None:
         """End what a dead host's calls have started, wherever it went."""
-        if await self.ward.end_place(_place(host)):
+        if await self.containment.end_subgroup(_place(host)):
             return
         known = self.zygote.pids | self.reaper.pids
         try:
             name = Path(host.address).name
-            await asyncio.to_thread(end_calls, name, self.ward.bearer, known)
+            await asyncio.to_thread(end_calls, name, self.containment.bearer, known)
         except OSError as error:  # no descriptor is left; the session's end finds it
             log.warning("orphan.not_swept", problem=str(error))
 
@@ -150,7 +152,7 @@ class ToolHosts:
             await asyncio.to_thread(Path(host.address).unlink, missing_ok=True)
         except OSError as error:  # the daemon's end removes what can be removed then
             log.warning("host.socket_left", path=host.address, problem=str(error))
-        self.ward.house.outputs.forget(host.output_id)
+        self.containment.shared.outputs.forget(host.output_id)
         self.all.discard(host)
         host.gone.set()
         evidence = Evidence(exited.status, core_dumped=exited.core_dumped)
@@ -158,7 +160,7 @@ class ToolHosts:
 
 
 def _place(host: ToolHost) -> str:
-    """Return where in the cell of its session a host is."""
+    """Return where in the cgroup of its session a host is."""
     return f"host-{host.output_id}"
 
 

@@ -62,7 +62,7 @@ from supervisor.core.tree.messages import Ending, Ref
 from supervisor.desk import Desk
 from supervisor.passage import Passage
 from supervisor.waiting import answer_of
-from supervisor.worker import Obituary, Worker
+from supervisor.worker import Worker, WorkerEnd
 
 # --- receipts -------------------------------------------------------------------------------------
 
@@ -214,20 +214,22 @@ class AgentProcess:
         self._receipts.written = self._given = written
         self.events_max = policy.event_buffer_size
         self._hear(policy)
-        self.worker.ward.take_over(self.worker.pid, self.owner.id, self.ref.generation, policy)
+        self.worker.containment.take_over(
+            self.worker.pid, self.owner.id, self.ref.generation, policy
+        )
 
     def take_over(self, policy: Supervision) -> None:
         """Hear the worker from now on, and keep it within its limits."""
         self._hear(policy)
-        self.worker.ward.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
+        self.worker.containment.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
 
     def _hear(self, policy: Supervision) -> None:
         self.worker.on_frame, self.worker.on_exit = self._on_frame, self._on_exit
         self.worker.hosts.max_open_files = policy.max_open_files
         self.worker.mark = (self.owner.id, self.ref.generation)
-        ward = self.worker.ward
-        ward.on_blame = lambda reason: self.desk.runtime.fail(self.ref, reason)
-        ward.on_stack = self.ask_for_stack
+        containment = self.worker.containment
+        containment.on_fail = lambda reason: self.desk.runtime.fail(self.ref, reason)
+        containment.on_stack = self.ask_for_stack
 
     def begin(self, policy: Supervision) -> None:
         """Take note that it is up, and expect signs of life from now on."""
@@ -237,7 +239,7 @@ class AgentProcess:
             self.chores.spawn(self._give_unanswered())
         else:
             log.info("agent.started", pid=self.worker.pid, **whose)
-        self.worker.ward.expect(self.worker.pid, policy.unresponsive_after)
+        self.worker.containment.expect(self.worker.pid, policy.unresponsive_after)
 
     def send(self, frame: ToWorker) -> None:
         """Send a frame; one that is gone does not get it."""
@@ -288,9 +290,9 @@ class AgentProcess:
 
         ``goes_on`` is asked when it has ended. If it says no, this is an end like any other.
         """
-        worker, end = self.worker, self._on_exit
-        worker.on_frame = worker.ward.on_blame = worker.ward.on_stack = None
-        worker.on_exit = lambda obituary: None if goes_on() else end(obituary)
+        worker, on_exit = self.worker, self._on_exit
+        worker.on_frame = worker.containment.on_fail = worker.containment.on_stack = None
+        worker.on_exit = lambda end: None if goes_on() else on_exit(end)
         self.desk.workforce.kill(worker)
 
     def stuck(self, told: Unkillable) -> Ended:
@@ -387,7 +389,7 @@ class AgentProcess:
             Adopted(
                 daemon_pid=os.getpid(),
                 written=self._receipts.written,
-                slot=OWN_SLOT if worker.ward.brings_slot else worker.ward.slot,
+                slot=OWN_SLOT if worker.containment.brings_slot else worker.containment.slot,
                 output_id=worker.id,
             )
         )
@@ -465,37 +467,37 @@ class AgentProcess:
 
     # --- its end ----------------------------------------------------------------------------
 
-    def _on_exit(self, obituary: Obituary) -> None:
+    def _on_exit(self, end: WorkerEnd) -> None:
         self._receipts.close()
-        self.chores.spawn(self._conclude(obituary))
+        self.chores.spawn(self._conclude(end))
 
-    async def _conclude(self, obituary: Obituary) -> None:
+    async def _conclude(self, end: WorkerEnd) -> None:
         try:
             if self._is_behind:
                 self.desk.hub.skip(self.owner.id, INDEX_JUMP)
             # A Down is told after every event that the process published.
             await self.desk.hub.flushed(self.owner.id)
-            ended = self._judge(obituary)
+            ended = self._judge(end)
         except Exception:  # who is not told would wait for this end for ever
             log.exception("process.not_judged", session_id=self.owner.id)
             ended = Ended(Other(detail=NOT_JUDGED), Ending.CRASH, Evidence())
         self.owner.process_ended(self, ended)
 
-    def _judge(self, obituary: Obituary) -> Ended:
-        inquest = obituary.inquest
+    def _judge(self, end: WorkerEnd) -> Ended:
+        final_state = end.final_state
         known = exits.Evidence(
-            status=obituary.exited.status,
+            status=end.exited.status,
             last_words=self.last_words,
             not_started=self.not_started,
             blamed=self.blamed,
-            core_dumped=obituary.exited.core_dumped,
+            core_dumped=end.exited.core_dumped,
             asked=self.asked,
-            oom_kills=inquest.oom_kills,
-            memory_peak_bytes=inquest.memory_peak_bytes,
-            memory_limit_bytes=inquest.memory_limit_bytes,
+            oom_kills=final_state.oom_kills,
+            memory_peak_bytes=final_state.memory_peak_bytes,
+            memory_limit_bytes=final_state.memory_limit_bytes,
         )
         reason = exits.classify(known)
         ending = exits.ending_of(reason, said_hopeless=self.not_started is not None)
-        seen = inquest.seen
+        seen = final_state.seen
         fell_at = exits.fell_at(seen) if ending is Ending.CRASH else None
         return Ended(reason, ending, exits.evidence_of(known, seen), fell_at)

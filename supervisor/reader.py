@@ -37,7 +37,7 @@ from supervisor.core.limits import READER_ANSWER_S, READER_IDLE_S
 from supervisor.desk import Desk
 from supervisor.hosts import SpawnErrors
 from supervisor.waiting import answer_of
-from supervisor.worker import Obituary, Worker
+from supervisor.worker import Worker, WorkerEnd
 
 log = structlog.get_logger()
 
@@ -115,7 +115,7 @@ class Reader:
             return False
         self._worker = worker
         worker.on_frame, worker.on_exit = self._on_frame, self._on_exit
-        worker.ward.assign(worker.pid, self.session.id, self.session.incarnation, _NO_LIMITS)
+        worker.containment.assign(worker.pid, self.session.id, self.session.incarnation, _NO_LIMITS)
         try:
             frames = await reading(self.desk, self.session)
         except CmdcError as error:
@@ -159,9 +159,9 @@ class Reader:
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)
 
-    def _on_exit(self, obituary: Obituary) -> None:
+    def _on_exit(self, end: WorkerEnd) -> None:
         self._worker, self._is_up = None, False
-        self._fell_at = None if self.is_over else fell_at(obituary.inquest.seen)
+        self._fell_at = None if self.is_over else fell_at(end.final_state.seen)
         self._gone.set()
 
     def _conclude(self) -> None:

@@ -126,7 +126,7 @@ class TakeOver:
 
     async def _end(self, left: Left) -> None:
         """End an agent that is not kept, with everything that it has started."""
-        stuck = await dismiss(self.sessions.workforce.wards, left)
+        stuck = await dismiss(self.sessions.workforce.containments, left)
         if stuck is not None:
             self._stuck[left.entry.session_id] = stuck
 

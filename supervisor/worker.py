@@ -21,18 +21,18 @@ from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited
 from supervisor.adapters.router import Told
 from supervisor.adapters.zygote import Zygote
+from supervisor.containment import Containment, FinalState
 from supervisor.hosts import ToolHosts
-from supervisor.wards import Inquest, Ward
 
 # --- the worker -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Obituary:
+class WorkerEnd:
     """How a worker ended, and what was found out about it."""
 
     exited: Exited
-    inquest: Inquest
+    final_state: FinalState
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Worker:
     """One process; its owner sets the callbacks when it takes the worker over."""
 
     id: WorkerId
-    ward: Ward
+    containment: Containment
     pid: int
     pidfd: int
     ready: asyncio.Future[None]
@@ -50,12 +50,12 @@ class Worker:
     has_signed: bool = False
     """Whether it is on the roll, by which the next daemon finds it."""
     has_ended: bool = False
-    is_condemned: bool = False
+    is_failed: bool = False
     """Whether a frame of its own was refused, for which it is ended; once is enough."""
     greeted_by: int | None = None
     """Which process was ready in its name before its pid was known."""
     on_frame: Callable[[FromWorker, Told], None] | None = None
-    on_exit: Callable[[Obituary], None] | None = None
+    on_exit: Callable[[WorkerEnd], None] | None = None
     hosts: ToolHosts = field(init=False)
     peer: bytes = b""
     """Its connection's identity; one that was taken over has another one than at first."""
@@ -72,7 +72,7 @@ class Worker:
     def retire(self) -> None:
         """Let go of who had it, once it is buried, so that nobody waits for a collection."""
         self.on_frame = self.on_exit = None
-        self.ward.on_blame = self.ward.on_stack = None
+        self.containment.on_fail = self.containment.on_stack = None
         self.hosts.retire()
 
     def is_stopped(self) -> bool:

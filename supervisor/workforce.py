@@ -42,6 +42,7 @@ from supervisor.adapters.peers import Origin, Staff, own_origin
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.router import Router, Told
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
+from supervisor.containment import Containments, FinalState
 from supervisor.core.exits import LastSeen
 from supervisor.core.limits import (
     FORK_RETRY_S,
@@ -56,8 +57,7 @@ from supervisor.core.limits import (
 )
 from supervisor.hosts import SpawnErrors, ToolHosts
 from supervisor.starts import Starts
-from supervisor.wards import Inquest, Wards
-from supervisor.worker import Obituary, Worker
+from supervisor.worker import Worker, WorkerEnd
 
 log = structlog.get_logger()
 
@@ -73,7 +73,7 @@ class Workforce:
 
     zygote: Zygote
     reaper: Reaper
-    wards: Wards
+    containments: Containments
     address: str
     spares_wanted: int
     grace_s: float = 0.0
@@ -162,15 +162,17 @@ class Workforce:
         """Watch over an agent that an earlier daemon left; it tells its connection by ``Adrift``.
 
         Raises:
-            Overloaded: there is no place for it on the board.
+            Overloaded: there is no place for it on the heartbeat table.
         """
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ready.set_result(None)
         worker_id = left.entry.worker_id
         brings_slot = left.entry.brings_slot
-        ward = self.wards.open_left(worker_id, left.pid, brings_slot=brings_slot)
-        worker = Worker(worker_id, ward, left.pid, left.pidfd, ready, forked_at=left.started_at)
-        ward.forked(left.pid)
+        containment = self.containments.open_left(worker_id, left.pid, brings_slot=brings_slot)
+        worker = Worker(
+            worker_id, containment, left.pid, left.pidfd, ready, forked_at=left.started_at
+        )
+        containment.forked(left.pid)
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = self._left[worker_id] = worker
         self.reaper.watch(left, lambda exited: self._start_burial(worker, exited))
@@ -187,7 +189,7 @@ class Workforce:
     def kill(self, worker: Worker) -> None:
         """Send SIGKILL to a worker and to what it has started."""
         self.signal(worker, signal.SIGKILL)
-        worker.ward.kill()
+        worker.containment.kill()
 
     async def _hire(self) -> Worker:
         while self._spares:
@@ -252,10 +254,10 @@ class Workforce:
         self._wake.set()
 
     def _keep(self, spare: Worker) -> None:
-        spare.on_exit = lambda _obituary: self._lose_spare(spare)
-        spare.ward.on_blame = lambda _reason: self.kill(spare)
-        spare.ward.on_stack = lambda: self.signal(spare, signal.SIGQUIT)
-        spare.ward.idle()
+        spare.on_exit = lambda _end: self._lose_spare(spare)
+        spare.containment.on_fail = lambda _reason: self.kill(spare)
+        spare.containment.on_stack = lambda: self.signal(spare, signal.SIGQUIT)
+        spare.containment.idle()
         self._spares.append(spare)
 
     def send(self, worker: Worker, frame: ToWorker) -> bool:
@@ -332,14 +334,14 @@ class Workforce:
         until it has ended: the router counts that among the refused frames.
         """
         worker = self._workers.get(peer)
-        if worker is None or worker.pid != pid or worker.has_ended or worker.is_condemned:
+        if worker is None or worker.pid != pid or worker.has_ended or worker.is_failed:
             return
-        worker.is_condemned = True
-        log.error("worker.condemned", worker_id=worker.id, pid=pid, problem=str(error))
-        if worker.ward.on_blame is None:
+        worker.is_failed = True
+        log.error("worker.failed", worker_id=worker.id, pid=pid, problem=str(error))
+        if worker.containment.on_fail is None:
             self.kill(worker)
         else:
-            worker.ward.on_blame(Other(detail=f"it broke the contract of the wire: {error}"))
+            worker.containment.on_fail(Other(detail=f"it broke the contract of the wire: {error}"))
 
     def receive(self, peer: bytes, frame: FromWorker, told: Told) -> None:
         """Take one frame from a worker, and the events that come with it."""
@@ -431,7 +433,7 @@ class Workforce:
         return ToolHosts(
             self.zygote,
             self.reaper,
-            worker.ward,
+            worker.containment,
             tell_lost=tell_lost,
             spawn=self._spawn,
             check_open=self._check_open,
@@ -449,7 +451,7 @@ class Workforce:
         self._number += 1
         worker_id = new_worker_id(self._number)
         try:
-            ward = self.wards.open(worker_id)
+            containment = self.containments.open(worker_id)
         except OSError as problem:  # of what a fork takes: no memory, or no descriptor
             raise ZygoteFailed("fork", str(problem)) from problem
         boot: Boot = {
@@ -457,23 +459,23 @@ class Workforce:
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
             "grace_s": self.grace_s,
-            "slot_fd": ward.lend_slot(),
-            **ward.boot,
+            "slot_fd": containment.lend_slot(),
+            **containment.boot,
         }
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         # Known before it is forked: its first frame may be faster than the fork's return.
-        worker = Worker(worker_id, ward, pid=0, pidfd=-1, ready=ready)
+        worker = Worker(worker_id, containment, pid=0, pidfd=-1, ready=ready)
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = worker
         try:
             child = await self.zygote.fork(boot)
         except BaseException:
             del self._workers[worker.peer]
-            await ward.close()
+            await containment.close()
             raise
         worker.pid, worker.pidfd, worker.forked_at = child.pid, child.pidfd, child.started_at
-        ward.forked(child.pid)
+        containment.forked(child.pid)
         self.reaper.watch(child, lambda exited: self._start_burial(worker, exited))
         if self._is_closing:  # while it waited for a zygote
             self.signal(worker, signal.SIGKILL)
@@ -492,7 +494,7 @@ class Workforce:
 
     def _start_burial(self, worker: Worker, exited: Exited) -> None:
         worker.has_ended = True
-        worker.ward.ended()
+        worker.containment.ended()
         self.starts.over(worker.pid)
         if not worker.ready.done():
             worker.ready.set_exception(
@@ -508,14 +510,14 @@ class Workforce:
         while self.router.is_connected(worker.peer) and loop.time() < deadline:
             await asyncio.sleep(LAST_FRAMES_LOOK_S)
             self.router.drain()
-        inquest = await self._examine(worker, exited)
+        final_state = await self._examine(worker, exited)
         self._workers.pop(worker.peer, None)
         self._left.pop(worker.id, None)
         strike(self.folder, worker.id)
         with self._littered(worker):
             if worker.on_exit is not None:
-                worker.on_exit(Obituary(exited, inquest))
-            await worker.ward.close()
+                worker.on_exit(WorkerEnd(exited, final_state))
+            await worker.containment.close()
             worker.retire()
             if self._is_closing and not self._has_processes():
                 self._empty.set()
@@ -523,8 +525,8 @@ class Workforce:
 
     @contextlib.contextmanager
     def _littered(self, worker: Worker) -> Iterator[None]:
-        """Have ``swept`` wait meanwhile, unless the process's cell has ended what it left."""
-        if worker.mark is None or worker.ward.is_contained:
+        """Have ``swept`` wait meanwhile, unless the process's cgroup has ended what it left."""
+        if worker.mark is None or worker.containment.is_contained:
             yield
             return
         session_id, is_swept = SessionId(worker.mark[0]), asyncio.Event()
@@ -559,14 +561,16 @@ class Workforce:
         if killed:
             log.info("orphan.killed", killed=killed)
 
-    async def _examine(self, worker: Worker, exited: Exited) -> Inquest:
+    async def _examine(self, worker: Worker, exited: Exited) -> FinalState:
         """End what a dead worker leaves, and find out what there is to know of it."""
         try:
             await worker.hosts.end()
-            return await worker.ward.inquest(worker.pid, exited.exited_at - worker.forked_at)
+            return await worker.containment.final_state(
+                worker.pid, exited.exited_at - worker.forked_at
+            )
         except Exception:  # its session would wait for its end for ever
             log.exception("worker.not_examined", worker_id=worker.id, pid=worker.pid)
-            return Inquest(LastSeen(pid=worker.pid))
+            return FinalState(LastSeen(pid=worker.pid))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:  # Any: asyncio's own
         task = asyncio.create_task(work, name=name)

@@ -40,7 +40,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "supervisor/adapters/hub.py": (
         "tests/integration/supervisor/test_hub.py",
-        "tests/integration/supervisor/test_hub_beats.py",
+        "tests/integration/supervisor/test_hub_ticks.py",
         "tests/integration/supervisor/test_hub_events.py",
         "tests/integration/supervisor/test_hub_replay.py",
     ),

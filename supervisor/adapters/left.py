@@ -96,8 +96,8 @@ class Left:
 def find_left(directory: Path) -> list[Left]:
     """Return the agents on the roll of a runtime directory that live; the dead are struck off.
 
-    Of a dead one is ended what is in its POSIX session and bears its mark; the rest is in its cell,
-    or can't be told from a stranger.
+    Of a dead one is ended what is in its POSIX session and bears its mark; the rest is in its
+    cgroup, or can't be told from a stranger.
     """
     found, dead = [], []
     for entry in entries(directory):

@@ -25,7 +25,7 @@ from cmdc_runtime.process import PRELOAD_MODULE
 from cmdc_runtime.process_table import ProcessLine, look_up
 from supervisor.adapters.orphans import Mark, mark_of, own_mark
 from supervisor.core.authority import PERSON, Kind, Peer
-from supervisor.core.cells import base_name, is_base_name, parse_cell_name
+from supervisor.core.cgroups import base_name, is_base_name, parse_cgroup_name
 
 ANCESTORS_MAX: Final = 4_096
 """Looked at; nobody has so many but to hide."""
@@ -45,7 +45,7 @@ class Origin:
     """The sessions that a process comes from, of whichever daemon."""
 
     sessions: frozenset[tuple[str, str]] = frozenset()
-    """Each as the name of its daemon's cells, or "" where its mark names it, and its id."""
+    """Each as the name of its daemon's cgroups, or "" where its mark names it, and its id."""
     programs: frozenset[tuple[int, int]] = frozenset()
     """The processes of daemons, tool hosts and calls among its ancestors."""
 
@@ -74,7 +74,7 @@ class Staff:
 def own_origin() -> Origin:
     """Return the sessions that this process comes from, which may not read its own environment."""
     mark, before = own_mark(), _origin(_descent(os.getppid()))
-    own = _cells_of(os.getpid()) | (set() if mark is None else {("", mark[0])})
+    own = _cgroups_of(os.getpid()) | (set() if mark is None else {("", mark[0])})
     return Origin(before.sessions | own, before.programs)
 
 
@@ -103,7 +103,7 @@ def _origin(descent: list[int]) -> Origin:
     sessions: set[tuple[str, str]] = set()
     for pid in descent:
         mark = mark_of(pid)
-        sessions |= _cells_of(pid) | (set() if mark is None else {("", mark[0])})
+        sessions |= _cgroups_of(pid) | (set() if mark is None else {("", mark[0])})
     programs = (look_up(pid) for pid in descent if _is_of_any_daemon(pid))
     return Origin(frozenset(sessions), frozenset(line.name for line in programs if line))
 
@@ -125,17 +125,17 @@ def _words(pid: int) -> list[bytes]:
     return []
 
 
-def _cells_of(pid: int) -> set[tuple[str, str]]:
-    """Return the cells of sessions that a process is in, each with its daemon's base."""
+def _cgroups_of(pid: int) -> set[tuple[str, str]]:
+    """Return the cgroups of sessions that a process is in, each with its daemon's base."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return set()
     pairs = (pair for line in text.splitlines() for pair in pairwise(line.split("/")))
     return {
-        (base, str(named[0]) if (named := parse_cell_name(cell)) else cell)
-        for base, cell in pairs
-        if is_base_name(base) and cell.startswith("s-")
+        (base, str(named[0]) if (named := parse_cgroup_name(cgroup)) else cgroup)
+        for base, cgroup in pairs
+        if is_base_name(base) and cgroup.startswith("s-")
     }
 
 
@@ -177,14 +177,14 @@ def _by_traces(pid: int, descent: list[int], staff: Staff) -> Peer:
         return _peer(Kind.TOOL, staff.agents[line.sid])
     if mark is not None and mark in staff.agents.values():
         return _peer(Kind.TOOL, mark)
-    cell = _cell_of(pid, base_name(str(staff.folder)))
-    if cell is not None:
-        return _peer(Kind.TOOL, parse_cell_name(cell))
+    cgroup = _cgroup_of(pid, base_name(str(staff.folder)))
+    if cgroup is not None:
+        return _peer(Kind.TOOL, parse_cgroup_name(cgroup))
     return PERSON if _origin(descent).is_within(staff.origin) else Peer(Kind.TOOL)
 
 
-def _cell_of(pid: int, base: str) -> str | None:
-    """Return the name of the cell that a process is in, "" for one that can't be named."""
+def _cgroup_of(pid: int, base: str) -> str | None:
+    """Return the name of the cgroup that a process is in, "" for one that can't be named."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:

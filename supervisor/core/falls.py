@@ -1,6 +1,6 @@
 """Which steps of rebuilding a session its processes have died at, and which are left out. Pure.
 
-A process says on the heartbeat board which step it takes next, so that its death, however hard,
+A process says on the heartbeat table which step it takes next, so that its death, however hard,
 can be blamed on it. What has killed ``DEATHS_MAX`` processes is left out by the next one.
 
 Such deaths cost no restart, since each brings the session nearer to a process that comes through.

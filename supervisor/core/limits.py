@@ -137,16 +137,16 @@ HANDSHAKE_S: Final = 10.0
 """For a forked worker to say that it is ready."""
 HOST_END_S: Final = 5.0
 """For a killed tool host, and all that ran in it, to be gone before its agent is replaced."""
-BOARD_SLOTS: Final = 100_256
-"""Of the heartbeat board: as many sessions as can be configured, spares and the dying. A slot has
+HEARTBEAT_SLOTS: Final = 100_256
+"""Of the heartbeat table: as many sessions as can be configured, spares and the dying. A slot has
 its memory when it is taken first, so all others cost nothing."""
 SPARE_SILENT_S: Final = 30.0
-"""Without a beat, until a spare is killed: as long as an agent has by default."""
+"""Without a heartbeat, until a spare is killed: as long as an agent has by default."""
 OOM_LOOK_S: Final = 1.0
 """Between two looks at the OOM kills of sessions with a memory limit: a tool that was killed before
 the last look says nothing about the end of its agent."""
-CELL_RETRY_S: Final = 1.0
-"""Between two tries to remove cells that the kernel did not let go of."""
+CGROUP_RETRY_S: Final = 1.0
+"""Between two tries to remove cgroups that the kernel did not let go of."""
 WATCH_RETRY_S: Final = 1.0
 """Before a watch over all workers that has failed goes on."""
 LAST_OUTPUT_S: Final = 0.05
@@ -180,7 +180,7 @@ PASSAGE_ROUND_S_MAX: Final = 15.0
 """For one of them; then it counts as answered, and is logged. While agents are taken over nobody is
 heard at the control socket, this daemon neither."""
 SILENT_S_MIN: Final = 0.1
-"""The least ``unresponsive_after`` that is taken; the pulse looks four times in that."""
+"""The least ``unresponsive_after`` that is taken; the watch looks four times in that."""
 
 PIECES_OPEN_MAX: Final = 4
 """Checkpoints that come in pieces at a time: each is held in memory, with up to 64 MiB."""
@@ -232,7 +232,7 @@ VITALS_INTERVAL_S: Final = 5.0
 VITALS_RETRY_S: Final = 0.05
 """Before a part that is too busy for a question is asked again."""
 LOOP_LOOK_S: Final = 0.5
-"""Between two looks at the loop, and two beats of it; four wake-ups a second cost nothing."""
+"""Between two looks at the loop, and two heartbeats of it; four wake-ups a second cost nothing."""
 LOOP_STALL_S: Final = 2.0
 """Without a turn of the loop, until that is reported; its longest step should take 0.01 s."""
 PAUSE_S: Final = 1.5

@@ -24,10 +24,10 @@ from cmdc_runtime.errors import CmdcError, ProtocolError
 from cmdc_runtime.frames import Assign, LastWords, NotStarted, Ready, Started, Terminate
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Normal, Shutdown
-from supervisor.adapters.cells import Cells
+from supervisor.adapters.cgroups import Cgroups
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Reaper
-from supervisor.wards import Wards
+from supervisor.containment import Containments
 from supervisor.workforce import Workforce
 from tests.conformance.script import CHOSEN, HOPELESS, RAISED
 from tests.unit.supervisor.desk import Hub, Journal
@@ -267,13 +267,17 @@ class House:
     passage = None
     """Nothing is published here, so nothing is asked."""
 
-    def __init__(self, troupe, wards, stage):
+    def __init__(self, troupe, containments, stage):
         self.runtime = None
         self.hub, self.journal = Hub(), Journal()
         self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
         self.workforce = Workforce(
-            Zygote(troupe, self.wire), Reaper(), wards, f"ipc://{wards.board_path}", 0
+            Zygote(troupe, self.wire),
+            Reaper(),
+            containments,
+            f"ipc://{containments.heartbeats_path}",
+            0,
         )
         self.workforce.hear(self.wire)
         self._on_down = stage.told_down
@@ -295,18 +299,18 @@ class House:
         """Nothing is kept."""
 
 
-def wards_at(folder, versions=()):
+def containments_at(folder, versions=()):
     """Return the surroundings of workers, with cgroups of these versions: it may move us there."""
-    among = partial(Cells.survey, versions=versions)
-    with mock.patch.object(Cells, "survey", among):
-        wards = Wards(folder, folder, "info")
+    among = partial(Cgroups.survey, versions=versions)
+    with mock.patch.object(Cgroups, "survey", among):
+        containments = Containments(folder, folder, "info")
 
     async def begin():
-        wards.start()
+        containments.start()
 
     asyncio.run(begin())
-    wards.outputs.close()  # a child writes nothing, so nobody waits for it to be read
-    return wards
+    containments.outputs.close()  # a child writes nothing, so nobody waits for it to be read
+    return containments
 
 
 def _unread_there(channel):

@@ -162,9 +162,9 @@ def given_up(ask):
 def speechless(judge):
     """Judge an end without what the process has said of it."""
 
-    def mutated(self, obituary):
+    def mutated(self, end):
         self.last_words = None
-        return judge(self, obituary)
+        return judge(self, end)
 
     return mutated
 

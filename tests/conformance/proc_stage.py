@@ -126,7 +126,7 @@ class ProcStage(Stage):
 
     is_real = True
 
-    def __init__(self, troupe, wards, bound_s=BOUND_S):
+    def __init__(self, troupe, containments, bound_s=BOUND_S):
         super().__init__()
         self.bound_s = bound_s
         self._loop = VirtualLoop(self._is_quiet, bound_s)
@@ -136,7 +136,7 @@ class ProcStage(Stage):
         self._failure = None
         self._processes = {}
         self._scripts = {}
-        self.house = self._do(lambda: House(troupe, wards, self))
+        self.house = self._do(lambda: House(troupe, containments, self))
         self.runtime = None
 
     @property

@@ -210,7 +210,7 @@ def test_cell_that_cannot_be_removed_is_told_and_tried_again(
     before = log_size(place)
     mounted(room)
     session.stop()
-    assert poll(lambda: "cell.stuck" in log_since(place, before))
+    assert poll(lambda: "cgroup.stuck" in log_since(place, before))
     answer = bystander.run("Still there?", timeout=TURN_S).text
     is_there = room.exists()
     subprocess.run(["umount", room], check=True)

@@ -21,8 +21,8 @@ GRACE_S = 600.0
 """For which an agent waits for a daemon: none of these cases ends by that."""
 WITHOUT_CELLS = """
 import functools, runpy
-from supervisor.adapters.cells import Cells
-Cells.survey = functools.partial(Cells.survey, versions=())
+from supervisor.adapters.cgroups import Cgroups
+Cgroups.survey = functools.partial(Cgroups.survey, versions=())
 runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """
 

@@ -270,7 +270,7 @@ def test_a_journal_that_is_late_is_in_the_log(tmp_path, monkeypatch, is_late):
 
 
 def test_who_waits_for_what_is_let_go_learns_it_at_once(tmp_path, monkeypatch):
-    """And who follows hears how far it is, before the next beat."""
+    """And who follows hears how far it is, before the next tick."""
     monkeypatch.setattr(channel_module, "EVENTS_WAITING_BYTES_MAX", 0)
     monkeypatch.setattr(module, "WATERMARK_S", 3_600.0)
 

@@ -125,10 +125,10 @@ def test_orphans_come_to_the_subreaper_which_reaps_only_what_nobody_waits_for():
 # variables say, and has a child that has these from it.
 HIDDEN = """
 import json, os, subprocess, sys
-from supervisor.adapters.cells import Cells
+from supervisor.adapters.cgroups import Cgroups
 from cmdc_runtime.prctl import set_child_subreaper
 from supervisor.adapters.orphans import end_strangers
-from supervisor.core.cells import Limits, base_name, cell_name
+from supervisor.core.cgroups import Limits, base_name, cgroup_name
 
 AGENT = '''
 import os, subprocess, sys
@@ -152,17 +152,17 @@ def alive(pids):
 set_child_subreaper()
 zygote = subprocess.Popen(["sleep", "600"], env={**os.environ, "CMDC_SESSION_ID": "a"})
 known = {zygote.pid}
-cells = Cells.survey(base_name("/nowhere"), versions=())
-cells.known = lambda: known
-cell = cells.open(cell_name("a", 1), Limits())
+cgroups = Cgroups.survey(base_name("/nowhere"), versions=())
+cgroups.known = lambda: known
+cgroup = cgroups.open(cgroup_name("a", 1), Limits())
 pipe = subprocess.PIPE
 agent = subprocess.Popen([sys.executable, "-c", AGENT], stdin=pipe, stdout=pipe, text=True)
 known.add(agent.pid)
-cell.admit(agent.pid)
+cgroup.admit(agent.pid)
 pids = [int(word) for word in agent.stdout.readline().split()]
 ours, others = pids[:2], pids[2:]
-told = {"started": alive(pids), "found": len(cell.pids() & {*pids, agent.pid})}
-told["killed"] = cell.kill()
+told = {"started": alive(pids), "found": len(cgroup.pids() & {*pids, agent.pid})}
+told["killed"] = cgroup.kill()
 told["status"] = agent.wait()
 told["ours"], told["others"] = alive(ours), alive(others)
 told["strangers"] = end_strangers({zygote.pid})

@@ -12,7 +12,7 @@ from cmdc_runtime.process_table import children_of
 from supervisor.adapters import peers
 from supervisor.adapters.peers import Origin, Staff, peer_of
 from supervisor.core.authority import PERSON, Kind, Peer
-from supervisor.core.cells import cell_name
+from supervisor.core.cgroups import cgroup_name
 
 pytestmark = pytest.mark.process
 
@@ -109,13 +109,13 @@ def test_what_a_session_of_another_daemon_has_started_is_a_tool(tmp_path, elsewh
 
 
 def test_a_cgroup_tells_whose_a_process_is(tmp_path, elsewhere, monkeypatch):
-    """Of this daemon's cells by its name, of another daemon's by there being one."""
-    cell = cell_name("s-1", 4)
+    """Of this daemon's cgroups by its name, of another daemon's by there being one."""
+    cgroup = cgroup_name("s-1", 4)
     with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:
-        monkeypatch.setattr(peers, "_cell_of", lambda _pid, _base: cell)
+        monkeypatch.setattr(peers, "_cgroup_of", lambda _pid, _base: cgroup)
         own = peer_of(pid, staff(tmp_path))
-        monkeypatch.setattr(peers, "_cell_of", lambda _pid, _base: None)
-        monkeypatch.setattr(peers, "_cells_of", lambda _pid: {("cmdc-0", "s-1")})
+        monkeypatch.setattr(peers, "_cgroup_of", lambda _pid, _base: None)
+        monkeypatch.setattr(peers, "_cgroups_of", lambda _pid: {("cmdc-0", "s-1")})
         others = peer_of(pid, staff(tmp_path))
 
     assert (own, others) == (OF_SESSION, Peer(Kind.TOOL))

@@ -92,7 +92,7 @@ class Takers(Workforce):
         super().__init__()
         self.is_open.clear()
         self.taken = []
-        self.wards = SimpleNamespace(forsake=self._forsake)
+        self.containments = SimpleNamespace(end_leftover=self._forsake)
 
     async def _forsake(self, session_id, incarnation):
         pass

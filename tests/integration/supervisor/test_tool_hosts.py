@@ -15,7 +15,7 @@ from cmdc_runtime.frames import HostLost, HostWanted
 from cmdc_runtime.ids import new_worker_id
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.zygote import Zygote, ZygoteOptions
-from supervisor.wards import Wards
+from supervisor.containment import Containments
 from supervisor.worker import Worker
 from supervisor.workforce import Workforce
 
@@ -61,13 +61,13 @@ async def workforce_in(folder):
     """Yield a workforce with one worker, which is no process, and its router."""
     zygote = Zygote(ZygoteOptions(preload="light_preload", needs=()))
     reaper, router = Reaper(), Router()
-    wards = Wards(folder, folder, "info")
-    wards.start()
-    workforce = Workforce(zygote, reaper, wards, f"ipc://{folder}/workers.sock", 0)
+    containments = Containments(folder, folder, "info")
+    containments.start()
+    workforce = Workforce(zygote, reaper, containments, f"ipc://{folder}/workers.sock", 0)
     workforce.router = router
     ready = asyncio.get_running_loop().create_future()
     worker_id = new_worker_id(1)
-    worker = Worker(worker_id, wards.open(worker_id), pid=os.getpid(), pidfd=-1, ready=ready)
+    worker = Worker(worker_id, containments.open(worker_id), pid=os.getpid(), pidfd=-1, ready=ready)
     worker.hosts = workforce._hosts_of(worker)
     worker.ready.set_result(None)
     workforce._workers[worker.peer] = worker
@@ -79,7 +79,7 @@ async def workforce_in(folder):
         await workforce.close()
         await zygote.close()
         reaper.close()
-        await wards.close()
+        await containments.close()
 
 
 def listening_at(address):
@@ -195,6 +195,6 @@ def test_a_host_that_comes_after_its_workers_end_is_ended_at_once(folder):
             while workforce._tasks or worker.hosts.all:
                 await asyncio.gather(*workforce._tasks)
                 await asyncio.sleep(0.002)  # tidy: the end of a process comes from the kernel
-            return workforce.reaper.pids, dict(workforce.wards.outputs._workers)
+            return workforce.reaper.pids, dict(workforce.containments.outputs._workers)
 
     assert asyncio.run(scenario()) == (frozenset(), {})

@@ -19,7 +19,7 @@ from cmdc_runtime.codec import raw
 from cmdc_runtime.frames import Assign, FromWorker, Ready, Terminate
 from cmdc_runtime.process import EXIT_CRASHED
 from cmdc_runtime.sockets import Role
-from supervisor.adapters.board import Board
+from supervisor.adapters.heartbeats import HeartbeatTable
 from supervisor.adapters.router import Router
 from workers.bootstrap import Worker
 from workers.guard import Guard
@@ -41,7 +41,7 @@ main(boot | {"slot_fd": int(slot_fd)})
 @pytest.fixture
 def board(tmp_path):
     """Return a board of the test's own."""
-    found = Board(tmp_path / "board", 4)
+    found = HeartbeatTable(tmp_path / "board", 4)
     yield found
     found.close()
 

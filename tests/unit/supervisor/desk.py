@@ -16,13 +16,13 @@ from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
 from supervisor.adapters.journal.store import Health
 from supervisor.adapters.reaper import Exited
+from supervisor.containment import FinalState
 from supervisor.core.exits import LastSeen
 from supervisor.core.household import root_spec, session_path, session_spec
 from supervisor.core.tree.messages import CallResult, Ending, Outcome
 from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
-from supervisor.wards import Inquest
-from supervisor.worker import Obituary
+from supervisor.worker import WorkerEnd
 
 CLIENT = b"client"
 PID_FIRST = 2**22 + 1
@@ -31,7 +31,7 @@ TURNS = 20
 """Of the loop: more than any chain of callbacks here takes."""
 
 
-class Ward:
+class Containment:
     """The surroundings of a worker, in which nothing happens."""
 
     slot, brings_slot = 0, True
@@ -56,7 +56,7 @@ class Worker:
 
     def __init__(self, pid):
         self.id, self.pid, self.pidfd = f"w-{pid}", pid, -1
-        self.ward = Ward()
+        self.containment = Containment()
         self.hosts = SimpleNamespace(max_open_files=None)
         self.on_frame = self.on_exit = self.mark = None
         self.has_ended = self.is_forked = False
@@ -83,7 +83,7 @@ class Worker:
         if step is not None:
             seen = replace(seen, state=REBUILDING, turns=step)
         exited = Exited(pid=self.pid, status=status, exited_at=1.0)
-        self.on_exit(Obituary(exited, Inquest(seen)))
+        self.on_exit(WorkerEnd(exited, FinalState(seen)))
 
 
 class Workforce:

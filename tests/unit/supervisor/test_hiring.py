@@ -32,14 +32,14 @@ class Left:
         return self.stuck
 
 
-class Wards:
-    """Cells of agents that are not kept; ``gate`` lets the end of one go on."""
+class Containments:
+    """Cgroups of agents that are not kept; ``gate`` lets the end of one go on."""
 
     def __init__(self):
         self.gate = asyncio.Event()
         self.is_asked = asyncio.Event()
 
-    async def forsake(self, _session_id, _incarnation):
+    async def end_leftover(self, _session_id, _incarnation):
         self.is_asked.set()
         await self.gate.wait()
 
@@ -51,7 +51,7 @@ def inheriting(left, take_in):
     desk.hub.open_channel = lambda *_args: None
     desk.hub.skip = lambda _session_id, count: jumps.append(count)
     desk.workforce.take_in = take_in
-    desk.workforce.wards = Wards()
+    desk.workforce.containments = Containments()
     session = session_of(desk)
     session.was_up, session.inherited = True, Inherited(left, 3)
     begin(session)
@@ -59,7 +59,7 @@ def inheriting(left, take_in):
 
 
 def no_place(_left):
-    raise Overloaded("the board is full")
+    raise Overloaded("the heartbeat table is full")
 
 
 def test_an_agent_that_was_left_keeps_its_post():
@@ -84,10 +84,10 @@ def test_an_agent_without_a_place_is_gone_before_the_next_process_is_started():
         left = Left()
         session, jumps = inheriting(left, no_place)
         workforce = session.desk.workforce
-        await workforce.wards.is_asked.wait()
+        await workforce.containments.is_asked.wait()
         await settle()
         before = left.is_ended, len(workforce.workers)
-        workforce.wards.gate.set()
+        workforce.containments.gate.set()
         await settle()
         return before, len(workforce.workers), session.incarnation, jumps
 
@@ -102,7 +102,7 @@ def test_a_session_may_be_stopped_while_that_goes_on(grace_s):
         session, _ = inheriting(Left(), no_place)
         session.stop("no need", grace_s)
         await settle()
-        session.desk.workforce.wards.gate.set()
+        session.desk.workforce.containments.gate.set()
         await settle()
         return session.phase, len(session.desk.workforce.workers), len(session.desk.forgotten)
 
@@ -114,8 +114,8 @@ def test_no_process_takes_the_place_of_one_that_cannot_be_ended():
 
     async def scenario():
         session, _ = inheriting(Left(STUCK), no_place)
-        session.desk.workforce.wards.gate.set()
-        await session.desk.workforce.wards.is_asked.wait()
+        session.desk.workforce.containments.gate.set()
+        await session.desk.workforce.containments.is_asked.wait()
         await settle()
         told = [one.reason for one in session.desk.downs]
         return told[0], session.phase, len(session.desk.workforce.workers)

@@ -23,13 +23,13 @@ from supervisor.adapters.journal.base import EventRow, JournalFailed
 from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.reaper import Exited
 from supervisor.chores import Chores
+from supervisor.containment import FinalState
 from supervisor.core.exits import LastSeen
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ending, Ref
 from supervisor.incarnation import NOT_JUDGED, AgentProcess
-from supervisor.wards import Inquest
-from supervisor.worker import Obituary
+from supervisor.worker import WorkerEnd
 from tests.unit.supervisor.desk import Desk, Worker, play, settle
 
 HUNG = OutOfMemory(rss_bytes=2, limit_bytes=1)
@@ -66,7 +66,7 @@ async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME, seen=SEEN):
     if comes is LATE:
         work(process)
     exited = Exited(pid=7, status=status, exited_at=1.0)
-    worker.on_exit(Obituary(exited, Inquest(seen, oom_kills=oom_kills)))
+    worker.on_exit(WorkerEnd(exited, FinalState(seen, oom_kills=oom_kills)))
     await settle()
     (ended,) = owner.ended
     return ended

@@ -130,11 +130,11 @@ def test_its_ward_is_told_whose_it_is(how):
 
     async def scenario():
         process, told = made(), []
-        setattr(process.worker.ward, how, lambda *args: told.append(args))
+        setattr(process.worker.containment, how, lambda *args: told.append(args))
         process.take_over(POLICY) if how == "assign" else process.adopt(POLICY, 3)
         process.begin(POLICY)
         await settle()
-        return told, process.worker.ward.expected
+        return told, process.worker.containment.expected
 
     assert play(scenario) == ([(7, "s", 4, POLICY)], [7.0])
 
@@ -242,7 +242,7 @@ def test_who_is_adrift_is_told_who_took_it_over(brings_slot, slot):
     async def scenario():
         kept, own = adopted(), hired()
         for process in (kept, own):
-            process.worker.ward.brings_slot, process.worker.ward.slot = brings_slot, 5
+            process.worker.containment.brings_slot, process.worker.containment.slot = brings_slot, 5
             process.worker.says(ADRIFT)
             process.worker.says(ADRIFT)
         return kept, own

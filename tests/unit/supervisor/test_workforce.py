@@ -175,7 +175,9 @@ class Spare:
 
     def __init__(self, how):
         self.how, self.peer, self.has_ended, self.killed = how, how.encode(), how == "ended", []
-        self.ward = SimpleNamespace(kill=lambda: self.killed.append("ward"), idle=lambda: None)
+        self.containment = SimpleNamespace(
+            kill=lambda: self.killed.append("containment"), idle=lambda: None
+        )
 
     def is_over(self):
         return self.has_ended
@@ -212,7 +214,7 @@ def test_only_a_spare_that_answers_is_handed_out(monkeypatch):
         found = await forking.hire(never)
         return spares.index(found), forking.hung, [spare.killed for spare in spares], forking.forks
 
-    assert play(scenario) == (4, 2, [[], ["ward"], ["ward"], [], []], 0)
+    assert play(scenario) == (4, 2, [[], ["containment"], ["containment"], [], []], 0)
 
 
 @pytest.mark.parametrize("wanted", [1, 0])
@@ -230,7 +232,7 @@ def test_a_spare_whom_nobody_waits_for_any_more_is_kept_or_ended(wanted):
         await asyncio.gather(hiring, return_exceptions=True)
         return list(forking._spares) == [spare], spare.killed
 
-    assert play(scenario) == ((True, []) if wanted else (False, ["ward"]))
+    assert play(scenario) == ((True, []) if wanted else (False, ["containment"]))
 
 
 # --- whom a worker may speak for ------------------------------------------------------------------
@@ -257,8 +259,10 @@ def house():
     made = House(None, None, None, f"ipc://{FOLDER}/workers.sock", 0)
     made.blamed = []
     for worker_id, pid in PIDS.items():
-        ward = SimpleNamespace(on_blame=lambda reason, pid=pid: made.blamed.append((pid, reason)))
-        worker = Worker(worker_id, ward, pid, -1 if pid == 0 else 5, ready=None)
+        containment = SimpleNamespace(
+            on_fail=lambda reason, pid=pid: made.blamed.append((pid, reason))
+        )
+        worker = Worker(worker_id, containment, pid, -1 if pid == 0 else 5, ready=None)
         worker.mark = None if pid == 0 else (f"s-{pid - 100}", 1)
         made._workers[worker.peer] = worker
     made._left[LEFT] = made._workers[LEFT.encode()]
@@ -418,10 +422,10 @@ def buried(monkeypatch, *, is_contained):
         zygote = SimpleNamespace(pids=frozenset())
         made = House(zygote, SimpleNamespace(pids=frozenset()), None, "ipc:///x/w.sock", 0)
         made.router = SimpleNamespace(drain=list, is_connected=lambda _peer: False)
-        ward = SimpleNamespace(is_contained=is_contained, inquest=nothing, close=nothing)
-        worker = Worker("w-1", ward, 101, 5, ready=None)
+        containment = SimpleNamespace(is_contained=is_contained, final_state=nothing, close=nothing)
+        worker = Worker("w-1", containment, 101, 5, ready=None)
         worker.mark, worker.hosts = ("s-1", 1), SimpleNamespace(end=nothing, retire=lambda: None)
-        worker.on_exit = lambda _obituary: told.append("ended")
+        worker.on_exit = lambda _end: told.append("ended")
         burial = asyncio.create_task(made._bury(worker, Exited(pid=101, status=-9, exited_at=1.0)))
         await settle()
 
@@ -440,7 +444,7 @@ def buried(monkeypatch, *, is_contained):
 
 
 def test_who_follows_a_dead_process_waits_for_the_sweep_behind_it(monkeypatch):
-    """Who watches it does not, nor does another session; nor anybody where a cell has ended all."""
+    """Who watches it does not, nor another session; nor anybody where a cgroup has ended all."""
     assert buried(monkeypatch, is_contained=False) == [
         "ended",
         "s-2 goes on",

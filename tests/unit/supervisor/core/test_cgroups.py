@@ -1,4 +1,4 @@
-"""Limits as files, names of cells, and the kernel's words."""
+"""Limits as files, names of cgroups, and the kernel's words."""
 
 from itertools import product
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.requests import Supervision
-from supervisor.core.cells import (
-    CELL_NAME_BYTES_MAX,
+from supervisor.core.cgroups import (
+    CGROUP_NAME_BYTES_MAX,
     MEMORY_FILES,
     NEEDED_FILES,
     SETTINGS,
@@ -18,11 +18,11 @@ from supervisor.core.cells import (
     Setting,
     Version,
     base_name,
-    cell_name,
+    cgroup_name,
     is_base_name,
     is_populated,
     oom_kills,
-    parse_cell_name,
+    parse_cgroup_name,
     parse_keyed,
     parse_pids,
     settings,
@@ -40,9 +40,9 @@ def test_every_controller_has_a_row_for_every_version():
     """What is limited in one kind of hierarchy is limited in the other, too."""
     pairs = set(product(Controller, Version))
 
-    assert pairs - SETTINGS.keys() == set(), "supervisor/core/cells.py, SETTINGS"
-    assert pairs - NEEDED_FILES.keys() == set(), "supervisor/core/cells.py, NEEDED_FILES"
-    assert set(Version) - MEMORY_FILES.keys() == set(), "supervisor/core/cells.py, MEMORY_FILES"
+    assert pairs - SETTINGS.keys() == set(), "supervisor/core/cgroups.py, SETTINGS"
+    assert pairs - NEEDED_FILES.keys() == set(), "supervisor/core/cgroups.py, NEEDED_FILES"
+    assert set(Version) - MEMORY_FILES.keys() == set(), "supervisor/core/cgroups.py, MEMORY_FILES"
 
 
 @pytest.mark.parametrize(
@@ -109,24 +109,24 @@ def test_limits_are_those_of_the_session():
 @given(SESSION_IDS, INCARNATIONS)
 def test_a_valid_session_id_can_be_read_off_its_cell(session_id, incarnation):
     """Whoever looks at the cgroups sees whose they are."""
-    name = cell_name(session_id, incarnation)
+    name = cgroup_name(session_id, incarnation)
 
     assert is_session_id(session_id)
     assert name == f"s-{session_id}.{incarnation}"
-    assert parse_cell_name(name) == (session_id, incarnation)
+    assert parse_cgroup_name(name) == (session_id, incarnation)
 
 
 @given(ANY_TEXT, INCARNATIONS)
 def test_any_id_makes_a_name_that_is_safe_and_short(session_id, incarnation):
     """No id leads out of the directory, hides in it, or is too long for it."""
-    name = cell_name(session_id, incarnation)
+    name = cgroup_name(session_id, incarnation)
 
     assert name.isascii()
     assert "/" not in name
     assert name.isprintable()
     assert name.startswith("s-")
-    assert len(name) <= CELL_NAME_BYTES_MAX
-    assert parse_cell_name(name) in ((session_id, incarnation), None)
+    assert len(name) <= CGROUP_NAME_BYTES_MAX
+    assert parse_cgroup_name(name) in ((session_id, incarnation), None)
 
 
 @given(ANY_TEXT, INCARNATIONS, ANY_TEXT, INCARNATIONS)
@@ -134,30 +134,30 @@ def test_no_two_generations_share_a_cell(one, first, other, second):
     """The name tells sessions and incarnations apart, also where the id had to be cut."""
     is_same = (one, first) == (other, second)
 
-    assert (cell_name(one, first) == cell_name(other, second)) is is_same
+    assert (cgroup_name(one, first) == cgroup_name(other, second)) is is_same
 
 
 def test_ids_that_are_cut_are_told_apart():
     """What they begin with is the same, and nobody takes them for each other."""
     long = "x" * 300
 
-    assert cell_name(long + "a", 1) != cell_name(long + "b", 1)
-    assert len(cell_name(long, 1)) == CELL_NAME_BYTES_MAX
-    assert parse_cell_name(cell_name(long, 1)) is None
+    assert cgroup_name(long + "a", 1) != cgroup_name(long + "b", 1)
+    assert len(cgroup_name(long, 1)) == CGROUP_NAME_BYTES_MAX
+    assert parse_cgroup_name(cgroup_name(long, 1)) is None
 
 
 def test_an_id_that_just_fits_is_not_cut():
     """Whoever looks at the cgroups sees it whole."""
-    fits = "x" * (CELL_NAME_BYTES_MAX - len("s-.1"))
+    fits = "x" * (CGROUP_NAME_BYTES_MAX - len("s-.1"))
 
-    assert cell_name(fits, 1) == f"s-{fits}.1"
-    assert parse_cell_name(cell_name(fits + "x", 1)) is None
+    assert cgroup_name(fits, 1) == f"s-{fits}.1"
+    assert parse_cgroup_name(cgroup_name(fits + "x", 1)) is None
 
 
 @pytest.mark.parametrize("name", ["", "s-", "s-a", "s-a.0", "s-a.01", "a.1", "s-%ff.1", "s-%FF.1"])
 def test_what_is_no_cell_is_not_taken_for_one(name):
-    """A directory that somebody else made is nobody's cell."""
-    assert parse_cell_name(name) is None
+    """A directory that somebody else made is nobody's cgroup."""
+    assert parse_cgroup_name(name) is None
 
 
 def test_a_daemon_is_known_by_its_place():

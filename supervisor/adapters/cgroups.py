@@ -1,12 +1,12 @@
-"""The cells of one daemon: which layers hold a session's limits, and the cells in those layers.
+"""The cgroups of one daemon: which layers hold a session's limits, and the cgroups in those layers.
 
-A cell is what a process generation of a session runs in, and dies in as a whole. With cgroups it is
-a directory in each of several hierarchies; without any it is the POSIX sessions of those that were
-admitted, and what bears the session's mark.
+A ``Cgroup`` is what one incarnation of a session runs in, and dies in as a whole: a directory in
+each of several hierarchies. Where the kernel lets us make none it stands for the POSIX sessions of
+those that were admitted, and what bears the session's mark.
 
-``Cells.survey`` finds out what this process may use, each resource on its own, and ends what an
-earlier life of the same daemon has left there. Who cannot have a cgroup gets a cell without one,
-never an error. Every call may come from any thread, and blocks for as long as it says.
+``Cgroups.survey`` finds out what this process may use, each resource on its own, and ends what an
+earlier life of the same daemon has left there. Who cannot have one gets a ``Cgroup`` without
+directories, never an error. Every call may come from any thread, and blocks for as long as it says.
 """
 
 import json
@@ -21,9 +21,9 @@ import structlog
 
 from cmdc_runtime.process_table import Table, look_up, process_table
 from cmdc_runtime.runtime_dir import PRIVATE_MODE
-from supervisor.adapters import cell_places, orphans
-from supervisor.adapters.cell_places import Place, Survey, come_back, lock, survey_places
-from supervisor.core.cells import (
+from supervisor.adapters import cgroup_roots, orphans
+from supervisor.adapters.cgroup_roots import CgroupRoot, Survey, come_back, lock, survey_roots
+from supervisor.core.cgroups import (
     MEMORY_FILES,
     By,
     Controller,
@@ -35,21 +35,22 @@ from supervisor.core.cells import (
     What,
     is_base_name,
     oom_kills,
-    parse_cell_name,
+    parse_cgroup_name,
     settings,
 )
 
-# --- one cell -------------------------------------------------------------------------------------
+# --- one cgroup -----------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 
 KILL_S: Final = 2.0
-"""For everything in a cell to be gone; the kernel needs a millisecond, and longer for gigabytes."""
+"""For everything in a cgroup to be gone; the kernel needs a millisecond, and longer for
+gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The part of a cell that lies in one hierarchy."""
+class CgroupPart:
+    """The part of a cgroup that lies in one hierarchy."""
 
     path: Path
     version: Version
@@ -57,8 +58,8 @@ class Room:
 
 
 @dataclass(slots=True, eq=False)
-class Cell:
-    """Made by ``Cells.open``; ``rooms`` are best first, the first one holds every process.
+class Cgroup:
+    """Made by ``Cgroups.open``; ``parts`` are best first, the first one holds every process.
 
     Rules: nothing here raises for what a process or the kernel may do; a hierarchy that refuses is
     given up, and ``guards`` says what is limited still. Everything blocks for as long as its
@@ -67,7 +68,7 @@ class Cell:
 
     name: str
     limits: Limits
-    rooms: list[Room]
+    parts: list[CgroupPart]
     known: Callable[[], Collection[int]]
     """The pids of this process's own children, which are no orphans."""
     on_stuck: Callable[[Path], None]
@@ -78,13 +79,13 @@ class Cell:
     @property
     def guards(self) -> frozenset[Controller]:
         """What the kernel keeps within the limits; the rest is for others to watch."""
-        held = frozenset[Controller]().union(*(room.controllers for room in self.rooms))
+        held = frozenset[Controller]().union(*(part.controllers for part in self.parts))
         return held & self.limits.controllers
 
-    def admit(self, pid: int, place: str = "") -> bool:
-        """Put a process into the cell, with what it forks from now on; False if it has ended.
+    def admit(self, pid: int, subgroup: str = "") -> bool:
+        """Put a process into the cgroup, with what it forks from now on; False if it has ended.
 
-        With a ``place``, a name of the caller's, it can be ended without the rest of the cell. It
+        With the name of a ``subgroup`` it can be ended without the rest of the cgroup. It
         must be one that nobody has reaped. Takes up to 20 ms where there are cgroups, most of it
         for the first of several; nothing is to be awaited where there are none.
 
@@ -96,25 +97,25 @@ class Cell:
         if line is None or line.has_ended:
             return False
         self._leaders[pid] = line.start_ticks
-        for room in list(self.rooms):
+        for part in list(self.parts):
             try:
-                if place:
-                    (room.path / place).mkdir(exist_ok=True)
-                if not cell_places.admit(room.path / place, pid):
+                if subgroup:
+                    (part.path / subgroup).mkdir(exist_ok=True)
+                if not cgroup_roots.admit(part.path / subgroup, pid):
                     return False
             except OSError as error:
-                self._give_up(room, str(error.strerror))
+                self._give_up(part, str(error.strerror))
         return True
 
     def pids(self, table: Table | None = None) -> frozenset[int]:
-        """Return the living processes; ``table`` saves a cell without cgroups from reading one.
+        """Return the living processes; ``table`` saves one without directories from reading it.
 
         Raises:
             OSError: as ``admit``.
 
         """
-        if self.rooms:
-            return cell_places.pids(self.rooms[0].path)
+        if self.parts:
+            return cgroup_roots.pids(self.parts[0].path)
         seen = process_table() if table is None else table
         found = orphans.of_sessions(seen, self._leaders, self._marks(), self._strange())
         return frozenset(line.pid for line in found if not line.has_ended)
@@ -122,8 +123,8 @@ class Cell:
     def is_empty(self) -> bool:
         """Say whether nothing lives in it, as far as can be seen."""
         try:
-            if self.rooms:
-                return all(cell_places.is_empty(room.path) for room in self.rooms)
+            if self.parts:
+                return all(cgroup_roots.is_empty(part.path) for part in self.parts)
             return not self.pids()
         except OSError:
             return False
@@ -135,28 +136,28 @@ class Cell:
         """
         deadline = time.monotonic() + KILL_S
         try:
-            if self.rooms:
-                killed = [cell_places.kill(room.path, deadline) for room in self.rooms]
+            if self.parts:
+                killed = [cgroup_roots.kill(part.path, deadline) for part in self.parts]
                 return all(killed)
             orphans.end_sessions(self._leaders, self._marks(), self._strange(), deadline)
             return not self.pids()
         except OSError as error:
-            log.error("cell.not_killed", cell=self.name, problem=str(error))
+            log.error("cgroup.not_killed", cgroup=self.name, problem=str(error))
             return False
 
-    def end_place(self, place: str) -> bool:
-        """Kill everything in one place of the cell, if there is any; says whether it is empty now.
+    def end_subgroup(self, subgroup: str) -> bool:
+        """Kill everything in one subgroup, if there is any; says whether it is empty now.
 
-        Takes as long as ``kill``. Without cgroups there are no places, and nothing is done.
+        Takes as long as ``kill``. Without cgroups there are no subgroups, and nothing is done.
         """
         deadline = time.monotonic() + KILL_S
         try:
-            killed = [cell_places.kill(room.path / place, deadline) for room in self.rooms]
+            killed = [cgroup_roots.kill(part.path / subgroup, deadline) for part in self.parts]
         except OSError as error:
-            log.error("cell.not_killed", cell=self.name, place=place, problem=str(error))
+            log.error("cgroup.not_killed", cgroup=self.name, subgroup=subgroup, problem=str(error))
             return False
-        for room in self.rooms:
-            cell_places.remove(room.path / place)  # what stays goes with the cell
+        for part in self.parts:
+            cgroup_roots.remove(part.path / subgroup)  # what stays goes with the cgroup
         return all(killed)
 
     def usage(self) -> Usage:
@@ -171,55 +172,55 @@ class Cell:
 
         Takes a millisecond, and 50 ms for each directory that the kernel does not let go of.
         """
-        rooms, self.rooms = self.rooms, []
-        stuck = [room.path for room in rooms if not cell_places.remove(room.path)]
+        parts, self.parts = self.parts, []
+        stuck = [part.path for part in parts if not cgroup_roots.remove(part.path)]
         for path in stuck:
             self.on_stuck(path)
         return not stuck
 
     def _usage(self) -> Usage:
         processes = len(self.pids())
-        room = next((one for one in self.rooms if Controller.MEMORY in one.controllers), None)
-        if room is None:
+        part = next((one for one in self.parts if Controller.MEMORY in one.controllers), None)
+        if part is None:
             return Usage(processes=processes)
-        now, peak, kills = MEMORY_FILES[room.version]
+        now, peak, kills = MEMORY_FILES[part.version]
         # Of v1 each directory counts its own, of v2 all below it too.
-        places = [room.path] if room.version is Version.V2 else cell_places.directories(room.path)
-        counts = [oom_kills(text) for one in places if (text := cell_places.read(one / kills))]
+        counted = [part.path] if part.version is Version.V2 else cgroup_roots.directories(part.path)
+        counts = [oom_kills(text) for one in counted if (text := cgroup_roots.read(one / kills))]
         return Usage(
-            memory_bytes=_number(room.path / now),
-            memory_peak_bytes=_number(room.path / peak),
+            memory_bytes=_number(part.path / now),
+            memory_peak_bytes=_number(part.path / peak),
             oom_kills=sum(counts) if counts else None,
             processes=processes,
         )
 
-    def _give_up(self, room: Room, problem: str) -> None:
+    def _give_up(self, part: CgroupPart, problem: str) -> None:
         """Go on without one hierarchy; what it would have limited is not in ``guards`` then."""
-        lost = sorted(room.controllers & self.limits.controllers)
+        lost = sorted(part.controllers & self.limits.controllers)
         log.warning(
-            "cell.weakened", cell=self.name, problem=problem, place=str(room.path), lost=lost
+            "cgroup.weakened", cgroup=self.name, problem=problem, path=str(part.path), lost=lost
         )
-        self.rooms.remove(room)
-        if not cell_places.remove(room.path):
-            self.on_stuck(room.path)
+        self.parts.remove(part)
+        if not cgroup_roots.remove(part.path):
+            self.on_stuck(part.path)
 
     def _marks(self) -> list[orphans.Mark]:
-        mark = parse_cell_name(self.name)
+        mark = parse_cgroup_name(self.name)
         return [] if mark is None else [mark]
 
     def _strange(self) -> frozenset[int]:
-        """Return the daemon's children that are not of this cell."""
+        """Return the daemon's children that are not of this cgroup."""
         return frozenset(self.known()) - self._leaders.keys()
 
 
-def open_room(
+def open_part(
     path: Path,
     version: Version,
     controllers: Collection[Controller],
     limits: Limits,
     *,
     is_kept: bool = False,
-) -> Room:
+) -> CgroupPart:
     """Make a directory that keeps to ``limits``; one that is kept may be there already.
 
     Raises:
@@ -231,30 +232,30 @@ def open_room(
         for controller in controllers:
             _limit(path, settings(controller, version, limits))
     except OSError:
-        cell_places.remove(path)
+        cgroup_roots.remove(path)
         raise
-    return Room(path, version, frozenset(controllers))
+    return CgroupPart(path, version, frozenset(controllers))
 
 
 def _limit(path: Path, wanted: Iterable[Setting]) -> None:
     for setting in wanted:
         if not setting.is_optional or (path / setting.file).exists():
-            cell_places.write(path / setting.file, setting.value)
+            cgroup_roots.write(path / setting.file, setting.value)
 
 
 def _number(path: Path) -> int | None:
-    text = (cell_places.read(path) or "").strip()
+    text = (cgroup_roots.read(path) or "").strip()
     return int(text) if text.isdecimal() else None
 
 
-# --- the cells of a daemon ------------------------------------------------------------------------
+# --- the cgroups of a daemon ----------------------------------------------------------------------
 
 SWEEP_S: Final = 5.0
 """For all that an earlier life has left to be gone, before the daemon starts all the same."""
 LITTER_MAX: Final = 100
 """Places of other daemons that are looked at, whether their owner has died and left nothing."""
 RECORD_BYTES_MAX: Final = 2**16
-"""Of the file that says where the places of an earlier life were."""
+"""Of the file that says where the roots of an earlier life were."""
 
 _BY: Final[Mapping[Version, By]] = {Version.V2: "cgroup v2", Version.V1: "cgroup v1"}
 
@@ -278,17 +279,17 @@ _WITHOUT: Final[Mapping[Controller, _Without]] = {
 }
 
 
-class Cells:
-    """All cells of this daemon."""
+class Cgroups:
+    """All cgroups of this daemon."""
 
     def __init__(self, survey: Survey, name: str, kept: Collection[str] = ()) -> None:
-        """Use what a survey has found; ``Cells.survey`` makes one."""
+        """Use what a survey has found; ``Cgroups.survey`` makes one."""
         self._survey = survey
         self._name = name
         self._kept = set(kept)
         self._quarantine: set[Path] = set()
         self.known: Callable[[], Collection[int]] = tuple
-        """The pids of this process's own children, to be set before a cell is opened."""
+        """The pids of this process's own children, to be set before a cgroup is opened."""
 
     @classmethod
     def survey(
@@ -298,29 +299,29 @@ class Cells:
         versions: Collection[Version] = tuple(Version),
         record: Path | None = None,
         kept: Collection[str] = (),
-    ) -> "Cells":
+    ) -> "Cgroups":
         """Take the places called ``base_name``, and end what is left there of an earlier life.
 
         Call it before anything is started: it may move this process into a cgroup of its own, below
         the one that it is in. ``record`` is a file that outlives the daemon and says where its
-        places were, for a successor that is started in another cgroup. ``kept`` are names of cells
+        roots were, for a successor that is started in another cgroup. ``kept`` are names of cgroups
         whose agents are about to be taken over. Takes some 20 ms, and up to ``SWEEP_S`` where
         something does not end.
         """
-        found = survey_places(base_name, versions)
-        cells = cls(found, base_name, kept)
+        found = survey_roots(base_name, versions)
+        cgroups = cls(found, base_name, kept)
         deadline = time.monotonic() + SWEEP_S
-        for place in found.places:
-            cells._sweep(cell_places.children(place.path), deadline)
-            _remove_litter(place.path.parent, base_name)
+        for root in found.roots:
+            cgroups._sweep(cgroup_roots.children(root.path), deadline)
+            _remove_litter(root.path.parent, base_name)
         if record is not None:
-            cells._sweep_recorded(record, deadline)
-        return cells
+            cgroups._sweep_recorded(record, deadline)
+        return cgroups
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """Where its cells are, best first."""
-        return tuple(self._survey.places)
+    def roots(self) -> tuple[CgroupRoot, ...]:
+        """Where its cgroups are, best first."""
+        return tuple(self._survey.roots)
 
     @property
     def quarantined(self) -> frozenset[Path]:
@@ -336,94 +337,94 @@ class Cells:
 
     def unenforced(self, limits: Limits) -> tuple[str, ...]:
         """Return the names of those limits that nobody here can hold."""
-        left = limits.controllers - {one for place in self.places for one in place.controllers}
+        left = limits.controllers - {one for root in self.roots for one in root.controllers}
         without = [_WITHOUT[one] for one in Controller if one in left]
         return tuple(one.option for one in without if one.by == "none")
 
-    def open(self, name: str, limits: Limits) -> Cell:
-        """Make the cell of one process generation; ``name`` is from ``core.cells.cell_name``.
+    def open(self, name: str, limits: Limits) -> Cgroup:
+        """Make the cgroup of one process generation; ``name`` is from ``core.cgroups.cgroup_name``.
 
-        Takes less than a millisecond. Where a hierarchy refuses, the cell does without.
+        Takes less than a millisecond. Where a hierarchy refuses, the cgroup does without.
         """
-        rooms: list[Room] = []
-        for place in self._survey.places:
+        parts: list[CgroupPart] = []
+        for root in self._survey.roots:
             # Of v1 each hierarchy is a directory more: only those that tell, hold or kill.
-            told = place.controllers & (limits.controllers | {Controller.MEMORY})
-            if not told and rooms and place.version is Version.V1:
+            told = root.controllers & (limits.controllers | {Controller.MEMORY})
+            if not told and parts and root.version is Version.V1:
                 continue
             try:
                 is_kept = name in self._kept
-                rooms.append(
-                    open_room(
-                        place.path / name, place.version, place.controllers, limits, is_kept=is_kept
+                parts.append(
+                    open_part(
+                        root.path / name, root.version, root.controllers, limits, is_kept=is_kept
                     )
                 )
             except OSError as error:
-                log.warning("cell.weakened", cell=name, problem=str(error), place=str(place.path))
-        return Cell(name, limits, rooms, known=self.known, on_stuck=self._hold_back)
+                log.warning("cgroup.weakened", cgroup=name, problem=str(error), path=str(root.path))
+        return Cgroup(name, limits, parts, known=self.known, on_stuck=self._hold_back)
 
     def retry(self) -> frozenset[Path]:
         """Try once more to empty and remove what is in quarantine; returns what still is."""
         for path in self.quarantined:
-            cell_places.kill(path, time.monotonic())
-            if cell_places.remove(path):
+            cgroup_roots.kill(path, time.monotonic())
+            if cgroup_roots.remove(path):
                 self._quarantine.discard(path)
-                log.info("cell.removed_late", place=str(path))
+                log.info("cgroup.removed_late", path=str(path))
         return self.quarantined
 
     def close(self) -> None:
-        """Kill what is left in any cell, remove them all, and give the places back.
+        """Kill what is left in any cgroup, remove them all, and give the roots back.
 
         Takes a millisecond, and up to ``SWEEP_S`` where something does not end.
         """
         deadline = time.monotonic() + SWEEP_S
         self._kept.clear()
-        for place in self._survey.places:
-            self._sweep(cell_places.children(place.path), deadline)
-            if not cell_places.remove(place.path):
-                log.warning("cell.left_behind", place=str(place.path))
-            os.close(place.lock_fd)
-        self._survey.places.clear()
+        for root in self._survey.roots:
+            self._sweep(cgroup_roots.children(root.path), deadline)
+            if not cgroup_roots.remove(root.path):
+                log.warning("cgroup.left_behind", path=str(root.path))
+            os.close(root.lock_fd)
+        self._survey.roots.clear()
         if self._survey.left is not None and not self._survey.ground.is_managed:
             come_back(self._survey.left)
             self._survey.left = None
 
-    def forsake(self, name: str) -> None:
-        """End what is in the cell of an agent that was kept and is not taken over after all.
+    def end_leftover(self, name: str) -> None:
+        """End what is in the cgroup of an agent that was kept and is not taken over after all.
 
         Takes a millisecond, and up to ``SWEEP_S`` where something does not end.
         """
         self._kept.discard(name)
-        rooms = [place.path / name for place in self._survey.places]
-        self._sweep(rooms, time.monotonic() + SWEEP_S)
+        parts = [root.path / name for root in self._survey.roots]
+        self._sweep(parts, time.monotonic() + SWEEP_S)
 
     def leave(self) -> None:
-        """Let go of the places with all that is in them, for a successor to take over."""
-        for place in self._survey.places:
-            os.close(place.lock_fd)
-        self._survey.places.clear()
+        """Let go of the roots with all that is in them, for a successor to take over."""
+        for root in self._survey.roots:
+            os.close(root.lock_fd)
+        self._survey.roots.clear()
 
     def _hold_back(self, path: Path) -> None:
         """Take note of a directory that is to be removed when the kernel lets go of it."""
         self._quarantine.add(path)
-        log.warning("cell.stuck", place=str(path))
+        log.warning("cgroup.stuck", path=str(path))
 
     def _sweep(self, found: Iterable[Path], deadline: float) -> None:
-        """Empty and remove cells that nobody owns any more."""
+        """Empty and remove cgroups that nobody owns any more."""
         for path in found:
             if path.name in self._kept or not path.exists():
                 continue
-            left = len(cell_places.pids(path))
-            cell_places.kill(path, deadline)
-            is_gone = cell_places.remove(path)
+            left = len(cgroup_roots.pids(path))
+            cgroup_roots.kill(path, deadline)
+            is_gone = cgroup_roots.remove(path)
             if left or not is_gone:
-                log.warning("cell.swept", place=str(path), killed=left, is_gone=is_gone)
+                log.warning("cgroup.swept", path=str(path), killed=left, is_gone=is_gone)
             if not is_gone:
                 self._quarantine.add(path)
 
     def _sweep_recorded(self, record: Path, deadline: float) -> None:
-        """End what an earlier life had in other places, and write down where ours are."""
-        ours = {place.path for place in self._survey.places}
+        """End what an earlier life had in other roots, and write down where ours are."""
+        ours = {root.path for root in self._survey.roots}
         mounts = [Path(one.point) for one in self._survey.ground.hierarchies]
         for path in _recorded(record):
             is_named = path.name == self._name and ".." not in path.parts
@@ -440,65 +441,65 @@ class Cells:
             fresh.write_text(json.dumps(sorted(map(str, ours))), encoding="utf-8")
             fresh.replace(record)
         except OSError as error:
-            log.warning("cell.places_not_recorded", file=str(record), problem=str(error))
+            log.warning("cgroup.roots_not_recorded", file=str(record), problem=str(error))
 
     def _bring(self, old: Path, mounts: Iterable[Path]) -> None:
-        """Move what is kept from a place of an earlier life to ours in the same hierarchy."""
-        for cell in cell_places.children(old):
-            if cell.name not in self._kept:
+        """Move what is kept from a root of an earlier life to ours in the same hierarchy."""
+        for cgroup in cgroup_roots.children(old):
+            if cgroup.name not in self._kept:
                 continue
             mount = next(one for one in mounts if old.is_relative_to(one))
-            for place in self._survey.places:
-                if place.path.is_relative_to(mount):
-                    _move(cell, place.path / cell.name)
+            for root in self._survey.roots:
+                if root.path.is_relative_to(mount):
+                    _move(cgroup, root.path / cgroup.name)
 
-    def _place_of(self, controller: Controller) -> Place | None:
-        return next((one for one in self._survey.places if controller in one.controllers), None)
+    def _root_of(self, controller: Controller) -> CgroupRoot | None:
+        return next((one for one in self._survey.roots if controller in one.controllers), None)
 
     def _layer(self, controller: Controller) -> Layer:
         without = _WITHOUT[controller]
-        place = self._place_of(controller)
-        if place is None:
+        root = self._root_of(controller)
+        if root is None:
             why = f"{without.way}; {self._survey.refusal(controller)}"
             return Layer(without.what, without.by, why)
-        return Layer(without.what, _BY[place.version], f"controller {controller} in {place.path}")
+        return Layer(without.what, _BY[root.version], f"controller {controller} in {root.path}")
 
     def _kill_layer(self) -> Layer:
-        if not self.places:
+        if not self.roots:
             way = "what has left its POSIX session is known by its environment"
             return Layer("kill", "process session", f"{way}; {self._survey.refusal(None)}")
-        best = self.places[0]
-        is_whole = (best.path / cell_places.KILL).exists()
+        best = self.roots[0]
+        is_whole = (best.path / cgroup_roots.KILL).exists()
         way = "all at once" if is_whole else "each process by its pidfd"
         return Layer("kill", _BY[best.version], f"{way} in {best.path}")
 
     def _oom_layer(self) -> Layer:
-        place = self._place_of(Controller.MEMORY)
-        if place is None:
+        root = self._root_of(Controller.MEMORY)
+        if root is None:
             return Layer("oom", "watch", "only what the daemon's own watch ended is told apart")
-        return Layer("oom", _BY[place.version], "the kernel counts its kills in each cell")
+        return Layer("oom", _BY[root.version], "the kernel counts its kills in each cgroup")
 
 
 def _remove_litter(ground: Path, own_name: str) -> None:
     """Remove what daemons left behind that died without a word, unless something runs in there."""
-    names = [one for one in cell_places.children(ground) if is_base_name(one.name)]
+    names = [one for one in cgroup_roots.children(ground) if is_base_name(one.name)]
     for path in names[:LITTER_MAX]:
         lock_fd = None if path.name == own_name else lock(path)
         if lock_fd is None:
             continue
-        if cell_places.is_empty(path):
-            cell_places.remove(path)
+        if cgroup_roots.is_empty(path):
+            cgroup_roots.remove(path)
         os.close(lock_fd)
 
 
-def _move(cell: Path, to: Path) -> None:
-    """Move the processes of a cell, which go on; what the kernel refuses is told and stays."""
+def _move(cgroup: Path, to: Path) -> None:
+    """Move the processes of a cgroup, which go on; what the kernel refuses is told and stays."""
     try:
         to.mkdir(exist_ok=True)
-        for pid in cell_places.pids(cell):
-            cell_places.admit(to, pid)
+        for pid in cgroup_roots.pids(cgroup):
+            cgroup_roots.admit(to, pid)
     except OSError as error:
-        log.warning("cell.not_moved", place=str(cell), problem=str(error.strerror))
+        log.warning("cgroup.not_moved", path=str(cgroup), problem=str(error.strerror))
 
 
 def _recorded(record: Path) -> list[Path]:

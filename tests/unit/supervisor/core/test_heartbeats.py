@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.pulse import (
+from supervisor.core.heartbeats import (
     DUMP_WAIT_S,
     GAP_S,
     LOOK_S,
@@ -34,15 +34,17 @@ def watching(*keys, limit_s=30.0, now=START):
     return judge
 
 
-def looks(judge, since, until, beats, step=INTERVAL):
+def looks(judge, since, until, heartbeats, step=INTERVAL):
     """Look from ``since`` to ``until``, and return each verdict with its time."""
     return [
-        (now, verdict) for now in range(since, until, step) for verdict in judge.look(now, beats)
+        (now, verdict)
+        for now in range(since, until, step)
+        for verdict in judge.look(now, heartbeats)
     ]
 
 
 def test_every_trust_meets_every_sign():
-    """The table is total: a missing pair is added to NEXT in supervisor/core/pulse.py."""
+    """The table is total: a missing pair is added to NEXT in supervisor/core/heartbeats.py."""
     assert set(NEXT) == set(product(Trust, Sign))
 
 
@@ -66,7 +68,7 @@ def test_who_is_silent_is_asked_and_then_told_once():
 
 
 def test_who_never_beat_is_judged_from_when_it_was_watched():
-    """The zeros of a fresh slot are no beat of long ago."""
+    """The zeros of a fresh slot are no heartbeat of long ago."""
     judge = watching("a")
     told = looks(judge, START, START + 100 * S, [0])
 
@@ -95,7 +97,7 @@ def test_a_beat_between_two_late_looks_forgives_too():
 
 
 def test_who_is_condemned_stays_so():
-    """Its end is on the way: a late beat changes nothing."""
+    """Its end is on the way: a late heartbeat changes nothing."""
     judge = watching("a")
     looks(judge, START, START + 40 * S, [0])
 
@@ -192,14 +194,14 @@ AWAY = st.integers(1, 5) | st.integers(2_000, 10**8)  # milliseconds: late, or a
 @given(st.lists(st.tuples(AWAY, st.integers(1, LIMIT // S - 1)), max_size=20))
 def test_a_pause_blames_nobody_who_beats_within_the_period_after(pauses):
     """Whatever the length of the pauses, and whether the process is paused with the judge."""
-    judge, now, beats, told = watching("a"), START, [0], []
+    judge, now, heartbeats, told = watching("a"), START, [0], []
     for away_ms, answer_s in pauses:
         now += away_ms * S // 1_000
-        told += judge.look(now, beats)
-        told += [verdict for _, verdict in looks(judge, now, now + answer_s * S, beats)]
+        told += judge.look(now, heartbeats)
+        told += [verdict for _, verdict in looks(judge, now, now + answer_s * S, heartbeats)]
         now += answer_s * S
-        beats = [now]
-        told += judge.look(now, beats)
+        heartbeats = [now]
+        told += judge.look(now, heartbeats)
 
     assert told == []
 
@@ -235,11 +237,11 @@ def test_a_silent_one_is_found_in_time(limit, steps, lives):
     """Within the limit, two intervals and the wait for the stack, however the looks fall."""
     judge = watching("a", limit_s=limit / S)
     interval = round(judge.interval_s * S)
-    beats = [START, *accumulate(lives, initial=START)]
-    last, now, told, turn = beats[-1], START, [], 0
+    heartbeats = [START, *accumulate(lives, initial=START)]
+    last, now, told, turn = heartbeats[-1], START, [], 0
     while now < last + 2 * (limit + DUMP_WAIT):
-        beat = max(one for one in beats if one <= max(now, START))
-        told += [(now, verdict) for verdict in judge.look(now, [beat])]
+        heartbeat = max(one for one in heartbeats if one <= max(now, START))
+        told += [(now, verdict) for verdict in judge.look(now, [heartbeat])]
         now += min(steps[turn % len(steps)], interval) if len(steps) > 1 else interval
         turn += 1
         if turn > 500:  # tiny steps say no more than the first 500
@@ -254,7 +256,7 @@ def test_a_silent_one_is_found_in_time(limit, steps, lives):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["look", "look", "look", "beat", "watch", "unwatch"]),
+            st.sampled_from(["look", "look", "look", "heartbeat", "watch", "unwatch"]),
             st.integers(0, 2),
             st.integers(0, 3 * S),
         ),
@@ -263,7 +265,7 @@ def test_a_silent_one_is_found_in_time(limit, steps, lives):
 )
 def test_nobody_is_condemned_out_of_turn(steps):
     """Only who is watched, was asked a whole wait ago, and has not beaten since; and only once."""
-    judge, now, beats = Judge(), START, [0, 0, 0]
+    judge, now, heartbeats = Judge(), START, [0, 0, 0]
     watched, asked, done = set(), {}, set()
     for what, one, away in steps:
         now += away
@@ -275,11 +277,11 @@ def test_nobody_is_condemned_out_of_turn(steps):
         elif what == "unwatch":
             judge.unwatch(one)
             watched.discard(one)
-        elif what == "beat":
-            beats[one] = now
+        elif what == "heartbeat":
+            heartbeats[one] = now
             asked.pop(one, None)
         else:
-            for verdict in judge.look(now, beats):
+            for verdict in judge.look(now, heartbeats):
                 assert verdict.key in watched - done
                 if isinstance(verdict, AskForStack):
                     asked[verdict.key] = now

@@ -1,13 +1,15 @@
-"""The heartbeat board: memory for each worker, which the worker writes and the daemon reads.
+"""The heartbeat table: memory for each worker, which the worker writes and the daemon reads.
 
 Each slot is memory of its own without a file (memfd_create(2)), of one page. Its descriptor goes to
 its worker and to nobody else, so that a worker reaches no slot but its own: ``lend`` is for one
 that is about to be forked, and a worker that outlives its daemon brings the memory that it has to
 the next one, which takes it by ``attach``. A file could be cut short by anybody who can open it, or
-find its disk full, and either ends whoever touches the memory next by SIGBUS; a beat could also
-wait for the disk. This memory's size is sealed, and a slot has its memory before it is handed out.
+find its disk full, and either ends whoever touches the memory next by SIGBUS; a heartbeat could
+also wait for the disk. This memory's size is sealed, and a slot has its memory before it is handed
+out.
 
-``Pulse`` looks at the board, and tells who is silent; ``supervisor.core.pulse`` judges.
+``HeartbeatWatch`` looks at the heartbeat table, and tells who is silent;
+``supervisor.core.heartbeats`` judges.
 """
 
 import asyncio
@@ -35,9 +37,9 @@ from cmdc_runtime.board import (
 )
 from cmdc_runtime.errors import Overloaded
 from supervisor.adapters.descriptors import check_descriptors
-from supervisor.core.pulse import AskForStack, Judge, Verdict
+from supervisor.core.heartbeats import AskForStack, Judge, Verdict
 
-# --- the board ------------------------------------------------------------------------------------
+# --- the heartbeat table --------------------------------------------------------------------------
 
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MODE: Final = 0o600
@@ -47,7 +49,7 @@ _EMPTY: Final = bytes(SLOT_BYTES)
 _ORDER: Final = sys.byteorder
 
 
-class Board:
+class HeartbeatTable:
     """The slots of one daemon's workers.
 
     Agents that were started by an earlier release look for a file at a path. For them there is one,
@@ -65,7 +67,7 @@ class Board:
             ValueError: there are no slots.
         """
         if slots <= 0:
-            raise ValueError(f"a board of {slots} slots is empty")
+            raise ValueError(f"a heartbeat table of {slots} slots is empty")
         self._path, self._slots = path, slots
         path.unlink(missing_ok=True)  # of an earlier daemon
         self._free = list(range(slots - 1, -1, -1))  # the lowest is taken first
@@ -119,7 +121,9 @@ class Board:
             seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)  # only of memory, else OSError
             size = os.fstat(fd).st_size
             if seals & _SEALS != _SEALS or size != SLOT_MEMORY_BYTES:
-                raise ValueError(f"{size} bytes with seals {seals:#x} are no slot of a board")
+                raise ValueError(
+                    f"{size} bytes with seals {seals:#x} are no slot of a heartbeat table"
+                )
             os.posix_fallocate(fd, 0, SLOT_MEMORY_BYTES)  # a hole in it could end us
             self._forget(slot)
             self._map(slot, fd)
@@ -127,7 +131,7 @@ class Board:
             os.close(fd)
 
     def take_by_path(self) -> int:
-        """Return the number of a slot that its process finds in the file at the board's path.
+        """Return the number of a slot that its process finds in the file at the table's path.
 
         Raises:
             Overloaded: all are taken, or there is no room for the file.
@@ -141,7 +145,7 @@ class Board:
             os.pwrite(self._file, _EMPTY, slot * SLOT_BYTES)
         except OSError as error:
             raise Overloaded(
-                f"no room for slot {slot} of the heartbeat board at {self._path}: {error}"
+                f"no room for slot {slot} of the heartbeat table at {self._path}: {error}"
             ) from error
         self._take(slot)
         self._by_path.add(slot)
@@ -162,8 +166,8 @@ class Board:
             found = self._read(slot)  # it was being written, or there is none
         return found
 
-    def beats(self) -> list[int]:
-        """Return the time of each slot's last beat in nanoseconds."""
+    def times(self) -> list[int]:
+        """Return the time of each slot's last heartbeat in nanoseconds."""
         found = [words[BEAT_WORD] for words in self._words]
         for slot in self._by_path:
             found[slot] = int.from_bytes(self._bytes(slot, WORD_BYTES), _ORDER)
@@ -176,7 +180,7 @@ class Board:
 
     def _next(self) -> int:
         if not self._free:
-            raise Overloaded(f"the heartbeat board is full: {self._slots} processes have a slot")
+            raise Overloaded(f"the heartbeat table is full: {self._slots} processes have a slot")
         return self._free[-1]
 
     def _take(self, slot: int) -> None:
@@ -202,7 +206,7 @@ class Board:
         if not self._by_path and self._file is not None:
             os.close(self._file)
             self._file = None
-            with suppress(OSError):  # the next board removes what stays
+            with suppress(OSError):  # the next table removes what stays
                 self._path.unlink(missing_ok=True)
 
     def _read(self, slot: int) -> Beat:
@@ -232,7 +236,7 @@ class Board:
 
 def _new_memory() -> int:
     """Return a descriptor of sealed memory for one slot; raises OSError."""
-    fd = os.memfd_create("cmdc-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = os.memfd_create("cmdc-heartbeats", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.fchmod(fd, _MODE)
         os.ftruncate(fd, SLOT_MEMORY_BYTES)
@@ -251,7 +255,7 @@ log = structlog.get_logger()
 K = TypeVar("K", bound=Hashable)
 
 
-class Pulse(Generic[K]):
+class HeartbeatWatch(Generic[K]):
     """Watches processes by their slots; ``key`` is the owner's name for a process.
 
     A look is one pass over memory. It runs in the daemon's loop, so a daemon that is blocked does
@@ -260,7 +264,10 @@ class Pulse(Generic[K]):
     """
 
     def __init__(
-        self, board: Board, on_stack: Callable[[K], None], on_silent: Callable[[K, int], None]
+        self,
+        heartbeats: HeartbeatTable,
+        on_stack: Callable[[K], None],
+        on_silent: Callable[[K, int], None],
     ) -> None:
         """Watch nobody yet.
 
@@ -268,14 +275,14 @@ class Pulse(Generic[K]):
         later, with the milliseconds, for one that must be killed: once each, in the loop, and
         neither may block. A process that beats in between is forgiven, and may be told of again.
         """
-        self._board = board
+        self._table = heartbeats
         self._on_stack = on_stack
         self._on_silent = on_silent
         self._judge: Judge[K] = Judge()
         self._is_wanted = asyncio.Event()
 
     def watch(self, key: K, slot: int, limit_s: float) -> None:
-        """Expect a beat of the process in ``slot`` every ``limit_s`` seconds, from now on.
+        """Expect a heartbeat of the process in ``slot`` every ``limit_s`` seconds, from now on.
 
         One that is watched already is judged anew, by these numbers.
         """
@@ -296,8 +303,10 @@ class Pulse(Generic[K]):
             await asyncio.sleep(self._judge.interval_s)
 
     def _look(self) -> None:
-        now_ns = time.monotonic_ns()  # before the beats: what is written in between is no older
-        for verdict in self._judge.look(now_ns, self._board.beats()):
+        now_ns = (
+            time.monotonic_ns()
+        )  # before the heartbeats: what is written in between is no older
+        for verdict in self._judge.look(now_ns, self._table.times()):
             try:
                 self._tell(verdict)
             except Exception:

@@ -1,7 +1,7 @@
-"""Who is silent: from the times of last beats to verdicts. Pure: clock and beats are arguments.
+"""Who is silent: from the times of last heartbeats to verdicts. Pure: the clock is an argument.
 
 A process is judged from the moment when it is watched. Silent for its limit, it is asked for a
-stack; silent for ``DUMP_WAIT_S`` more, it is condemned, once and for good. A process that beats in
+stack; silent for ``DUMP_WAIT_S`` more, it is failed, once and for good. A process that beats in
 between is trusted as before.
 
 The judge may have been away itself: stopped, blocked, or suspended with the machine. It sees that
@@ -43,7 +43,7 @@ class AskForStack(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class Silent(Generic[K]):
-    """The process is condemned; ``silent_ms`` does not count the time that the judge was away."""
+    """The process is failed; ``silent_ms`` does not count the time that the judge was away."""
 
     key: K
     silent_ms: int
@@ -57,18 +57,18 @@ class Trust(StrEnum):
 
     TRUSTED = auto()
     ASKED = auto()
-    CONDEMNED = auto()
+    FAILED = auto()
 
 
 class Sign(Enum):
     """What the judge sees of a process when it looks."""
 
-    HEARD = auto()  # it beat within its limit, or since it was asked
+    HEARD = auto()  # a heartbeat within its limit, or since it was asked
     SILENT = auto()  # it did not
     WAITED = auto()  # nor did it since it was asked, and the time for that is over
 
 
-_T, _A, _C = Trust.TRUSTED, Trust.ASKED, Trust.CONDEMNED
+_T, _A, _C = Trust.TRUSTED, Trust.ASKED, Trust.FAILED
 # fmt: off
 NEXT: Final[Mapping[tuple[Trust, Sign], Trust]] = {
     # a verdict is told where the trust sinks
@@ -94,8 +94,8 @@ class _Watched:
 class Judge(Generic[K]):
     """The memory of who is watched since when, and the decision at each look.
 
-    Times are monotonic nanoseconds. ``beats`` has the time of the last beat at the number of each
-    slot; one of the future is one of now.
+    Times are monotonic nanoseconds. ``heartbeats`` has the time of the last heartbeat at the number
+    of each slot; one of the future is one of now.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Judge(Generic[K]):
         return min(LOOK_S, min(self._limits) / LOOKS_PER_LIMIT / _NS_PER_S)
 
     def watch(self, key: K, slot: int, limit_s: float, now_ns: int) -> None:
-        """Judge ``key`` from now on by the beats of ``slot``; if it was watched, start anew."""
+        """Judge ``key`` from now on by ``slot``; if it was watched, start anew."""
         self.unwatch(key)
         if not self._watched:
             self._looked_ns = now_ns
@@ -133,24 +133,24 @@ class Judge(Generic[K]):
         if not self._limits[one.limit_ns]:
             del self._limits[one.limit_ns]
 
-    def look(self, now_ns: int, beats: Sequence[int]) -> list[Verdict[K]]:
+    def look(self, now_ns: int, heartbeats: Sequence[int]) -> list[Verdict[K]]:
         """Return what there is to say now."""
         interval_ns = round(self.interval_s * _NS_PER_S)
         away_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
         if away_ns > max(GAP_INTERVALS * interval_ns, interval_ns + round(GAP_S * _NS_PER_S)):
             for one in self._watched.values():
-                _pardon(one, beats[one.slot], now_ns, away_ns - interval_ns)
+                _pardon(one, heartbeats[one.slot], now_ns, away_ns - interval_ns)
         verdicts = []
         for key, one in self._watched.items():
-            if now_ns - beats[one.slot] < one.limit_ns and one.trust is _T:
+            if now_ns - heartbeats[one.slot] < one.limit_ns and one.trust is _T:
                 continue  # nearly everybody, nearly always
-            if verdict := _judge(key, one, beats[one.slot], now_ns):
+            if verdict := _judge(key, one, heartbeats[one.slot], now_ns):
                 verdicts.append(verdict)
         return verdicts
 
 
 def _pardon(one: _Watched, beat_ns: int, now_ns: int, away_ns: int) -> None:
-    """Give one process a new period, or the time back if it has had one since its last beat."""
+    """Give one process a new period, or the time back where it has had one already."""
     if one.is_pardoned and beat_ns <= one.since_ns:
         one.since_ns += away_ns
         one.asked_ns += away_ns
@@ -164,7 +164,7 @@ def _judge(key: K, one: _Watched, beat_ns: int, now_ns: int) -> Verdict[K] | Non
     if before is Trust.TRUSTED and one.trust is Trust.ASKED:
         one.asked_ns = now_ns
         return AskForStack(key)
-    if before is Trust.ASKED and one.trust is Trust.CONDEMNED:
+    if before is Trust.ASKED and one.trust is Trust.FAILED:
         return Silent(key, (now_ns - heard_ns) // _NS_PER_MS)
     return None
 

@@ -1,8 +1,8 @@
-"""What a cell is: limits as files and values, names, places, and the words of the kernel's files.
+"""What a cgroup is: limits as files and values, names, places, and the words of the kernel's files.
 
-A cell is what one process generation of a session runs in. Where cgroups can be used, it is a
-directory in each hierarchy that holds a limit or can kill; ``supervisor.adapters.cells`` makes it.
-To limit something else, add a ``Controller`` and a row for each version to ``SETTINGS`` and
+A cgroup is what one process generation of a session runs in. Where cgroups can be used, it is a
+directory in each hierarchy that holds a limit or can kill; ``supervisor.adapters.cgroups`` makes
+it. To limit something else, add a ``Controller`` and a row for each version to ``SETTINGS`` and
 ``NEEDED_FILES``. Pure: text in, values out.
 
 Where no cgroup says whether a session uses more than it may, its footprint does. Memory is PSS:
@@ -26,7 +26,7 @@ from cmdc_runtime.requests import Supervision
 
 # --- what is limited ------------------------------------------------------------------------------
 
-CELL_NAME_BYTES_MAX: Final = 200
+CGROUP_NAME_BYTES_MAX: Final = 200
 """The kernel takes 255 bytes; what is longer is cut and told apart by a hash."""
 CPU_PERIOD_US: Final = 100_000
 """The kernel's default: a session over its share waits for less than 0.1 s at a time."""
@@ -38,7 +38,7 @@ _BASE_HASH_CHARS: Final = 16
 _HASH_CHARS: Final = 32
 _CUT: Final = "%~"
 """Between the beginning of an id that is too long and its hash: no escape reads so."""
-_CELL_NAME: Final = re.compile(r"s-((?:[A-Za-z0-9._:@~-]|%[0-9A-F]{2})+)\.([1-9][0-9]*)")
+_CGROUP_NAME: Final = re.compile(r"s-((?:[A-Za-z0-9._:@~-]|%[0-9A-F]{2})+)\.([1-9][0-9]*)")
 
 
 What = Literal["memory", "cpu", "processes", "files", "kill", "oom"]
@@ -91,7 +91,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One file of a cell and what is written to it."""
+    """One file of a cgroup and what is written to it."""
 
     file: str
     value: str
@@ -110,12 +110,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a cell uses and has used; None: not known."""
+    """What a cgroup uses and has used; None: not known."""
 
     memory_bytes: int | None = None
     memory_peak_bytes: int | None = None
     oom_kills: int | None = None
-    """Processes of the cell that the kernel killed for want of memory."""
+    """Processes of the cgroup that the kernel killed for want of memory."""
     processes: int | None = None
 
 
@@ -123,7 +123,7 @@ class Usage:
 
 
 def _memory_v2(limits: Limits) -> tuple[Setting, ...]:
-    # All of the cell or nothing: an agent without its tools, or the reverse, is of no use.
+    # All of the cgroup or nothing: an agent without its tools, or the reverse, is of no use.
     group = Setting("memory.oom.group", "1", is_optional=True)
     if limits.memory_bytes is None:
         return (group,)
@@ -196,11 +196,11 @@ MEMORY_FILES: Final[Mapping[Version, tuple[str, str, str]]] = {
 # fmt: on
 
 HALTS: Final = (Setting("cgroup.freeze", "1", is_optional=True), Setting("pids.max", "0", True))  # noqa: FBT003 - as above
-"""What keeps a cell from forking on while its processes are killed one by one."""
+"""What keeps a cgroup from forking on while its processes are killed one by one."""
 
 
 def settings(controller: Controller, version: Version, limits: Limits) -> tuple[Setting, ...]:
-    """Return what to write into a new cell so that it keeps to ``limits``."""
+    """Return what to write into a new cgroup so that it keeps to ``limits``."""
     return SETTINGS[controller, version](limits)
 
 
@@ -208,7 +208,7 @@ def settings(controller: Controller, version: Version, limits: Limits) -> tuple[
 
 
 def base_name(place: str) -> str:
-    """Return the name of the directory for the cells of the daemon that lives at ``place``.
+    """Return the name of the directory for the cgroups of the daemon that lives at ``place``.
 
     The same for each life of that daemon, another one for every other daemon.
     """
@@ -217,28 +217,28 @@ def base_name(place: str) -> str:
 
 
 def is_base_name(name: str) -> bool:
-    """Say whether a directory has the name of one that holds the cells of a daemon."""
+    """Say whether a directory has the name of one that holds the cgroups of a daemon."""
     return _BASE_NAME.fullmatch(name) is not None
 
 
-def cell_name(session_id: str, incarnation: int) -> str:
-    """Return the name of the cell of one process generation; no two have the same.
+def cgroup_name(session_id: str, incarnation: int) -> str:
+    """Return the name of the cgroup of one process generation; no two have the same.
 
     A session id as the API allows it stands there as it is; other characters are escaped.
     """
     raw = session_id.encode(errors="surrogatepass")
     safe = quote_from_bytes(raw, safe=":@")
     name = f"s-{safe}.{incarnation}"
-    if len(name) <= CELL_NAME_BYTES_MAX:
+    if len(name) <= CGROUP_NAME_BYTES_MAX:
         return name
     digest = hashlib.sha256(raw).hexdigest()[:_HASH_CHARS]
     tail = f"{_CUT}{digest}.{incarnation}"
-    return f"s-{safe}"[: CELL_NAME_BYTES_MAX - len(tail)] + tail
+    return f"s-{safe}"[: CGROUP_NAME_BYTES_MAX - len(tail)] + tail
 
 
-def parse_cell_name(name: str) -> tuple[SessionId, Incarnation] | None:
-    """Return whose cell this is; None for what is no cell of ours, or whose id was cut."""
-    found = _CELL_NAME.fullmatch(name)
+def parse_cgroup_name(name: str) -> tuple[SessionId, Incarnation] | None:
+    """Return whose cgroup this is; None for what is no cgroup of ours, or whose id was cut."""
+    found = _CGROUP_NAME.fullmatch(name)
     if found is None:
         return None
     try:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import cell_places
-from supervisor.adapters.cells import Cell, Room
-from supervisor.core.cells import Controller, Limits, Usage, Version, cell_name
+from supervisor.adapters import cgroup_roots
+from supervisor.adapters.cgroups import Cgroup, CgroupPart
+from supervisor.core.cgroups import Controller, Limits, Usage, Version, cgroup_name
 
 pytestmark = pytest.mark.process
 
 WAIT_S = 10.0
 LIMIT_BYTES = 48 * 2**20
 KILL_S_MAX = 2.0
-NAME = cell_name("s1", 1)
+NAME = cgroup_name("s1", 1)
 
 HUNGRY = "input(); x = bytearray(200 << 20); input()"
 BOMB = """
@@ -48,14 +48,14 @@ input()
 # --- limits -----------------------------------------------------------------------------------
 
 
-def test_the_kernel_counts_who_it_killed_for_want_of_memory(stage, cells):
-    """The one over its limit dies, the count goes up in its cell, and the next cell feels nothing.
+def test_the_kernel_counts_who_it_killed_for_want_of_memory(stage, cgroups):
+    """The one over its limit dies, the count goes up in its cgroup, and the next one feels nothing.
 
     The signal alone would not tell: anybody may send it.
     """
-    stage.need(cells, "memory", *Version)
-    full = cells.open(NAME, Limits(memory_bytes=LIMIT_BYTES))
-    other = cells.open(cell_name("s2", 1), Limits(memory_bytes=LIMIT_BYTES))
+    stage.need(cgroups, "memory", *Version)
+    full = cgroups.open(NAME, Limits(memory_bytes=LIMIT_BYTES))
+    other = cgroups.open(cgroup_name("s2", 1), Limits(memory_bytes=LIMIT_BYTES))
     with stage.program(HUNGRY) as hungry, stage.program("input()") as neighbour:
         assert full.admit(hungry.pid)
         assert other.admit(neighbour.pid)
@@ -73,12 +73,12 @@ def test_the_kernel_counts_who_it_killed_for_want_of_memory(stage, cells):
 
 
 @pytest.mark.slow
-def test_a_share_of_the_cores_is_held(stage, cells):
+def test_a_share_of_the_cores_is_held(stage, cgroups):
     """A process that turns as fast as it can gets what it was given."""
-    stage.need(cells, "cpu", *Version)
-    cell = cells.open(NAME, Limits(cpu_cores=0.1))
+    stage.need(cgroups, "cpu", *Version)
+    cgroup = cgroups.open(NAME, Limits(cpu_cores=0.1))
     with stage.program("input()\nwhile True: pass") as busy:
-        cell.admit(busy.pid)
+        cgroup.admit(busy.pid)
         stage.begin(busy)
         stage.poll_for(lambda: cpu_ticks(busy.pid) >= 2)
         at, ticks = time.monotonic(), cpu_ticks(busy.pid)
@@ -99,42 +99,42 @@ def cpu_ticks(pid):
 )
 def test_a_fork_bomb_ends_at_its_limit_and_is_killed(stage, name, versions):
     """It gets no more processes than allowed, and none is left soon after the kill."""
-    with stage.surveyed(name, versions=versions) as cells:
-        stage.need(cells, "processes", *Version)
-        cell = cells.open(NAME, Limits(processes=30))
+    with stage.surveyed(name, versions=versions) as cgroups:
+        stage.need(cgroups, "processes", *Version)
+        cgroup = cgroups.open(NAME, Limits(processes=30))
         with stage.program(BOMB) as bomb:
-            cell.admit(bomb.pid)
+            cgroup.admit(bomb.pid)
             stage.begin(bomb)
-            stage.poll_for(lambda: cell.usage().processes == 30)
+            stage.poll_for(lambda: cgroup.usage().processes == 30)
             begun = time.monotonic()
-            is_empty = cell.kill()
+            is_empty = cgroup.kill()
             took_s = time.monotonic() - begun
 
             assert is_empty
             assert took_s < KILL_S_MAX
-            assert cell.pids() == frozenset()
-            assert cell.close()
+            assert cgroup.pids() == frozenset()
+            assert cgroup.close()
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("versions", [(Version.V2,), (Version.V1,)], ids=["v2", "v1"])
 def test_who_forked_twice_and_left_the_session_dies_with_its_cell(stage, name, versions):
     """No process leaves a cgroup by any number of forks."""
-    with stage.surveyed(name, versions=versions) as cells:
-        stage.need(cells, "kill", *versions)
-        cell = cells.open(NAME, Limits())
+    with stage.surveyed(name, versions=versions) as cgroups:
+        stage.need(cgroups, "kill", *versions)
+        cgroup = cgroups.open(NAME, Limits())
         with stage.program(HIDING) as hiding:
-            cell.admit(hiding.pid)
+            cgroup.admit(hiding.pid)
             stage.begin(hiding)
             hidden = int(hiding.stdout.readline())
             pidfd = os.pidfd_open(hidden)
-            seen = cell.pids()
-            is_empty = cell.kill()
+            seen = cgroup.pids()
+            is_empty = cgroup.kill()
 
             assert seen == {hiding.pid, hidden}
             assert is_empty
             assert has_ended(pidfd)
-            assert cell.is_empty()
+            assert cgroup.is_empty()
             os.close(pidfd)
 
 
@@ -144,75 +144,75 @@ def has_ended(pidfd):
     return bool(poll.poll(WAIT_S * 1e3))
 
 
-def test_a_cgroup_made_inside_goes_with_the_cell(stage, cells):
+def test_a_cgroup_made_inside_goes_with_the_cell(stage, cgroups):
     """A program with the right to do so may make cgroups below its own; nothing hides there."""
-    stage.need(cells, "kill", *Version)
-    cell = cells.open(NAME, Limits())
-    inner = cell.rooms[0].path / "inner"
+    stage.need(cgroups, "kill", *Version)
+    cgroup = cgroups.open(NAME, Limits())
+    inner = cgroup.parts[0].path / "inner"
     with stage.program("input()") as process:
-        cell.admit(process.pid)
+        cgroup.admit(process.pid)
         inner.mkdir()
-        cell_places.admit(inner, process.pid)
+        cgroup_roots.admit(inner, process.pid)
 
-        assert cell.pids() == {process.pid}
-        assert not cell.is_empty()
-        assert cell.kill()
-        assert cell.close()
+        assert cgroup.pids() == {process.pid}
+        assert not cgroup.is_empty()
+        assert cgroup.kill()
+        assert cgroup.close()
         assert not inner.exists()
 
 
 # --- what goes wrong --------------------------------------------------------------------------
 
 
-def test_who_has_ended_is_not_admitted(stage, cells):
+def test_who_has_ended_is_not_admitted(stage, cgroups):
     """That a process ended a moment ago is nobody's mistake."""
-    cell = cells.open(NAME, Limits())
+    cgroup = cgroups.open(NAME, Limits())
     with stage.program("pass") as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
-        assert not cell.admit(process.pid)
-    assert not cell.admit(process.pid)
+        assert not cgroup.admit(process.pid)
+    assert not cgroup.admit(process.pid)
 
 
-def test_a_cell_that_is_busy_is_remembered_and_removed_later(stage, cells):
+def test_a_cell_that_is_busy_is_remembered_and_removed_later(stage, cgroups):
     """What the kernel does not let go of now is told, and tried again; it ends nothing."""
-    stage.need(cells, "kill", *Version)
-    cell = cells.open(NAME, Limits())
-    path = cell.rooms[0].path
+    stage.need(cgroups, "kill", *Version)
+    cgroup = cgroups.open(NAME, Limits())
+    path = cgroup.parts[0].path
     with stage.program("input()") as process:
-        cell.admit(process.pid)
-        is_removed = cell.close()
-        busy = cells.quarantined
+        cgroup.admit(process.pid)
+        is_removed = cgroup.close()
+        busy = cgroups.quarantined
 
         assert not is_removed
         assert path in busy
         assert process.poll() is None
-        assert cells.retry() == frozenset()
+        assert cgroups.retry() == frozenset()
         assert process.wait(WAIT_S) == -9
         assert not path.exists()
 
 
-def test_a_name_that_is_taken_leaves_the_cell_without_that_hierarchy(stage, cells):
-    """A cell that can't be made is no reason not to start: it says what it does not guard."""
-    stage.need(cells, "processes", *Version)
-    first = cells.open(NAME, Limits(processes=30))
-    second = cells.open(NAME, Limits(processes=30))
+def test_a_name_that_is_taken_leaves_the_cell_without_that_hierarchy(stage, cgroups):
+    """A cgroup that can't be made is no reason not to start: it says what it does not guard."""
+    stage.need(cgroups, "processes", *Version)
+    first = cgroups.open(NAME, Limits(processes=30))
+    second = cgroups.open(NAME, Limits(processes=30))
 
     assert first.guards == {Controller.PROCESSES}
     assert second.guards == frozenset()
     assert first.close()
 
 
-def test_a_cell_whose_directory_is_gone_gives_it_up(stage, cells):
+def test_a_cell_whose_directory_is_gone_gives_it_up(stage, cgroups):
     """Whoever removed it: the process goes on, and the limit is for the watch from now on."""
-    stage.need(cells, "processes", *Version)
-    cell = cells.open(NAME, Limits(processes=30))
-    for room in cell.rooms:
-        cell_places.remove(room.path)
+    stage.need(cgroups, "processes", *Version)
+    cgroup = cgroups.open(NAME, Limits(processes=30))
+    for part in cgroup.parts:
+        cgroup_roots.remove(part.path)
     with stage.program("input()") as process:
-        assert cell.admit(process.pid)
-        assert cell.guards == frozenset()
-        assert cell.kill()
+        assert cgroup.admit(process.pid)
+        assert cgroup.guards == frozenset()
+        assert cgroup.kill()
         assert process.wait(WAIT_S) == -9
 
 
@@ -259,23 +259,23 @@ def test_usage_is_read_from_the_files_of_either_version(version, files, usage, t
     (tmp_path / "inner").mkdir()
     for file, text in (files | {"cgroup.procs": "12\n", "inner/cgroup.procs": "13\n"}).items():
         (tmp_path / file).write_text(text)
-    room = Room(tmp_path, version, frozenset({Controller.MEMORY}))
-    cell = Cell(NAME, Limits(), [room], known=tuple, on_stuck=print)
+    part = CgroupPart(tmp_path, version, frozenset({Controller.MEMORY}))
+    cgroup = Cgroup(NAME, Limits(), [part], known=tuple, on_stuck=print)
 
-    assert cell.usage() == usage
+    assert cgroup.usage() == usage
 
 
 @pytest.mark.parametrize("makes_place", [True, False])
-def test_a_place_of_a_cell_is_ended_without_the_rest(stage, cells, makes_place):
-    """Whoever hides in there included; the limits of the cell hold for all."""
-    stage.need(cells, "kill", *Version)
-    cell = cells.open(NAME, Limits())
+def test_a_place_of_a_cell_is_ended_without_the_rest(stage, cgroups, makes_place):
+    """Whoever hides in there included; the limits of the cgroup hold for all."""
+    stage.need(cgroups, "kill", *Version)
+    cgroup = cgroups.open(NAME, Limits())
     with stage.program("input()") as agent, stage.program(HIDING) as host:
-        assert cell.admit(agent.pid)
-        assert cell.admit(host.pid, "host-1" if makes_place else "")
+        assert cgroup.admit(agent.pid)
+        assert cgroup.admit(host.pid, "host-1" if makes_place else "")
         stage.begin(host)
         hidden = int(host.stdout.readline())
-        is_empty, left = cell.end_place("host-1"), cell.pids()
+        is_empty, left = cgroup.end_subgroup("host-1"), cgroup.pids()
 
         assert is_empty
         assert left == ({agent.pid} if makes_place else {agent.pid, host.pid, hidden})

@@ -1,4 +1,4 @@
-"""How often the hub tells how far it is: played beat by beat, over the real socket."""
+"""How often the hub tells how far it is: played tick by tick, over the real socket."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ WAIT_S = 10.0
 IDLE_BEATS = 4
 BEATS = 20
 NEWS = [*range(1, WATERMARKS_AFTER + 1)]
-"""The beats that tell what is new."""
+"""The ticks that tell what is new."""
 IDLE = [*range(WATERMARKS_AFTER + IDLE_BEATS, BEATS + 1, IDLE_BEATS)]
 """Those that tell it again, while somebody listens."""
 MARK = topic_of("mark")
@@ -24,13 +24,13 @@ MARK = topic_of("mark")
 
 @pytest.fixture(autouse=True)
 def by_hand(monkeypatch):
-    """No beat comes by itself."""
+    """No tick comes by itself."""
     monkeypatch.setattr(module, "WATERMARK_S", 3_600.0)
-    monkeypatch.setattr(module, "_IDLE_BEATS", IDLE_BEATS)
+    monkeypatch.setattr(module, "_IDLE_TICKS", IDLE_BEATS)
 
 
 class Ear:
-    """What a subscriber hears of a hub, from one beat to the next."""
+    """What a subscriber hears of a hub, from one tick to the next."""
 
     def __init__(self, hub, socket):
         self.hub, self.socket = hub, socket
@@ -58,11 +58,11 @@ class Ear:
             found.append(await self.next())
         return [one for one in found if one[0] != MARK]
 
-    async def beats(self, count=BEATS):
-        """Return the numbers of the beats that told of each topic."""
+    async def ticks(self, count=BEATS):
+        """Return the numbers of the ticks that told of each topic."""
         found = {}
         for number in range(1, count + 1):
-            self.hub._beat()
+            self.hub._tick()
             while self.hub._due:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0)
             for topic, _ in await self.heard():
@@ -111,8 +111,8 @@ def test_news_are_told_a_few_times_and_then_now_and_then(tmp_path):
             take(hub, "s", 1)
             take(hub, "unheard", 1)
             await ear.heard()
-            found = await ear.beats()
-            return found, hub._channels["unheard"].beats
+            found = await ear.ticks()
+            return found, hub._channels["unheard"].ticks
 
     found, unheard = played(main)
 
@@ -130,7 +130,7 @@ def test_an_event_is_told_anew_as_often_as_the_one_before(tmp_path):
             for first in (1, 2):
                 take(hub, "s", first)
                 await ear.heard()
-                found.append(await ear.beats(WATERMARKS_AFTER + 1))
+                found.append(await ear.ticks(WATERMARKS_AFTER + 1))
             return found
 
     assert played(main) == [{topic_of("s"): NEWS}] * 2
@@ -144,11 +144,11 @@ def test_who_follows_all_hears_now_and_then_of_each(tmp_path, monkeypatch):
     async def main():
         async with listening(tmp_path, *sessions) as (hub, ear):
             assert await ear.follow(b"") == Watermark(last=0)
-            found = await ear.beats()
+            found = await ear.ticks()
             ear.socket.unsubscribe(b"")
             while hub._is_all_heard:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0)
-            return found, await ear.beats()
+            return found, await ear.ticks()
 
     found, after = played(main)
 
@@ -163,7 +163,7 @@ def test_no_turn_is_taken_while_nothing_is_due(tmp_path):
         async with listening(tmp_path, "s") as (hub, ear):
             await ear.follow(topic_of("s"))
             take(hub, "s", 1)
-            await ear.beats(1)
+            await ear.ticks(1)
             return [one for one in asyncio.get_running_loop()._ready if "Hub" in repr(one)]
 
     assert played(main) == []
@@ -177,7 +177,7 @@ def test_a_group_is_told_a_few_times_after_each_that_joins(tmp_path):
             await ear.follow(group_topic_of("g"))
             hub.announce("g", "s")
             await ear.heard()
-            return await ear.beats()
+            return await ear.ticks()
 
     assert played(main) == {group_topic_of("g"): NEWS}
 
@@ -190,7 +190,7 @@ def test_a_session_that_begins_anew_is_still_followed(tmp_path):
             await ear.follow(topic_of("s"))
             hub.open_channel("s", 10, 7)
             hub.open_channel("new", 10, 7)
-            return await ear.beats(), hub._channels["new"].is_heard
+            return await ear.ticks(), hub._channels["new"].is_heard
 
     found, is_heard = played(main)
 
@@ -207,6 +207,6 @@ def test_a_hub_that_is_closed_beats_no_more(tmp_path):
         with zmq.Context() as context:
             Hub(context, journal=None).close()
         timers = asyncio.get_running_loop()._scheduled
-        return [one for one in timers if one._callback == hub._beat and not one.cancelled()]
+        return [one for one in timers if one._callback == hub._tick and not one.cancelled()]
 
     assert played(main) == []

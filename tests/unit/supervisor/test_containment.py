@@ -1,4 +1,4 @@
-"""A ward while its process ends: nothing is opened, watched or counted for what is gone."""
+"""A containment while its process ends: nothing is opened, watched or counted for what is gone."""
 
 import asyncio
 import threading
@@ -7,20 +7,20 @@ from types import SimpleNamespace
 import pytest
 
 from cmdc_runtime.requests import Supervision
-from supervisor.core.cells import Controller, Usage
+from supervisor.containment import Containment
+from supervisor.core.cgroups import Controller, Usage
 from supervisor.core.exits import Asked, Evidence, classify
-from supervisor.wards import Ward
 from tests.unit.supervisor.desk import play
 
 LIMITED = Supervision(memory_limit=2**30)
 GATE_S = 5.0
 
 
-class Cell:
-    """A cell in which each step waits until the test lets it go on."""
+class Cgroup:
+    """A cgroup in which each step waits until the test lets it go on."""
 
-    def __init__(self, *, rooms=("room",), guards=frozenset({Controller.MEMORY})):
-        self.name, self.rooms, self.guards = "cell", list(rooms), guards
+    def __init__(self, *, parts=("room",), guards=frozenset({Controller.MEMORY})):
+        self.name, self.parts, self.guards = "cgroup", list(parts), guards
         self.done = []
         self.kills = 0
         self.gates = {}
@@ -66,23 +66,23 @@ class Watch:
     def __init__(self):
         self.watched = set()
 
-    def watch(self, ward, *_more):
-        self.watched.add(ward)
+    def watch(self, containment, *_more):
+        self.watched.add(containment)
 
-    def unwatch(self, ward):
-        self.watched.discard(ward)
+    def unwatch(self, containment):
+        self.watched.discard(containment)
 
     forget = unwatch
 
 
 class House:
-    """What wards have in common, without a file."""
+    """What containments have in common, without a file."""
 
-    def __init__(self, cell):
-        self.cells = SimpleNamespace(
-            open=lambda _name, _limits: cell.opened(), unenforced=lambda _limits: ()
+    def __init__(self, cgroup):
+        self.cgroups = SimpleNamespace(
+            open=lambda _name, _limits: cgroup.opened(), unenforced=lambda _limits: ()
         )
-        self.pulse, self.footprint, self.limited = Watch(), Watch(), set()
+        self.heartbeat_watch, self.footprint, self.limited = Watch(), Watch(), set()
         self.named = []
         self.outputs = SimpleNamespace(
             name=lambda worker_id, **_bound: self.named.append(worker_id),
@@ -90,13 +90,13 @@ class House:
             drained=self._drained,
             tail=lambda _worker_id, _bytes: "",
         )
-        beat = SimpleNamespace(
+        heartbeat = SimpleNamespace(
             beat_ns=0,
             last_index=0,
             doing=SimpleNamespace(state="", turns=0, tools=(), opening=0),
             usage=SimpleNamespace(max_rss_bytes=0, user_us=0, system_us=0),
         )
-        self.board = SimpleNamespace(read=lambda _slot: beat, release=lambda _slot: None)
+        self.heartbeats = SimpleNamespace(read=lambda _slot: heartbeat, release=lambda _slot: None)
         self.bringing, self.tasks = {}, []
 
     async def _drained(self, _worker_id, _bound_s):
@@ -108,7 +108,9 @@ class House:
     @property
     def is_rid_of_it(self):
         """Whether nobody knows the process any more."""
-        return not (self.pulse.watched or self.footprint.watched or self.limited or self.named)
+        return not (
+            self.heartbeat_watch.watched or self.footprint.watched or self.limited or self.named
+        )
 
 
 async def reached(event):
@@ -117,47 +119,47 @@ async def reached(event):
 
 @pytest.mark.parametrize("step", ["open", "admit"])
 def test_process_that_ends_while_its_cell_is_made(step):
-    """It is not watched, and the cell is closed whichever of the two is done first."""
+    """It is not watched, and the cgroup is closed whichever of the two is done first."""
 
     async def scenario():
-        cell = Cell()
-        house = House(cell)
-        ward = Ward(house, "w-1", 0)
-        is_there, gate = cell.hold(step)
-        ward.assign(7, "s", 1, LIMITED)
+        cgroup = Cgroup()
+        house = House(cgroup)
+        containment = Containment(house, "w-1", 0)
+        is_there, gate = cgroup.hold(step)
+        containment.assign(7, "s", 1, LIMITED)
         await reached(is_there)
-        ward.ended()
-        burial = asyncio.ensure_future(bury(ward))
+        containment.ended()
+        burial = asyncio.ensure_future(bury(containment))
         for _ in range(5):
             await asyncio.sleep(0)
         gate.set()
         await asyncio.gather(burial, *house.tasks)
-        return cell.done[-1], "admit" in cell.done, house.is_rid_of_it
+        return cgroup.done[-1], "admit" in cgroup.done, house.is_rid_of_it
 
     assert play(scenario) == ("close", step == "admit", True)
 
 
-async def bury(ward):
-    inquest = await ward.inquest(7, 1.0)
-    await ward.close()
-    return inquest
+async def bury(containment):
+    final_state = await containment.final_state(7, 1.0)
+    await containment.close()
+    return final_state
 
 
 def test_what_comes_after_the_end_is_watched_by_nobody():
-    """A frame that was read last does not make a dead process one that must beat."""
+    """A frame that was read last does not make a dead process one that must heartbeat."""
 
     async def scenario():
-        cell = Cell()
-        house = House(cell)
-        ward = Ward(house, "w-1", 0)
-        ward.assign(7, "s", 1, Supervision())
-        ward.ended()
-        ward.expect(7, 30.0)
-        ward.idle()
-        await bury(ward)
-        await ward.close()
+        cgroup = Cgroup()
+        house = House(cgroup)
+        containment = Containment(house, "w-1", 0)
+        containment.assign(7, "s", 1, Supervision())
+        containment.ended()
+        containment.expect(7, 30.0)
+        containment.idle()
+        await bury(containment)
+        await containment.close()
         await asyncio.gather(*house.tasks)
-        return cell.done, house.is_rid_of_it
+        return cgroup.done, house.is_rid_of_it
 
     assert play(scenario) == ([], True)
 
@@ -175,16 +177,16 @@ def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, told)
     """A look that comes while a large process dies does not take the evidence away."""
 
     async def scenario():
-        cell = Cell()
-        ward = Ward(House(cell), "w-1", 0)
-        ward.assign(7, "s", 1, LIMITED)
-        await asyncio.gather(*ward.house.tasks)
+        cgroup = Cgroup()
+        containment = Containment(House(cgroup), "w-1", 0)
+        containment.assign(7, "s", 1, LIMITED)
+        await asyncio.gather(*containment.shared.tasks)
         for kills in looks:
-            ward.count_ooms(kills)
-        cell.kills = at_end
-        ward.ended()
-        inquest = await bury(ward)
-        return classify(Evidence(-9, asked=Asked.NOTHING, oom_kills=inquest.oom_kills))
+            containment.count_ooms(kills)
+        cgroup.kills = at_end
+        containment.ended()
+        final_state = await bury(containment)
+        return classify(Evidence(-9, asked=Asked.NOTHING, oom_kills=final_state.oom_kills))
 
     assert type(play(scenario)).__name__ == told
 
@@ -193,16 +195,16 @@ def test_cell_without_cgroups_is_not_asked_for_each_process():
     """It would read the whole process table for each of those that die at once."""
 
     async def scenario():
-        cell = Cell(rooms=(), guards=frozenset())
-        house = House(cell)
-        ward = Ward(house, "w-1", 0)
-        ward.assign(7, "s", 1, LIMITED)
+        cgroup = Cgroup(parts=(), guards=frozenset())
+        house = House(cgroup)
+        containment = Containment(house, "w-1", 0)
+        containment.assign(7, "s", 1, LIMITED)
         await asyncio.gather(*house.tasks)
-        ward.kill()
-        ward.ended()
-        await bury(ward)
+        containment.kill()
+        containment.ended()
+        await bury(containment)
         await asyncio.gather(*house.tasks)
-        return cell.done
+        return cgroup.done
 
     assert play(scenario) == ["open", "admit", "close"]
 
@@ -211,9 +213,9 @@ def test_only_counted_memory_is_looked_at():
     """Where no cgroup counts OOM kills there is nothing to look at each second."""
 
     async def limited(guards):
-        house = House(Cell(guards=guards))
-        ward = Ward(house, "w-1", 0)
-        ward.assign(7, "s", 1, LIMITED)
+        house = House(Cgroup(guards=guards))
+        containment = Containment(house, "w-1", 0)
+        containment.assign(7, "s", 1, LIMITED)
         await asyncio.gather(*house.tasks)
         return len(house.limited)
 

@@ -1,4 +1,4 @@
-"""The board's memory: a slot for each worker that no other one reaches, safe from who maps it."""
+"""The heartbeat table's memory: a slot for each worker that no other one reaches."""
 
 import errno
 import fcntl
@@ -11,21 +11,21 @@ import pytest
 
 from cmdc_runtime.board import SLOT_BYTES, SLOT_MEMORY_BYTES, Doing
 from cmdc_runtime.errors import Overloaded
-from supervisor.adapters.board import Board
+from supervisor.adapters.heartbeats import HeartbeatTable
 from workers.pulse import Pulse
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 @contextmanager
-def new_board(path, slots=4):
-    """Yield a board, and see that nothing of it is left."""
+def new_table(path, slots=4):
+    """Yield a heartbeat table, and see that nothing of it is left."""
     before = open_fds()
-    board = Board(path, slots)
+    heartbeats = HeartbeatTable(path, slots)
     try:
-        yield board
+        yield heartbeats
     finally:
-        board.close()
+        heartbeats.close()
     assert open_fds() == before
     assert not os.path.lexists(path)
 
@@ -48,7 +48,7 @@ def writing(fd):
 
 @contextmanager
 def by_path(path, slot):
-    """Yield the pulse of a worker that looks for its slot in a board at a path."""
+    """Yield the pulse of a worker that looks for its slot in a file at a path."""
     fd = os.memfd_create("own")
     os.ftruncate(fd, SLOT_MEMORY_BYTES)
     with writing(fd) as pulse:
@@ -66,13 +66,13 @@ def memory(size=SLOT_MEMORY_BYTES, seals=SEALS):
 
 def test_what_each_worker_writes_is_read_in_its_slot(tmp_path):
     """Beside others, and by the order of the numbers in one look."""
-    with new_board(tmp_path / "board", 20) as board:
-        slots = [board.take() for _ in range(20)]
+    with new_table(tmp_path / "board", 20) as heartbeats:
+        slots = [heartbeats.take() for _ in range(20)]
         for slot in slots:
-            with writing(board.lend(slot)) as pulse:
+            with writing(heartbeats.lend(slot)) as pulse:
                 pulse.note("running", slot, (f"shell call_{slot}",), 10 * slot)
                 pulse.beat(slot + 100)
-        found, beats = [board.read(slot) for slot in slots], board.beats()
+        found, beats = [heartbeats.read(slot) for slot in slots], heartbeats.times()
 
     assert slots == list(range(20))
     assert [beat.doing for beat in found] == [
@@ -84,12 +84,12 @@ def test_what_each_worker_writes_is_read_in_its_slot(tmp_path):
 
 def test_a_worker_reaches_no_slot_but_its_own(tmp_path):
     """Its memory is one page, and whatever it writes there changes nobody else's."""
-    with new_board(tmp_path / "board") as board:
-        mine, others = board.take(), board.take()
-        with writing(board.lend(others)) as pulse:
+    with new_table(tmp_path / "board") as heartbeats:
+        mine, others = heartbeats.take(), heartbeats.take()
+        with writing(heartbeats.lend(others)) as pulse:
             pulse.note("running", 7, (), 70)
-        before = board.read(others)
-        fd = board.lend(mine)
+        before = heartbeats.read(others)
+        fd = heartbeats.lend(mine)
         with mmap.mmap(fd, 0) as whole:
             size = len(whole)
             whole[:] = b"\xff" * size
@@ -98,52 +98,52 @@ def test_a_worker_reaches_no_slot_but_its_own(tmp_path):
         os.close(fd)
 
         assert size == SLOT_MEMORY_BYTES
-        assert board.read(others).doing == before.doing == Doing("running", 7)
-        assert board.read(mine).doing == Doing()
+        assert heartbeats.read(others).doing == before.doing == Doing("running", 7)
+        assert heartbeats.read(mine).doing == Doing()
         assert not os.path.lexists(tmp_path / "board")
 
 
 def test_a_slot_is_lent_once(tmp_path):
     """Then its memory is the worker's alone to hand on, and the daemon has no descriptor of it."""
-    with new_board(tmp_path / "board") as board:
-        slot = board.take()
+    with new_table(tmp_path / "board") as heartbeats:
+        slot = heartbeats.take()
         before = open_fds()
-        os.close(board.lend(slot))
+        os.close(heartbeats.lend(slot))
 
         assert open_fds() == before - 1
         with pytest.raises(KeyError):
-            board.lend(slot)
+            heartbeats.lend(slot)
 
 
 def test_a_slot_is_taken_by_one_and_zeros_for_the_next(tmp_path):
     """What a dead process left is read before its slot is released, and never after."""
-    with new_board(tmp_path / "board", 2) as board:
-        first, _ = board.take(), board.take()
-        with writing(board.lend(first)) as pulse:
+    with new_table(tmp_path / "board", 2) as heartbeats:
+        first, _ = heartbeats.take(), heartbeats.take()
+        with writing(heartbeats.lend(first)) as pulse:
             pulse.beat(1)
             with pytest.raises(Overloaded, match="2 processes have a slot"):
-                board.take()
-            board.release(first)
-            again = board.take()
+                heartbeats.take()
+            heartbeats.release(first)
+            again = heartbeats.take()
             pulse.beat(2)
-            fresh = board.read(again)
+            fresh = heartbeats.read(again)
 
     assert (again, fresh.beat_ns, fresh.doing) == (first, 0, Doing())
 
 
 def test_a_slot_is_released_once(tmp_path):
     """A second time would give it to two processes."""
-    with new_board(tmp_path / "board") as board:
-        slot = board.take()
-        board.release(slot)
+    with new_table(tmp_path / "board") as heartbeats:
+        slot = heartbeats.take()
+        heartbeats.release(slot)
         with pytest.raises(KeyError):
-            board.release(slot)
+            heartbeats.release(slot)
 
 
 def test_nobody_can_cut_the_memory_short(tmp_path):
     """A page that is gone would end the daemon with its next look."""
-    with new_board(tmp_path / "board") as board:
-        fd = board.lend(board.take())
+    with new_table(tmp_path / "board") as heartbeats:
+        fd = heartbeats.lend(heartbeats.take())
         for size in (0, 2**20):
             with pytest.raises(PermissionError):
                 os.ftruncate(fd, size)
@@ -160,13 +160,13 @@ def test_memory_that_is_not_there_is_an_error_and_no_signal(tmp_path, monkeypatc
     def refuse(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with new_board(tmp_path / "board") as board:
+    with new_table(tmp_path / "board") as heartbeats:
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_fallocate", refuse)
             with pytest.raises(error, match="No space left"):
-                getattr(board, by)()
+                getattr(heartbeats, by)()
 
-        assert board.take() == 0
+        assert heartbeats.take() == 0
 
 
 # --- of an agent that outlives its daemon -------------------------------------------------------
@@ -174,17 +174,17 @@ def test_memory_that_is_not_there_is_an_error_and_no_signal(tmp_path, monkeypatc
 
 def test_memory_that_a_process_brings_is_its_slot(tmp_path):
     """With what stands there; until it comes there are zeros."""
-    last = Board(tmp_path / "board", 1)
+    last = HeartbeatTable(tmp_path / "board", 1)
     with (
         writing(last.lend(last.take())) as pulse,
-        new_board(tmp_path / "next") as board,
+        new_table(tmp_path / "next") as heartbeats,
     ):
         pulse.note("running", 3, (), 30)
-        slot = board.take_empty()
-        nothing, beats = board.read(slot), board.beats()
-        board.attach(slot, os.dup(pulse.fd))
+        slot = heartbeats.take_empty()
+        nothing, beats = heartbeats.read(slot), heartbeats.times()
+        heartbeats.attach(slot, os.dup(pulse.fd))
         pulse.go_home()
-        found = board.read(slot)
+        found = heartbeats.read(slot)
     last.close()
 
     assert (nothing.beat_ns, nothing.doing, beats) == (0, Doing(), [0])
@@ -204,30 +204,30 @@ BROUGHT = {
 @pytest.mark.parametrize("bring", BROUGHT.values(), ids=BROUGHT)
 def test_memory_that_could_end_the_daemon_is_refused(tmp_path, bring):
     """And what the slot has stays."""
-    with new_board(tmp_path / "board") as board:
-        slot = board.take_empty()
+    with new_table(tmp_path / "board") as heartbeats:
+        slot = heartbeats.take_empty()
         with pytest.raises((OSError, ValueError)):
-            board.attach(slot, bring())
-        board.attach(slot, memory())
+            heartbeats.attach(slot, bring())
+        heartbeats.attach(slot, memory())
 
-        assert board.beats() == [0]
+        assert heartbeats.times() == [0]
 
 
 def test_an_agent_of_an_earlier_release_finds_its_slot_at_the_path(tmp_path):
     """Beside others, of which it may be on one page; the file is there as long as they are."""
     path = tmp_path / "board"
-    with new_board(path, 20) as board:
-        own = board.take()
-        slots = [board.take_by_path() for _ in range(10)]
+    with new_table(path, 20) as heartbeats:
+        own = heartbeats.take()
+        slots = [heartbeats.take_by_path() for _ in range(10)]
         for slot in slots:
             with by_path(path, slot) as pulse:
                 pulse.note("running", slot, (), slot)
                 pulse.beat(slot + 100)
-        found, beats = [board.read(slot) for slot in slots], board.beats()
+        found, beats = [heartbeats.read(slot) for slot in slots], heartbeats.times()
         mode = path.stat().st_mode
         for slot in slots:
             assert path.exists()
-            board.release(slot)
+            heartbeats.release(slot)
 
         assert not path.exists()
     assert own == 0
@@ -238,16 +238,16 @@ def test_an_agent_of_an_earlier_release_finds_its_slot_at_the_path(tmp_path):
 
 def test_a_file_that_is_cut_short_ends_nobody_here(tmp_path):
     """What stood there is zeros."""
-    with new_board(tmp_path / "board") as board:
-        slot = board.take_by_path()
+    with new_table(tmp_path / "board") as heartbeats:
+        slot = heartbeats.take_by_path()
         with by_path(tmp_path / "board", slot) as pulse:
             pulse.beat(1)
-            assert board.beats() == [1]
+            assert heartbeats.times() == [1]
             pulse.go_home()
         os.truncate(tmp_path / "board", 0)
 
-        assert board.beats() == [0]
-        assert board.read(slot).doing == Doing()
+        assert heartbeats.times() == [0]
+        assert heartbeats.read(slot).doing == Doing()
 
 
 @pytest.mark.parametrize("what", ["a link to nowhere", "a file"])
@@ -256,34 +256,34 @@ def test_what_an_earlier_daemon_left_at_the_path_is_removed(tmp_path, what):
     path = tmp_path / "board"
     for _ in range(2):
         path.write_bytes(b"a file") if what == "a file" else path.symlink_to("/proc/0/fd/99")
-        with new_board(path) as board:
+        with new_table(path) as heartbeats:
             assert not os.path.lexists(path)
             path.unlink(missing_ok=True)
-            with by_path(path, board.take_by_path()):
+            with by_path(path, heartbeats.take_by_path()):
                 pass
 
 
 def test_a_board_without_slots_is_refused(tmp_path):
     """It could hold nobody."""
     with pytest.raises(ValueError, match="empty"):
-        Board(tmp_path / "board", 0)
+        HeartbeatTable(tmp_path / "board", 0)
 
 
 def test_a_board_is_closed_once(tmp_path):
-    """A second time does nothing, also when the path is another board's by then."""
-    board = Board(tmp_path / "board", 1)
-    board.take_by_path()
-    board.close()
+    """A second time does nothing, also when the path is another heartbeats's by then."""
+    heartbeats = HeartbeatTable(tmp_path / "board", 1)
+    heartbeats.take_by_path()
+    heartbeats.close()
     path = tmp_path / "board"
-    with new_board(path) as other, by_path(path, other.take_by_path()):
-        board.close()
+    with new_table(path) as other, by_path(path, other.take_by_path()):
+        heartbeats.close()
 
         assert path.exists()
 
 
 def test_a_slot_that_the_board_does_not_have_is_refused(tmp_path):
     """An agent that was given a wrong number writes nowhere."""
-    with new_board(tmp_path / "board", 8) as board:
-        board.take_by_path()
+    with new_table(tmp_path / "board", 8) as heartbeats:
+        heartbeats.take_by_path()
         with pytest.raises(ValueError, match="size"), by_path(tmp_path / "board", 10_000):
             pass

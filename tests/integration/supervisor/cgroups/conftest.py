@@ -1,4 +1,4 @@
-"""Cells of this machine for a test, and programs to put into them; all of it is gone afterwards.
+"""Cgroups of this machine for a test, and programs to put into them; all of it is gone afterwards.
 
 Nothing is made but below this process's own cgroups. What the machine does not have is skipped with
 the reason that the survey gives.
@@ -12,27 +12,27 @@ from contextlib import contextmanager
 
 import pytest
 
-from supervisor.adapters.cells import Cells
-from supervisor.core.cells import base_name
+from supervisor.adapters.cgroups import Cgroups
+from supervisor.core.cgroups import base_name
 
 WAIT_S = 10.0
 POLL_S = 0.01
 
 
 class Stage:
-    """What a test of cells needs to be real."""
+    """What a test of cgroups needs to be real."""
 
     @contextmanager
     def surveyed(self, name, **options):
-        """Yield the cells of one daemon, and see that all of them are removed."""
-        cells = Cells.survey(name, **options)
-        paths = [place.path for place in cells.places]
+        """Yield the cgroups of one daemon, and see that all of them are removed."""
+        cgroups = Cgroups.survey(name, **options)
+        paths = [root.path for root in cgroups.roots]
         try:
-            yield cells
+            yield cgroups
         finally:
-            cells.close()
+            cgroups.close()
         assert [path for path in paths if path.exists()] == []
-        assert cells.quarantined == frozenset()
+        assert cgroups.quarantined == frozenset()
 
     @contextmanager
     def program(self, code):
@@ -50,9 +50,9 @@ class Stage:
         process.stdin.write("\n")
         process.stdin.flush()
 
-    def need(self, cells, what, *layers):
+    def need(self, cgroups, what, *layers):
         """Skip the test unless one of the layers holds ``what``, and say why it does not."""
-        (layer,) = [one for one in cells.layers if one.what == what]
+        (layer,) = [one for one in cgroups.layers if one.what == what]
         if layer.by not in layers:
             pytest.skip(f"{what} by {layer.by}, not by {' or '.join(layers)}: {layer.why}")
 
@@ -67,7 +67,7 @@ class Stage:
 
 @pytest.fixture
 def stage():
-    """What makes cells and programs."""
+    """What makes cgroups and programs."""
     return Stage()
 
 
@@ -78,7 +78,7 @@ def name(tmp_path):
 
 
 @pytest.fixture
-def cells(name, stage):
+def cgroups(name, stage):
     """Whatever this machine allows."""
     with stage.surveyed(name) as found:
         yield found

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.adapters.board import Board, Pulse
+from supervisor.adapters.heartbeats import HeartbeatTable, HeartbeatWatch
 
 pytestmark = [pytest.mark.process, pytest.mark.fault, pytest.mark.slow]
 
@@ -26,20 +26,20 @@ GAP_S = 1.4
 """More than the judge may be late without counting as away, by a limit of ``LIMIT_S``."""
 
 
-class Ward:
-    """Processes on a board, and what was told of them."""
+class Containment:
+    """Processes with a heartbeat table, and what was told of them."""
 
     def __init__(self, folder):
-        self.board = Board(folder / "board", 8)
-        self.pulse = Pulse(self.board, self._ask, self._kill)
+        self.heartbeats = HeartbeatTable(folder / "board", 8)
+        self.heartbeat_watch = HeartbeatWatch(self.heartbeats, self._ask, self._kill)
         self.processes, self.slots = {}, {}
         self.asked, self.silent = asyncio.Queue(), asyncio.Queue()
         self.told = []
 
     def start(self, key, way="beat"):
         """Start a process that goes that way; it beats when this returns."""
-        slot = self.slots[key] = self.board.take()
-        fd = self.board.lend(slot)
+        slot = self.slots[key] = self.heartbeats.take()
+        fd = self.heartbeats.lend(slot)
         words = [str(fd), str(PERIOD_S), way]
         self.processes[key] = subprocess.Popen(
             [sys.executable, str(SCRIPT), *words],
@@ -56,7 +56,7 @@ class Ward:
             assert process.stdout.readline() == b"beating\n"
 
     def watch(self, key, limit_s=LIMIT_S):
-        self.pulse.watch(key, self.slots[key], limit_s)
+        self.heartbeat_watch.watch(key, self.slots[key], limit_s)
 
     def go(self, key):
         """Send it on its way."""
@@ -71,7 +71,7 @@ class Ward:
         beat_ns = since
         while beat_ns == since:
             await asyncio.sleep(0)
-            beat_ns = self.board.read(self.slots[key]).beat_ns
+            beat_ns = self.heartbeats.read(self.slots[key]).beat_ns
 
     def _ask(self, key):
         self.told.append(("ask", key))
@@ -87,22 +87,22 @@ class Ward:
         """Wait for its end, and return its status and what it wrote to standard error."""
         process = self.processes.pop(key)
         _, errors = process.communicate(timeout=WAIT_S)
-        self.pulse.unwatch(key)
-        self.board.release(self.slots.pop(key))
+        self.heartbeat_watch.unwatch(key)
+        self.heartbeats.release(self.slots.pop(key))
         return process.returncode, errors.decode()
 
     def close(self):
         for process in self.processes.values():
             process.kill()
             process.communicate(timeout=WAIT_S)
-        self.board.close()
+        self.heartbeats.close()
 
 
 @contextlib.asynccontextmanager
-async def ward(folder):
-    """Yield a ward whose pulse is looked at."""
-    found = Ward(folder)
-    looking = asyncio.create_task(found.pulse.run())
+async def containment(folder):
+    """Yield a containment whose pulse is looked at."""
+    found = Containment(folder)
+    looking = asyncio.create_task(found.heartbeat_watch.run())
     try:
         async with asyncio.timeout(WAIT_S):
             yield found
@@ -121,7 +121,7 @@ def test_whatever_keeps_a_main_loop_from_turning_is_found(tmp_path):
     ways = {"stopped": "beat", "spinning": "spin", "holding": "hold", "leaving": "leave"}
 
     async def scenario():
-        async with ward(tmp_path) as here:
+        async with containment(tmp_path) as here:
             for key, way in ways.items():
                 here.start(key, way)
             here.start("well")
@@ -151,13 +151,13 @@ def test_a_stopped_process_that_goes_on_in_time_is_forgiven(tmp_path):
     """It writes its stacks late, which is no harm."""
 
     async def scenario():
-        async with ward(tmp_path) as here:
+        async with containment(tmp_path) as here:
             here.start("a")
             here.ready()
             here.signal("a", signal.SIGSTOP)
             here.watch("a", LIMIT_S)
             await here.asked.get()
-            stopped = here.board.read(here.slots["a"]).beat_ns
+            stopped = here.heartbeats.read(here.slots["a"]).beat_ns
             here.signal("a", signal.SIGCONT)
             await here.beaten("a", since=stopped)
             here.watch("a", PATIENT_S)
@@ -175,7 +175,7 @@ def test_a_pause_of_the_judge_itself_blames_nobody(tmp_path):
     """All stood still together: each has a whole period from when the judge is back."""
 
     async def scenario():
-        async with ward(tmp_path) as here:
+        async with containment(tmp_path) as here:
             here.start("a")
             here.ready()
             here.watch("a", LIMIT_S)
@@ -185,7 +185,7 @@ def test_a_pause_of_the_judge_itself_blames_nobody(tmp_path):
             never.poll(GAP_S * 1000)  # blocks the loop, as a stopped daemon is
             for _ in range(3):
                 await asyncio.sleep(0)  # the look that is late
-            before = here.board.read(here.slots["a"]).beat_ns
+            before = here.heartbeats.read(here.slots["a"]).beat_ns
             here.signal("a", signal.SIGCONT)
             await here.beaten("a", since=before)
             return here.told
@@ -197,21 +197,21 @@ def test_a_callback_that_raises_costs_nobody_else_a_look(tmp_path):
     """It is logged as what it is, a bug, and the next process is told of."""
 
     async def scenario():
-        board, told = Board(tmp_path / "board", 2), asyncio.Queue()
+        heartbeats, told = HeartbeatTable(tmp_path / "board", 2), asyncio.Queue()
 
         def ask(key):
             told.put_nowait(key)
             raise LookupError("a bug")
 
-        pulse = Pulse(board, ask, lambda *_: None)
+        pulse = HeartbeatWatch(heartbeats, ask, lambda *_: None)
         looking = asyncio.create_task(pulse.run())
         for key in "ab":
-            pulse.watch(key, board.take(), 0.1)
+            pulse.watch(key, heartbeats.take(), 0.1)
         async with asyncio.timeout(WAIT_S):
             asked = [await told.get() for _ in "ab"]
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        board.close()
+        heartbeats.close()
         return asked
 
     with capture_logs() as logged:
@@ -227,18 +227,18 @@ def test_nobody_is_looked_at_while_nobody_is_watched(tmp_path):
     """An idle daemon does not wake up for it."""
 
     async def scenario():
-        board = Board(tmp_path / "board", 1)
-        pulse = Pulse(board, lambda _: None, lambda *_: None)
+        heartbeats = HeartbeatTable(tmp_path / "board", 1)
+        pulse = HeartbeatWatch(heartbeats, lambda _: None, lambda *_: None)
         pulse._look = pytest.fail
         looking = asyncio.create_task(pulse.run())
-        pulse.watch("a", board.take(), 5.0)
+        pulse.watch("a", heartbeats.take(), 5.0)
         pulse.unwatch("a")
         for _ in range(3):
             await asyncio.sleep(0)
         is_over = looking.done()
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        board.close()
+        heartbeats.close()
         return is_over
 
     assert not asyncio.run(scenario())

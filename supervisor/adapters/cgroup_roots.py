@@ -1,14 +1,14 @@
-"""Where this process may make cgroups, taking that place, and the files and directories there.
+"""Where this process may make cgroups, taking that root, and the files and directories there.
 
-A place is below this process's own cgroup, nowhere else. Under systemd only a unit with
-``Delegate=yes`` may. Elsewhere the cgroup that we are in will do, if we can write there. A place is
+A root is below this process's own cgroup, nowhere else. Under systemd only a unit with
+``Delegate=yes`` may. Elsewhere the cgroup that we are in will do, if we can write there. A root is
 a directory named after the daemon; a ``flock`` on it says that its owner lives, whatever the pid
 namespace, and the kernel gives it back however the owner dies. The controllers of cgroup v2 are had
 only by children of a cgroup without processes, so this process moves into a leaf of its own first.
-Call ``survey_places`` before anything is started.
+Call ``survey_roots`` before anything is started.
 
 What reads, writes, kills and removes takes a directory and looks at it and below it, since what
-runs in a cell may make cgroups of its own there. Rules: no file is ever created; nothing but
+runs in a cgroup may make cgroups of its own there. Rules: no file is ever created; nothing but
 cgroup.procs names a process; what the kernel refuses is False or None, and OSError is left to
 ``write`` and to a process that is out of descriptors. Reading takes some 20 us a file.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from cmdc_runtime.process_table import ProcessLine, end_all, look_up
-from supervisor.core.cells import (
+from supervisor.core.cgroups import (
     HALTS,
     NEEDED_FILES,
     SYSTEMD,
@@ -44,7 +44,7 @@ from supervisor.core.cells import (
 # --- files and directories ------------------------------------------------------------------------
 
 DIRECTORIES_MAX: Final = 1_000
-"""Looked at below one cell."""
+"""Looked at below one cgroup."""
 REMOVE_TRIES_MAX: Final = 5
 """The kernel says EBUSY for a moment after the last process has ended."""
 REMOVE_PAUSE_S: Final = 0.01
@@ -210,7 +210,7 @@ def _await_empty(directory: Path, deadline: float) -> bool:
     return True
 
 
-# --- places ---------------------------------------------------------------------------------------
+# --- roots ---------------------------------------------------------------------------------------
 
 LEAF: Final = "daemon"
 """Where this process goes; units are never called so, since their names have a suffix."""
@@ -228,12 +228,12 @@ _CPUSET: Final = "cpuset"
 
 
 class Unusable(Exception):
-    """No cells can be made there; the text says why."""
+    """No cgroups can be made there; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A directory in which this daemon makes its cells, and what is limited there."""
+class CgroupRoot:
+    """A directory in which this daemon makes its cgroups, and what is limited there."""
 
     version: Version
     path: Path
@@ -243,12 +243,12 @@ class Place:
 
 @dataclass(slots=True)
 class Survey:
-    """What was found: the places, best first, and why there are not more of them."""
+    """What was found: the roots, best first, and why there are not more of them."""
 
     ground: "Ground"
-    places: list[Place] = field(default_factory=list)
+    roots: list[CgroupRoot] = field(default_factory=list)
     refusals: dict[tuple[Version, Controller | None], str] = field(default_factory=dict)
-    """By version and controller; None as the controller: no cell of this version at all."""
+    """By version and controller; None as the controller: no cgroup of this version at all."""
     left: Path | None = None
     """The cgroup that this process has moved out of."""
 
@@ -311,7 +311,7 @@ class Ground:
         )
 
 
-def survey_places(name: str, versions: Collection[Version]) -> Survey:
+def survey_roots(name: str, versions: Collection[Version]) -> Survey:
     """Take the places called ``name`` that this process may have; ``versions``: no others.
 
     May move this process into a cgroup of its own, below the one that it is in.
@@ -324,7 +324,7 @@ def survey_places(name: str, versions: Collection[Version]) -> Survey:
         with _refused(survey, Version.V2, None):
             _take_v2(survey, name)
     if Version.V1 in versions:
-        had = {controller for place in survey.places for controller in place.controllers}
+        had = {controller for root in survey.roots for controller in root.controllers}
         for controller in _V1_ORDER:
             if controller not in had:
                 with _refused(survey, Version.V1, controller):
@@ -333,7 +333,7 @@ def survey_places(name: str, versions: Collection[Version]) -> Survey:
 
 
 def claim(path: Path) -> int:
-    """Return a descriptor that holds the lock of a place, which is made if it is not there.
+    """Return a descriptor that holds the lock of a root, which is made if it is not there.
 
     Raises:
         Unusable: its owner lives, or it cannot be made or opened.
@@ -353,7 +353,7 @@ def claim(path: Path) -> int:
 
 
 def lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock of a place; None: it is gone, or its owner lives."""
+    """Return a descriptor that holds the lock of a root; None: it is gone, or its owner lives."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -393,7 +393,7 @@ def enable(subtree: Path, controllers: Collection[str]) -> dict[str, str]:
 
 
 def come_back(subtree: Path) -> None:
-    """Undo ``enable`` as far as the kernel lets us; to be called when no cell is left."""
+    """Undo ``enable`` as far as the kernel lets us; to be called when no cgroup is left."""
     with suppress(OSError):
         for one in _words(subtree / "cgroup.subtree_control"):
             write(subtree / "cgroup.subtree_control", f"-{one}")
@@ -418,7 +418,7 @@ def _take_v2(survey: Survey, name: str) -> None:
     if survey.left and not usable:
         come_back(subtree)
         survey.left = None
-    survey.places.append(Place(Version.V2, subtree / name, frozenset(usable), fd))
+    survey.roots.append(CgroupRoot(Version.V2, subtree / name, frozenset(usable), fd))
 
 
 def _take_v1(survey: Survey, name: str, controller: Controller) -> None:
@@ -426,17 +426,17 @@ def _take_v1(survey: Survey, name: str, controller: Controller) -> None:
     path = survey.ground.subtree(controller) / name
     if _CPUSET in spot.hierarchy.controllers:
         raise Unusable(f"it shares {spot.hierarchy.point} with {_CPUSET}")
-    for index, place in enumerate(survey.places):
-        if place.path == path:  # two controllers in one hierarchy
-            both = place.controllers | {controller}
-            survey.places[index] = Place(Version.V1, path, both, place.lock_fd)
+    for index, root in enumerate(survey.roots):
+        if root.path == path:  # two controllers in one hierarchy
+            both = root.controllers | {controller}
+            survey.roots[index] = CgroupRoot(Version.V1, path, both, root.lock_fd)
             return
     fd = claim(path)
     if missing := _missing(path, controller, Version.V1):
         os.close(fd)
         remove(path)
         raise Unusable(missing)
-    survey.places.append(Place(Version.V1, path, frozenset({controller}), fd))
+    survey.roots.append(CgroupRoot(Version.V1, path, frozenset({controller}), fd))
 
 
 def _missing(path: Path, controller: Controller, version: Version) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.cells import (
+from supervisor.core.cgroups import (
     Controller,
     Excess,
     Limits,

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from cmdc_runtime.process_table import look_up
-from supervisor.adapters.cells import Cells
+from supervisor.adapters.cgroups import Cgroups
 from supervisor.adapters.footprint import Footprint, pss_bytes
-from supervisor.core.cells import Limits, base_name, cell_name
+from supervisor.core.cgroups import Limits, base_name, cgroup_name
 
 pytestmark = pytest.mark.process
 
@@ -61,15 +61,15 @@ class Told:
 
 @contextlib.contextmanager
 def session(code, limits):
-    """Yield a program with a session of its own and its cell, which is no cgroup."""
-    cells = Cells.survey(base_name("/nowhere"), versions=())
-    cell = cells.open(cell_name("s1", 1), limits)
+    """Yield a program with a session of its own and its cgroup, which is no cgroup."""
+    cgroups = Cgroups.survey(base_name("/nowhere"), versions=())
+    cgroup = cgroups.open(cgroup_name("s1", 1), limits)
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True
     ) as process:
-        cell.admit(process.pid)
-        yield process, cell
-        assert cell.kill()
+        cgroup.admit(process.pid)
+        yield process, cgroup
+        assert cgroup.kill()
 
 
 @contextlib.asynccontextmanager
@@ -97,8 +97,8 @@ def test_a_session_over_its_memory_is_told_once():
     async def scenario():
         told = Told()
         watch = told.watch()
-        with session(HUNGRY, Limits(memory_bytes=50 * MIB)) as (process, cell):
-            watch.watch("one", cell)
+        with session(HUNGRY, Limits(memory_bytes=50 * MIB)) as (process, cgroup):
+            watch.watch("one", cgroup)
             async with running(watch):
                 begin(process)
                 key, used, limit = await hear(told.memory)
@@ -122,8 +122,8 @@ def test_threads_of_a_session_count():
     async def scenario():
         told = Told()
         watch = told.watch()
-        with session(CROWDED, Limits(processes=6)) as (process, cell):
-            watch.watch("one", cell)
+        with session(CROWDED, Limits(processes=6)) as (process, cgroup):
+            watch.watch("one", cgroup)
             async with running(watch):
                 begin(process)
                 key, used, limit = await hear(told.processes)
