@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from cmdc_runtime.faults import AGENT, MOMENTS, Step
 from scripts.matrix.situations import Situation
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.worker import (
+from supervisor.processes.worker import (
     ALL,
     BOTH,
     BRANCH,

@@ -24,7 +24,7 @@ from scripts.soak.house import House
 from scripts.soak.life import Life, Place
 from scripts.soak.model import Mind
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.worker import ALL, CHILDREN_AND_DAEMON, HOST_AND_DAEMON, ZYGOTE
+from supervisor.processes.worker import ALL, CHILDREN_AND_DAEMON, HOST_AND_DAEMON, ZYGOTE
 
 PARALLEL: Final = 12
 DAEMON_CELLS_PARALLEL: Final = 4

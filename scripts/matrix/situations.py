@@ -16,7 +16,7 @@ from scripts.soak.plan import QUICK, Move, Plan
 from scripts.soak.tools import CHOICES
 from scripts.soak.waves import BRANCHES
 from supervisor.core.falls import DEATHS_MAX
-from supervisor.worker import (
+from supervisor.processes.worker import (
     ALL,
     BOTH,
     BRANCH,

@@ -305,7 +305,7 @@ class Cgroups:
         Call it before anything is started: it may move this process into a cgroup of its own, below
         the one that it is in. ``record`` is a file that outlives the daemon and says where its
         roots were, for a successor that is started in another cgroup. ``kept`` are names of cgroups
-        whose agents are about to be taken over. Takes some 20 ms, and up to ``SWEEP_S`` where
+        whose agents are about to be adopted. Takes some 20 ms, and up to ``SWEEP_S`` where
         something does not end.
         """
         found = survey_roots(base_name, versions)
@@ -390,7 +390,7 @@ class Cgroups:
             self._survey.left = None
 
     def end_leftover(self, name: str) -> None:
-        """End what is in the cgroup of an agent that was kept and is not taken over after all.
+        """End what is in the cgroup of an agent that was kept and is not adopted after all.
 
         Takes a millisecond, and up to ``SWEEP_S`` where something does not end.
         """
@@ -399,13 +399,13 @@ class Cgroups:
         self._sweep(parts, time.monotonic() + SWEEP_S)
 
     def leave(self) -> None:
-        """Let go of the roots with all that is in them, for a successor to take over."""
+        """Let go of the roots with all that is in them, for a successor to adopt."""
         for root in self._survey.roots:
             os.close(root.lock_fd)
         self._survey.roots.clear()
 
     def _hold_back(self, path: Path) -> None:
-        """Take note of a directory that is to be removed when the kernel lets go of it."""
+        """Record a directory that is to be removed when the kernel lets go of it."""
         self._quarantine.add(path)
         log.warning("cgroup.stuck", path=str(path))
 

@@ -78,9 +78,9 @@ class Footprint(Generic[K]):
             # It may have ended while we looked, and its successor have come.
             if self._watched.get(key) is now[key]:
                 self.forget(key)
-                self._tell(key, excess)
+                self._report(key, excess)
 
-    def _tell(self, key: K, excess: Excess) -> None:
+    def _report(self, key: K, excess: Excess) -> None:
         told = self.on_memory if excess.what == "memory" else self.on_processes
         told(key, excess.used, excess.limit)
 

@@ -308,11 +308,11 @@ class HeartbeatWatch(Generic[K]):
         )  # before the heartbeats: what is written in between is no older
         for verdict in self._judge.look(now_ns, self._table.times()):
             try:
-                self._tell(verdict)
+                self._report(verdict)
             except Exception:
-                log.exception("verdict.not_told", verdict=type(verdict).__name__)
+                log.exception("verdict.not_reported", verdict=type(verdict).__name__)
 
-    def _tell(self, verdict: Verdict[K]) -> None:
+    def _report(self, verdict: Verdict[K]) -> None:
         if isinstance(verdict, AskForStack):
             self._on_stack(verdict.key)
         else:

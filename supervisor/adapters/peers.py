@@ -60,7 +60,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Staff:
+class SessionProcesses:
     """The processes that the sessions of one daemon run in, by their pids; None: of no session."""
 
     agents: Mapping[int, Mark | None]
@@ -78,24 +78,26 @@ def own_origin() -> Origin:
     return Origin(before.sessions | own, before.programs)
 
 
-def peer_of(pid: int | None, staff: Staff) -> Peer:
+def peer_of(pid: int | None, session_processes: SessionProcesses) -> Peer:
     """Return whose process this is; None is one that is on another machine, and has a key.
 
     0 is a process of a pid namespace that is none of ours: what a session starts is never there.
     """
     if not pid or pid == os.getpid():
         return PERSON
-    if pid in staff.agents:
-        return _peer(Kind.AGENT, staff.agents[pid])
+    if pid in session_processes.agents:
+        return _peer(Kind.AGENT, session_processes.agents[pid])
     descent = _descent(pid)
     if not descent:
         return Peer(Kind.GONE) if _has_ended(pid) else PERSON  # of another user, and hidden
-    for known in (staff.agents, staff.hosts):
+    for known in (session_processes.agents, session_processes.hosts):
         if (of := next((one for one in descent if one in known), None)) is not None:
             return _peer(Kind.TOOL, known[of])
-    if len(descent) == ANCESTORS_MAX or any(_is_of_sessions(one, staff.folder) for one in descent):
+    if len(descent) == ANCESTORS_MAX or any(
+        _is_of_sessions(one, session_processes.folder) for one in descent
+    ):
         return Peer(Kind.TOOL)
-    return _by_traces(pid, descent, staff)
+    return _by_traces(pid, descent, session_processes)
 
 
 def _origin(descent: list[int]) -> Origin:
@@ -168,19 +170,19 @@ def _is_of_sessions(pid: int, folder: Path) -> bool:
     return any(word.startswith(os.fsencode(folder / "h-")) for word in _words(pid))
 
 
-def _by_traces(pid: int, descent: list[int], staff: Staff) -> Peer:
+def _by_traces(pid: int, descent: list[int], session_processes: SessionProcesses) -> Peer:
     """Return whose a process is by what it can't easily lose."""
     line, mark = look_up(pid), mark_of(pid)
     if line is None:
         return Peer(Kind.GONE)
-    if line.sid in staff.agents:
-        return _peer(Kind.TOOL, staff.agents[line.sid])
-    if mark is not None and mark in staff.agents.values():
+    if line.sid in session_processes.agents:
+        return _peer(Kind.TOOL, session_processes.agents[line.sid])
+    if mark is not None and mark in session_processes.agents.values():
         return _peer(Kind.TOOL, mark)
-    cgroup = _cgroup_of(pid, base_name(str(staff.folder)))
+    cgroup = _cgroup_of(pid, base_name(str(session_processes.folder)))
     if cgroup is not None:
         return _peer(Kind.TOOL, parse_cgroup_name(cgroup))
-    return PERSON if _origin(descent).is_within(staff.origin) else Peer(Kind.TOOL)
+    return PERSON if _origin(descent).is_within(session_processes.origin) else Peer(Kind.TOOL)
 
 
 def _cgroup_of(pid: int, base: str) -> str | None:

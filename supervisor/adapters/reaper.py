@@ -85,7 +85,7 @@ class Reaper:
         return frozenset(watch.child.pid for watch in list(self._watches.values()))
 
     def watch(self, child: Watched, on_exit: OnExit) -> None:
-        """Call ``on_exit`` once, in the loop, when the child has ended; takes over its fds."""
+        """Call ``on_exit`` once, in the loop, when the child has ended; adopts its fds."""
         self._watches[child.pidfd] = _Watch(child, on_exit)
         asyncio.get_running_loop().add_reader(child.pidfd, self._note_end, child.pidfd)
 

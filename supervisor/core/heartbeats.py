@@ -7,7 +7,7 @@ between is trusted as before.
 The judge may have been away itself: stopped, blocked, or suspended with the machine. It sees that
 from the time between its own looks, and then everybody starts anew. Who has not beaten since it was
 given a new period gets just the time back that the judge was away: so a judge that is away again
-and again blames nobody for that, and still finds who is silent.
+and again fails nobody for that, and still finds who is silent.
 """
 
 from collections import Counter

@@ -191,7 +191,7 @@ def proc_in_cells(tmp_path):
     containments = containments_at(tmp_path, tuple(Version))
     (kill,) = [layer for layer in containments.layers if layer.what == "kill"]
     troupe = Troupe()
-    if containments.cgroups.places:
+    if containments.cgroups.roots:
         found = ProcStage(troupe, containments)
         yield found
         found.close()

@@ -1,4 +1,4 @@
-"""What the sessions of a stage need of a daemon: a zygote, a wire, a desk.
+"""What the sessions of a stage need of a daemon: a zygote, a wire, services.
 
 The zygote is the troupe, and the wire takes the place of ZeroMQ: a child is too small for either.
 What stands behind both is the daemon's own, and so is all that decides, asks, kills and judges.
@@ -27,10 +27,10 @@ from cmdc_runtime.reasons import Normal, Shutdown
 from supervisor.adapters.cgroups import Cgroups
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Reaper
-from supervisor.containment import Containments
-from supervisor.workforce import Workforce
+from supervisor.processes.containment import Containments
+from supervisor.processes.pool import WorkerPool
 from tests.conformance.script import CHOSEN, HOPELESS, RAISED
-from tests.unit.supervisor.desk import Hub, Journal
+from tests.unit.supervisor.services import Hub, Journal
 
 MESSAGE_BYTES_MAX = 65536
 END_S = 10.0
@@ -231,7 +231,7 @@ class Wire:
                 self._give(actor, LastWords(reason=WORDS[word]))
 
     def _give(self, actor, frame):
-        """Hand a frame to the workforce, as the router does: checked, or refused."""
+        """Hand a frame to the pool, as the router does: checked, or refused."""
         try:
             self.check(actor.peer, actor.pid, frame)
         except CmdcError as error:
@@ -260,11 +260,11 @@ class Zygote:
         """Nothing: the troupe is for all stages."""
 
 
-class House:
-    """The desk of the sessions on one stage; ``on_down`` is told what monitors would be told."""
+class StageServices:
+    """The services of one stage; ``on_down`` gets what monitors would get."""
 
     is_leaving = False
-    passage = None
+    flush_barrier = None
     """Nothing is published here, so nothing is asked."""
 
     def __init__(self, troupe, containments, stage):
@@ -272,18 +272,18 @@ class House:
         self.hub, self.journal = Hub(), Journal()
         self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
-        self.workforce = Workforce(
+        self.pool = WorkerPool(
             Zygote(troupe, self.wire),
             Reaper(),
             containments,
             f"ipc://{containments.heartbeats_path}",
             0,
         )
-        self.workforce.hear(self.wire)
+        self.pool.hear(self.wire)
         self._on_down = stage.told_down
 
     def _receive(self, *given):
-        self.workforce.receive(*given)
+        self.pool.receive(*given)
 
     def notify(self, _session, departed, _evidence):
         """Tell the monitors that a process ended."""
@@ -292,7 +292,7 @@ class House:
     def answer(self, client, frame):
         """Nobody asks."""
 
-    def slept(self, session):
+    def record_hibernation(self, session):
         """Nobody sleeps by itself."""
 
     def forget(self, session, reason):

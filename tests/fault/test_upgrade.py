@@ -31,7 +31,7 @@ PACKAGES = ("cmdc_runtime", "supervisor", "workers")
 OTHER_VERSION = f"{VERSION}.post999"
 CHANGES = {
     "cmdc_runtime/version.py": (f'"{VERSION}"', f'"{OTHER_VERSION}"'),
-    "supervisor/incarnation.py": (
+    "supervisor/sessions/agent.py": (
         'log.info("agent.adopted",',
         'log.info("agent.adopted", by="other",',
     ),

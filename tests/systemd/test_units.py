@@ -14,7 +14,7 @@ from supervisor.adapters.forkserver import TRACKER_WAIT_S
 from supervisor.adapters.zygote import ZygoteOptions
 from supervisor.core import limits
 from supervisor.entry import EXIT_RUNNING, EXIT_USAGE
-from supervisor.vitals import ROUNDS_PER_WATCHDOG
+from supervisor.upkeep.self_check import ROUNDS_PER_WATCHDOG
 
 UNITS = Path(__file__).parents[2] / "deploy/systemd"
 SYSTEM, USER = UNITS / "cmdc.service", UNITS / "user/cmdc.service"

@@ -237,8 +237,8 @@ def test_no_agent_is_blamed_for_a_loop_that_stands_still(place, agent):
     pid, monitor = session.agent_pid(), session.monitor()
     before = len(place.log.read_text(errors="replace"))
     with main_thread_held(place.process.pid):
-        assert place.poll(lambda: "vitals.stalled" in log_since(place, before))
-    assert place.poll(lambda: "vitals.recovered" in log_since(place, before))
+        assert place.poll(lambda: "self_check.stalled" in log_since(place, before))
+    assert place.poll(lambda: "self_check.recovered" in log_since(place, before))
     answer, found = session.run("Still there?", timeout=TURN_S).text, session.agent_pid()
     said = log_since(place, before)
     session.stop()

@@ -71,7 +71,7 @@ def test_an_agent_that_is_continued_too_late_is_of_an_old_generation(
     model.release()
     late.wait(TURN_S)
 
-    assert "agent.dismissed" in place.log.read_text()[logged:]
+    assert "agent.rejected" in place.log.read_text()[logged:]
     assert (session.last_index(), session.agent_pid()) == (index, pid)
     assert session.messages() == before
     assert session.status().incarnation == 2

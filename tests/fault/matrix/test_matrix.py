@@ -15,7 +15,7 @@ from cmdc_runtime.faults import AGENT
 from scripts.matrix.cells import ABSENCES, NOT_REACHED, cells_of, missed
 from scripts.matrix.play import GIVEN_UP, stage
 from scripts.matrix.situations import SITUATIONS
-from supervisor.worker import (
+from supervisor.processes.worker import (
     BOTH,
     CHILDREN_AND_DAEMON,
     DAEMON,

@@ -219,7 +219,7 @@ def test_a_callback_that_raises_costs_nobody_else_a_look(tmp_path):
 
     assert asked == ["a", "b"]
     assert [entry["event"] for entry in logged if entry["log_level"] == "error"] == [
-        "verdict.not_told"
+        "verdict.not_reported"
     ] * 2
 
 

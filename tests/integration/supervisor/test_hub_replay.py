@@ -128,7 +128,7 @@ def test_who_lags_by_one_more_than_the_ring_has_gets_it_from_the_journal(tmp_pat
 
 
 def test_no_event_is_given_twice(tmp_path):
-    """An agent that was taken over tells again, in other batches, what the journal has."""
+    """An agent that was adopted tells again, in other batches, what the journal has."""
 
     async def look(hub, _journal):
         hub.open_channel("s", 10, 2)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from cmdc_runtime.requests import Supervision
-from supervisor.containment import Containment
 from supervisor.core.cgroups import Controller, Usage
 from supervisor.core.exits import Asked, Evidence, classify
-from tests.unit.supervisor.desk import play
+from supervisor.processes.containment import Containment
+from tests.unit.supervisor.services import play
 
 LIMITED = Supervision(memory_limit=2**30)
 GATE_S = 5.0
@@ -75,7 +75,7 @@ class Watch:
     forget = unwatch
 
 
-class House:
+class Setting:
     """What containments have in common, without a file."""
 
     def __init__(self, cgroup):
@@ -123,18 +123,18 @@ def test_process_that_ends_while_its_cell_is_made(step):
 
     async def scenario():
         cgroup = Cgroup()
-        house = House(cgroup)
-        containment = Containment(house, "w-1", 0)
+        setting = Setting(cgroup)
+        containment = Containment(setting, "w-1", 0)
         is_there, gate = cgroup.hold(step)
         containment.assign(7, "s", 1, LIMITED)
         await reached(is_there)
         containment.ended()
-        burial = asyncio.ensure_future(bury(containment))
+        finalizing = asyncio.ensure_future(bury(containment))
         for _ in range(5):
             await asyncio.sleep(0)
         gate.set()
-        await asyncio.gather(burial, *house.tasks)
-        return cgroup.done[-1], "admit" in cgroup.done, house.is_rid_of_it
+        await asyncio.gather(finalizing, *setting.tasks)
+        return cgroup.done[-1], "admit" in cgroup.done, setting.is_rid_of_it
 
     assert play(scenario) == ("close", step == "admit", True)
 
@@ -150,16 +150,16 @@ def test_what_comes_after_the_end_is_watched_by_nobody():
 
     async def scenario():
         cgroup = Cgroup()
-        house = House(cgroup)
-        containment = Containment(house, "w-1", 0)
+        setting = Setting(cgroup)
+        containment = Containment(setting, "w-1", 0)
         containment.assign(7, "s", 1, Supervision())
         containment.ended()
         containment.expect(7, 30.0)
         containment.idle()
         await bury(containment)
         await containment.close()
-        await asyncio.gather(*house.tasks)
-        return cgroup.done, house.is_rid_of_it
+        await asyncio.gather(*setting.tasks)
+        return cgroup.done, setting.is_rid_of_it
 
     assert play(scenario) == ([], True)
 
@@ -178,7 +178,7 @@ def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, told)
 
     async def scenario():
         cgroup = Cgroup()
-        containment = Containment(House(cgroup), "w-1", 0)
+        containment = Containment(Setting(cgroup), "w-1", 0)
         containment.assign(7, "s", 1, LIMITED)
         await asyncio.gather(*containment.shared.tasks)
         for kills in looks:
@@ -196,14 +196,14 @@ def test_cell_without_cgroups_is_not_asked_for_each_process():
 
     async def scenario():
         cgroup = Cgroup(parts=(), guards=frozenset())
-        house = House(cgroup)
-        containment = Containment(house, "w-1", 0)
+        setting = Setting(cgroup)
+        containment = Containment(setting, "w-1", 0)
         containment.assign(7, "s", 1, LIMITED)
-        await asyncio.gather(*house.tasks)
+        await asyncio.gather(*setting.tasks)
         containment.kill()
         containment.ended()
         await bury(containment)
-        await asyncio.gather(*house.tasks)
+        await asyncio.gather(*setting.tasks)
         return cgroup.done
 
     assert play(scenario) == ["open", "admit", "close"]
@@ -213,11 +213,11 @@ def test_only_counted_memory_is_looked_at():
     """Where no cgroup counts OOM kills there is nothing to look at each second."""
 
     async def limited(guards):
-        house = House(Cgroup(guards=guards))
-        containment = Containment(house, "w-1", 0)
+        setting = Setting(Cgroup(guards=guards))
+        containment = Containment(setting, "w-1", 0)
         containment.assign(7, "s", 1, LIMITED)
-        await asyncio.gather(*house.tasks)
-        return len(house.limited)
+        await asyncio.gather(*setting.tasks)
+        return len(setting.limited)
 
     assert play(lambda: limited(frozenset({Controller.MEMORY}))) == 1
     assert play(lambda: limited(frozenset())) == 0

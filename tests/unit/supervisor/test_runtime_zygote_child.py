@@ -9,8 +9,8 @@ from cmdc_runtime.reasons import NurseryLost as LostReason
 from cmdc_runtime.reasons import Shutdown, StartFailed
 from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.tree.messages import Ref
-from supervisor.runtime import ZygoteChild
-from tests.unit.supervisor.desk import Calls, play, settle
+from supervisor.sessions.tree_runtime import ZygoteChild
+from tests.unit.supervisor.services import Calls, play, settle
 
 FIRST, SECOND = Ref((), "nursery", 1), Ref((), "nursery", 2)
 
@@ -125,15 +125,15 @@ def test_next_one_is_warmed_for_the_next_launch():
 
 
 @pytest.mark.parametrize(
-    ("blamed", "detail"), [(None, "killed"), (LostReason(), str(LostReason()))]
+    ("fail_reason", "detail"), [(None, "killed"), (LostReason(), str(LostReason()))]
 )
-def test_handler_that_is_killed_is_over_at_once(blamed, detail):
+def test_handler_that_is_killed_is_over_at_once(fail_reason, detail):
     """Nothing is waited for: what is killed says so, or why."""
 
     async def scenario():
         handler, _ = handler_of(Zygote())
         handler.launch(FIRST)
-        handler.kill(FIRST, blamed)
+        handler.kill(FIRST, fail_reason)
         return handler.runtime.made, handler.is_over()
 
     assert play(scenario) == ([f"exited: {Shutdown(detail=detail)} (normal)"], False)
