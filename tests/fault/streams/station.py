@@ -169,8 +169,6 @@ class Station:
         monitors = MonitorService(journal, sessions.look_up, lambda client, notice: True)
         api = ApiContext(sessions, monitors, self.hub, False, self._facts)
         requests = RequestRouter(api, sessions)
-            ApiContext(sessions, monitors, self.hub, False, self._facts), sessions
-        )
         router = Router(context, Role.CONTROL, FromClient, requests.receive)
         requests.control = router
         requests.gate = OpenGate(sessions, None, "", None)
