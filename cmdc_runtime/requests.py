@@ -1,6 +1,6 @@
 """Everything a client may ask of the daemon itself, and what it answers.
 
-To add a request: its class here and its row in ``supervisor/handlers.py``.
+To add a request: its class here and its row in ``supervisor/api/handlers.py``.
 """
 
 from typing import Annotated, Any, ClassVar, Literal

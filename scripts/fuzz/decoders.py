@@ -26,8 +26,8 @@ from scripts.fuzz.entropy import Entropy, one_in, pick
 from scripts.fuzz.providers import kept
 from scripts.fuzz.shapes import message_pack, mutated, value_of
 from scripts.fuzz.wires import argument_text, call_id, tool_name
-from supervisor.core.household import check_session
-from supervisor.specs import spec_of
+from supervisor.core.session_tree import check_session
+from supervisor.sessions.specs import spec_of
 from workers.core import aside
 from workers.core.assemble import assemble
 from workers.core.records import Record, decode_record

@@ -91,17 +91,17 @@ class Evidence:
     """What is known about one exit and decides on its reason.
 
     ``status`` is the exit code or minus the signal's number, None where nobody could tell it.
-    ``blamed`` is why we killed the process ourselves, ``last_words`` what it said of its own end.
-    ``asked`` is how far we went to make it end. ``oom_kills`` is how many processes of its cgroup
-    the kernel killed for want of memory since the count was read last, which must not be long ago:
-    a tool call that was killed for it in an earlier turn says nothing about this end. Peak and
-    limit are of the same cgroup.
+    ``fail_reason`` is why we killed the process ourselves, ``last_words`` what it said of its own
+    end. ``asked`` is how far we went to make it end. ``oom_kills`` is how many processes of its
+    cgroup the kernel killed for want of memory since the count was read last, which must not be
+    long ago: a tool call that was killed for it in an earlier turn says nothing about this end.
+    Peak and limit are of the same cgroup.
     """
 
     status: int | None
     last_words: PlainReason | None = None
     not_started: StartFailed | None = None
-    blamed: PlainReason | None = None
+    fail_reason: PlainReason | None = None
     core_dumped: bool = False
     asked: Asked = Asked.NOTHING
     oom_kills: int = 0
@@ -207,7 +207,7 @@ VERDICTS: Final[Mapping[tuple[Told, Said], Verdict]] = {
 
 def classify(evidence: Evidence) -> PlainReason:
     """Return the reason of an exit."""
-    ours = evidence.not_started or evidence.blamed
+    ours = evidence.not_started or evidence.fail_reason
     if ours is not None:
         return _bounded(ours)
     told, said = told_by_kernel(evidence), _said(evidence.last_words)
@@ -227,7 +227,7 @@ def classify(evidence: Evidence) -> PlainReason:
                 limit_bytes=evidence.memory_limit_bytes or 0,
             )
         case Verdict.LOST:  # pragma: no branch - the last of the enumeration
-            return Other(detail="its exit status was lost with the nursery")
+            return Other(detail="its exit status was lost with the zygote")
 
 
 def told_by_kernel(evidence: Evidence) -> Told:
@@ -251,7 +251,7 @@ def killed_by(evidence: Evidence) -> KilledBy:
     number = _deadly(evidence)
     if number is None or number in _FAULTS:
         return ""
-    if number in _SENT[evidence.asked if evidence.blamed is None else Asked.SIGKILL]:
+    if number in _SENT[evidence.asked if evidence.fail_reason is None else Asked.SIGKILL]:
         return "daemon"
     return "kernel" if told_by_kernel(evidence) is Told.OUT_OF_MEMORY else "outside"
 

@@ -39,7 +39,7 @@ LEAVING = 200
 
 
 def downs(stage):
-    """Return what watchers were told, in order."""
+    """Return what monitors were told, in order."""
     return [(note.who, note.fact.restarting) for note in stage.log if note.what == "down"]
 
 

@@ -88,7 +88,7 @@ class Audit:
         return psutil.Process(self.cradle.process.pid)
 
     def _strangers(self):
-        """Return processes of the place beyond its daemon, nursery, tracker, spares and agents."""
+        """Return processes of the place beyond its daemon, zygote, tracker, spares and agents."""
         known = self._known() | set(self._spares()[: self.cradle.spares])
         return [one for one in self.cradle.left() if one.pid not in known]
 

@@ -11,7 +11,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.testing import ToolUse
-from supervisor.worker import BOTH, DAEMON
+from supervisor.processes.worker import BOTH, DAEMON
 from tests.fault.lived import Lived
 from tests.fault.reviving import reviving
 

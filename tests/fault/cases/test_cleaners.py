@@ -163,7 +163,7 @@ def test_agents_are_found_by_the_next_daemon_though_the_roll_was_removed(cradle,
 
 
 @pytest.mark.fault_case("F87")
-def test_a_nursery_that_dies_after_its_directory_was_removed_is_replaced(
+def test_a_zygote_that_dies_after_its_directory_was_removed_is_replaced(
     place, client, audit, agent, scripted
 ):
     """Its own folder for sockets lay in there, and the next one makes another."""
@@ -172,12 +172,12 @@ def test_a_nursery_that_dies_after_its_directory_was_removed_is_replaced(
     shutil.rmtree(place.address)
     there = [place.address / name for name in PUT]
     assert place.poll(lambda: all(os.path.lexists(path) for path in there), SOON_S)
-    assert place.poll(lambda: nursery_of(client).pid is not None, TURN_S)
-    old = nursery_of(client).pid
+    assert place.poll(lambda: zygote_of(client).pid is not None, TURN_S)
+    old = zygote_of(client).pid
     os.kill(old, signal.SIGKILL)
 
     def is_replaced():
-        found = nursery_of(client)
+        found = zygote_of(client)
         return found.state == "ready" and found.pid != old
 
     assert place.poll(is_replaced, TURN_S)
@@ -185,8 +185,8 @@ def test_a_nursery_that_dies_after_its_directory_was_removed_is_replaced(
     assert session.run("Do you notice?", timeout=TURN_S).text == "fine"
 
 
-def nursery_of(client):
-    """Return what the tree says of the nursery."""
+def zygote_of(client):
+    """Return what the tree says of the zygote."""
     return next(node for node in client.tree().children if node.id == "nursery")
 
 

@@ -71,9 +71,9 @@ def place(new_cradle):
     return new_cradle
 
 
-def write(number, *, settled=()):
+def write(number, *, completed=()):
     """Return a write of records that no agent has written."""
-    return encode(Write(records=(RECORD,), completed=settled, number=number))
+    return encode(Write(records=(RECORD,), completed=completed, number=number))
 
 
 def words_of(pid, index):
@@ -187,7 +187,7 @@ def test_an_outcome_for_another_sessions_command_reaches_nobody(place, agent, sc
     model.wait_held()
     mine = ValueReply(id=KNOWN, body=raw("mine"))
     settled = (Completed(id=KNOWN, frame=encode(mine)),)
-    parts = [encode(Answer(id=KNOWN, body=bytes(mine.body))), write(1, settled=settled)]
+    parts = [encode(Answer(id=KNOWN, body=bytes(mine.body))), write(1, completed=settled)]
     hexes = [HEADER.hex(), *(part.hex() for part in parts)]
     call = ToolCalls(ToolUse("say_on", {"parts": hexes}))
     liar = agent(scripted(call, default="fine"), tools=[say_on])

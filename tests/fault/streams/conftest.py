@@ -32,7 +32,7 @@ def wire_of(monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def station(tmp_path_factory):
-    """A desk, a hub and a journal, whose sessions the test plays."""
+    """A request router, a hub and a journal, whose sessions the test plays."""
     with contextlib.closing(Station(tmp_path_factory.mktemp("st"))) as found:
         yield found
 

@@ -25,7 +25,7 @@ def kinds(log):
 
 
 def await_agent(cradle, client):
-    """Wait until the session has a process again: a new nursery has to get warm first."""
+    """Wait until the session has a process again: a new zygote has to get warm first."""
     assert cradle.poll(lambda: client.status("s-1").state == "idle", WARM_S)
 
 

@@ -19,7 +19,7 @@ from cmdc_runtime.process import EXIT_CRASHED
 from cmdc_runtime.wire.codec import raw
 from cmdc_runtime.wire.frames import Assign, FromWorker, Ready, Terminate
 from cmdc_runtime.wire.sockets import Role
-from supervisor.adapters.board import Board
+from supervisor.adapters.heartbeats import HeartbeatTable
 from supervisor.adapters.router import Router
 from workers.heartbeat import Heartbeat
 from workers.watchdog import Watchdog
@@ -41,7 +41,7 @@ main(boot | {"slot_fd": int(slot_fd)})
 @pytest.fixture
 def board(tmp_path):
     """Return a board of the test's own."""
-    found = Board(tmp_path / "board", 4)
+    found = HeartbeatTable(tmp_path / "board", 4)
     yield found
     found.close()
 

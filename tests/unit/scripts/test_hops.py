@@ -51,7 +51,7 @@ def test_a_prompt_is_seen_in_client_daemon_and_agent():
     assert re.search(r"^daemon +\d+ +\d+$", done.stdout, re.MULTILINE)
     assert {
         "cmdc_runtime/client/sync/session.py Session.run",
-        "supervisor/session.py Session.deliver",
+        "supervisor/sessions/session.py Session.deliver",
         "workers/core/commands.py start",
         "workers/core/cycle.py finish",
     } <= seen

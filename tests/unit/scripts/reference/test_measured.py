@@ -53,9 +53,9 @@ def test_the_mutants_of_all_modules_are_one_row(tmp_path, monkeypatch):
     place = {"commit": "c", "load_before": 1, "machine": {"cpu": "x", "cores": 2}}
     place |= {"versions": {"python": "3"}}
     runs = [
-        ("2026-01-02T00:00:00Z", "supervisor/runtime.py", 10, ["a"]),
-        ("2026-01-01T00:00:00Z", "supervisor/runtime.py", 9, ["a", "b", "c"]),
-        ("2026-01-01T00:00:00Z", "supervisor/session.py", 5, []),
+        ("2026-01-02T00:00:00Z", "supervisor/sessions/tree_runtime.py", 10, ["a"]),
+        ("2026-01-01T00:00:00Z", "supervisor/sessions/tree_runtime.py", 9, ["a", "b", "c"]),
+        ("2026-01-01T00:00:00Z", "supervisor/sessions/session.py", 5, []),
         ("2026-01-03T00:00:00Z", "supervisor/gone.py", 7, []),
     ]
     named = ("at", "module", "mutants", "survivors")

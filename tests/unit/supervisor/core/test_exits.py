@@ -46,7 +46,7 @@ CHOSEN = {
     "provider": ProviderTimeout(model="a:b", seconds=1.0),
     "plugin": PluginAborted(plugin="guard", why="no"),
 }
-LOST = Other(detail="its exit status was lost with the nursery")
+LOST = Other(detail="its exit status was lost with the zygote")
 MEMORY = {"oom_kills": 1, "memory_peak_bytes": 2**29, "memory_limit_bytes": 2**28}
 TOO_BIG = OutOfMemory(rss_bytes=2**29, limit_bytes=2**28)
 DUMPED = Signal(number=11, name="SIGSEGV", core_dumped=True)
@@ -85,15 +85,15 @@ CASES = {
     "another signal meanwhile":  (Evidence(-15, **MEMORY),                       TERMINATED),
     "killed, and big":           (Evidence(-9, memory_peak_bytes=2**40),         KILLED),
     "our kill, and too big":     (Evidence(-9, asked=Asked.SIGKILL, **MEMORY),   KILLED),
-    "our own watch":             (Evidence(-9, blamed=TOO_BIG),                  TOO_BIG),
+    "our own watch":             (Evidence(-9, fail_reason=TOO_BIG),                  TOO_BIG),
     "asked and killed":          (Evidence(-9, asked=Asked.SIGKILL),             KILLED),
     "asked, 0, no goodbye":      (Evidence(0, asked=Asked.POLITELY),        ExitCode(code=0)),
     "a signal without a name":   (Evidence(-33),            Signal(number=33, name="SIG33")),
     "never built":               (Evidence(EXIT_BAD_OPTIONS, not_started=NOT_BUILT), NOT_BUILT),
     "never built, then killed":  (Evidence(-9, not_started=NOT_BUILT),           NOT_BUILT),
     "bad options, no word":      (Evidence(EXIT_BAD_OPTIONS),                    ExitCode(code=78)),
-    "we killed it":              (Evidence(-9, blamed=SILENT),                   SILENT),
-    "we killed it as it left":   (Evidence(0, last_words=Normal(), blamed=SILENT), SILENT),
+    "we killed it":              (Evidence(-9, fail_reason=SILENT),                   SILENT),
+    "we killed it as it left":   (Evidence(0, last_words=Normal(), fail_reason=SILENT), SILENT),
     "status lost, raised":       (Evidence(None, last_words=RAISED),             RAISED),
     "status lost":               (Evidence(None),                                LOST),
 }
@@ -193,11 +193,11 @@ HANDS = {
     "our term":              (Evidence(-15, asked=Asked.SIGTERM),             "daemon"),
     "obeyed ours":           (Evidence(70, last_words=TERMINATED, asked=Asked.SIGTERM), "daemon"),
     "term before our kill":  (Evidence(-15, asked=Asked.SIGKILL),             "daemon"),
-    "blamed":                (Evidence(-9, blamed=SILENT),                    "daemon"),
+    "fail_reason":                (Evidence(-9, fail_reason=SILENT),                    "daemon"),
     "the kernel":            (Evidence(-9, oom_kills=1),                      "kernel"),
     "ours, and too big":     (Evidence(-9, oom_kills=1, asked=Asked.SIGKILL), "daemon"),
     "a fault":               (Evidence(-11),                                  ""),
-    "a fault while killed":  (Evidence(-11, blamed=SILENT),                   ""),
+    "a fault while killed":  (Evidence(-11, fail_reason=SILENT),                   ""),
     "abort":                 (Evidence(-signal.SIGABRT),                      ""),
     "by itself":             (Evidence(0),                                    ""),
     "nobody knows":          (Evidence(None),                                 ""),
