@@ -161,6 +161,8 @@ STOP_S: Final = 3.0
 """How long the end of running work may take before the process ends all the same."""
 FAREWELL_S: Final = 1.5
 """How long plugins may take over the end; with ``STOP_S`` less than a session has by default."""
+END_S: Final = 3.5
+"""How long both may take where work ends soon: what it leaves is the plugins'."""
 
 
 class Worker:
@@ -223,6 +225,8 @@ class Worker:
 
     async def _wind_up(self, agent: Agent, code: int) -> None:
         """End the agent's work; then its plugins hear of it, unless it is a crash."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         try:
             async with asyncio.timeout(STOP_S):
                 await agent.stop(hibernates=self._hibernates, ends=self._is_over)
@@ -230,11 +234,12 @@ class Worker:
             log.warning("work.abandoned", after_s=STOP_S)
         if code != EXIT_OK:
             return
+        farewell_s = max(FAREWELL_S, begun_s + END_S - loop.time())
         try:
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(farewell_s):
                 await agent.farewell(is_end=self._is_asked and not self._hibernates)
         except TimeoutError:
-            log.warning("plugins.abandoned", after_s=FAREWELL_S)
+            log.warning("plugins.abandoned", after_s=round(farewell_s, 1))
 
     # --- without its daemon ---------------------------------------------------------------------
 
