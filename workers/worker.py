@@ -170,6 +170,8 @@ STOP_S: Final = 3.0
 """How long the end of running work may take before the process ends all the same."""
 PLUGINS_END_S: Final = 1.5
 """How long plugins may take over the end; with ``STOP_S`` less than a session has by default."""
+END_S: Final = 3.5
+"""How long both may take where work ends soon: what it leaves is the plugins'."""
 
 
 class Worker:
@@ -233,6 +235,8 @@ class Worker:
 
     async def _wind_up(self, agent: Agent, code: int) -> None:
         """End the agent's work, then its plugins, unless it is a crash."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         try:
             async with asyncio.timeout(STOP_S):
                 await agent.stop(hibernates=self._hibernates, ends=self._is_over)
@@ -240,11 +244,12 @@ class Worker:
             log.warning("work.abandoned", after_s=STOP_S)
         if code != EXIT_OK:
             return
+        plugins_s = max(PLUGINS_END_S, begun_s + END_S - loop.time())
         try:
-            async with asyncio.timeout(PLUGINS_END_S):
+            async with asyncio.timeout(plugins_s):
                 await agent.end_plugins(is_end=self._is_asked and not self._hibernates)
         except TimeoutError:
-            log.warning("plugins.abandoned", after_s=PLUGINS_END_S)
+            log.warning("plugins.abandoned", after_s=round(plugins_s, 1))
 
     # --- without its daemon ---------------------------------------------------------------------
 

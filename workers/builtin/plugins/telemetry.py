@@ -3,7 +3,8 @@
 It hears of events in the session's own loop, where it only writes down when each came. What they
 amount to is found out, and sent, in a thread of its own (``telemetry.outlet``), which imports
 OpenTelemetry at the first event and sleeps while nothing happens. So no hook waits for it, but the
-end of a session, for a second at most. Which spans and metrics there are says
+end of a session, for a second at most; one that ends while OpenTelemetry is still imported, as on a
+busy machine, waits for that too, up to ``IMPORT_S``. Which spans and metrics there are says
 ``telemetry.tracker``.
 
 A subagent that has the plugin tells of its cycle within the span of the call or branch that started
@@ -35,7 +36,10 @@ from workers.builtin.telemetry.tracker import TOLD, Tracker
 log = structlog.get_logger()
 
 FLUSH_S: Final = 1.0
-"""For what has not been sent, when the process ends: all plugins together have 1.5 s there."""
+"""For what has not been sent, when the process ends."""
+IMPORT_S: Final = 2.0
+"""For OpenTelemetry to be imported before that: 0.5 s where nobody else works. All plugins together
+have 3.5 s at the end, less what it took to end running work, and no less than 1.5 s."""
 _SDK: Final = ("opentelemetry.sdk.trace", "opentelemetry-sdk")
 _OTLP: Final = ("opentelemetry.exporter.otlp.proto.http", "opentelemetry-exporter-otlp-proto-http")
 _LAST: Final = (AgentAbort, AgentError, AgentHibernated)
@@ -96,9 +100,11 @@ class Telemetry(Plugin):
         self._outlet.put(ObservedEvent(event, facts, time.time_ns()))
 
     def _flush(self, timeout_s: float) -> None:
-        was_late, self._is_late = self._is_late, not self._outlet.flush(timeout_s)
+        prepare_s = IMPORT_S if timeout_s else 0.0
+        is_done = self._outlet.flush(timeout_s, prepare_s=prepare_s)
+        was_late, self._is_late = self._is_late, not is_done
         if self._is_late and not was_late:
-            log.warning("telemetry.late", after_s=timeout_s)
+            log.warning("telemetry.late", after_s=timeout_s, import_s=prepare_s)
 
 
 class _Reporter:
