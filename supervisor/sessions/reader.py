@@ -31,10 +31,10 @@ from cmdc_runtime.frames import (
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.router import Published
-from supervisor.core.exits import fell_at
+from supervisor.core.exits import ExitRecord, fell_at
 from supervisor.core.limits import READER_ANSWER_S, READER_IDLE_S
 from supervisor.processes.tool_hosts import SpawnErrors
-from supervisor.processes.worker import Worker, WorkerEnd
+from supervisor.processes.worker import Worker
 from supervisor.sessions.assignment import Assignable, reading
 from supervisor.sessions.pending import answer_of
 from supervisor.sessions.services import Services
@@ -159,9 +159,9 @@ class Reader:
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)
 
-    def _on_exit(self, end: WorkerEnd) -> None:
+    def _on_exit(self, record: ExitRecord) -> None:
         self._worker, self._is_up = None, False
-        self._fell_at = None if self.is_over else fell_at(end.final_state.seen)
+        self._fell_at = None if self.is_over else fell_at(record)
         self._gone.set()
 
     def _conclude(self) -> None:

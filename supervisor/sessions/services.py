@@ -4,10 +4,11 @@ import asyncio
 from typing import Any, Protocol
 
 from cmdc_runtime.frames import ToClient
-from cmdc_runtime.reasons import AnyReason, Evidence
+from cmdc_runtime.reasons import AnyReason
 from supervisor.adapters.flush_barrier import FlushBarrier
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.store import Journal
+from supervisor.core.exits import ExitRecord
 from supervisor.core.tree.messages import Departed
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions.tree_runtime import TreeRuntime
@@ -29,7 +30,7 @@ class Services(Protocol):
         """Send one frame to one client."""
 
     # Any: the session itself, which stands above this file.
-    def notify(self, session: Any, departed: Departed, evidence: Evidence) -> None:
+    def notify(self, session: Any, departed: Departed, record: ExitRecord) -> None:
         """Tell the monitors that a process ended."""
 
     def record_hibernation(self, session: Any) -> None:

@@ -164,7 +164,7 @@ def speechless(judge):
     """Judge an end without what the process has said of it."""
 
     def mutated(self, end):
-        self.last_words = None
+        self.said = None
         return judge(self, end)
 
     return mutated
