@@ -38,7 +38,6 @@ from cmdc_runtime.frames import (
     Reply,
     Started,
     Terminate,
-    ToClient,
     ToWorker,
     Write,
     Written,
@@ -55,10 +54,11 @@ from supervisor.adapters.pidfd import stuck_at
 from supervisor.adapters.router import Published
 from supervisor.core.exits import Asked, ExitRecord, judge
 from supervisor.core.limits import ACK_EVENTS_S, INDEX_JUMP
+from supervisor.core.session_phase import Phase
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ending, Ref
 from supervisor.processes.worker import Worker
-from supervisor.sessions.assignment import deliveries
+from supervisor.sessions.assignment import SessionView, deliveries
 from supervisor.sessions.pending import answer_of
 from supervisor.sessions.services import Services
 from supervisor.sessions.session_tasks import SessionTasks
@@ -130,21 +130,15 @@ class Acks:
 log = structlog.get_logger()
 
 
-class AgentOwner(Protocol):
-    """What a process needs of its session."""
+class AgentOwner(SessionView, Protocol):
+    """What an agent needs of its session beside that."""
 
-    @property
-    def id(self) -> SessionId:
-        """The session's id."""
-
-    def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
-        """Answer a command."""
+    phase: Phase
+    was_up: bool
+    announced: asyncio.Event
 
     def reply_early(self, command_id: CommandId, frame: bytes) -> None:
         """Answer a command that the journal had no room for."""
-
-    def is_look(self, command_id: CommandId) -> bool:
-        """Say whether a command only asks how things are."""
 
     def process_up(self, process: "Agent") -> None:
         """Record that the agent takes commands."""

@@ -12,7 +12,6 @@ reader, and stays for that process.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
@@ -26,16 +25,15 @@ from cmdc_runtime.frames import (
     NotStarted,
     Refusal,
     Started,
-    ToClient,
 )
-from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.ids import CommandId
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.router import Published
 from supervisor.core.exits import ExitRecord, fell_at
 from supervisor.core.limits import READER_ANSWER_S, READER_IDLE_S
 from supervisor.processes.tool_hosts import SpawnErrors
 from supervisor.processes.worker import Worker
-from supervisor.sessions.assignment import Assignable, reading
+from supervisor.sessions.assignment import SessionView, reading
 from supervisor.sessions.pending import answer_of
 from supervisor.sessions.services import Services
 
@@ -44,29 +42,12 @@ log = structlog.get_logger()
 _NO_LIMITS = Supervision()
 
 
-class ReadSession(Assignable, Protocol):
-    """What a reader needs of its session."""
-
-    @property
-    def id(self) -> SessionId:
-        """The session's id."""
-
-    def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
-        """Answer a question."""
-
-    def is_look(self, command_id: CommandId) -> bool:
-        """Say whether a question has an answer now."""
-
-    def reader_fell(self, step: int) -> bool:
-        """Record the step of rebuilding that a reader died at; say whether to try again."""
-
-
 @dataclass(slots=True, eq=False)
 class Reader:
     """One reader, from the first question to the end of its process."""
 
     services: Services
-    session: ReadSession
+    session: SessionView
     is_over: bool = False
     """It takes no more questions."""
     _problem: str = "the process that read it ended"

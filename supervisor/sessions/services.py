@@ -1,4 +1,7 @@
-"""What a session needs of the rest of the daemon."""
+"""What a session needs of the rest of the daemon, and what its processes need of the session.
+
+Both stand below those who are meant: the sessions make a session, and a session its agents.
+"""
 
 import asyncio
 from typing import Any, Protocol
