@@ -1,4 +1,4 @@
-"""When a forked process ended and with which status: exactly one ``Exited`` for each child.
+"""When a forked process ended and with which status: exactly one ``ExitRecord`` for each child.
 
 The pidfd is the truth about the end, and the kernel tells the status in the same moment, however
 busy the zygote is and whether or not it lives. Where the kernel does not tell (``pidfd`` says
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from supervisor.adapters.pidfd import ExitStatus, exit_status, reap
+from supervisor.core.exits import ExitRecord
 
 STATUS_WAIT_S: Final = 2.0
 """The zygote needs about a millisecond, but it tells nothing while it forks: as many children
@@ -24,20 +25,7 @@ STATUS_WAIT_ALONE_S: Final = 0.1
 """The same when the zygote is gone: the kernel gives us its children at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exited:
-    """A process has ended."""
-
-    pid: int
-    status: int | None
-    """Exit code, or minus the number of the signal; None if nobody could tell."""
-    exited_at: float
-    """Monotonic seconds, when this process noticed."""
-    core_dumped: bool = False
-    """False also where only the zygote could tell the status."""
-
-
-OnExit = Callable[[Exited], None]
+OnExit = Callable[[ExitRecord], None]
 
 
 class Watched(Protocol):
@@ -136,13 +124,13 @@ class Reaper:
     def _report(self, pidfd: int, status: ExitStatus | None) -> None:
         watch = self._watches[pidfd]
         self._forget(pidfd)
-        exited = Exited(
+        record = ExitRecord(
             pid=watch.child.pid,
             status=status.code if status else None,
             exited_at=watch.exited_at,
             core_dumped=status is not None and status.core_dumped,
         )
-        watch.on_exit(exited)
+        watch.on_exit(record)
 
     def _forget(self, pidfd: int) -> None:
         watch = self._watches.pop(pidfd)

@@ -27,7 +27,7 @@ from supervisor.adapters.heartbeats import HeartbeatTable, HeartbeatWatch
 from supervisor.adapters.output import Outputs
 from supervisor.adapters.presence import KeptPath
 from supervisor.core.cgroups import Controller, Limits, Usage, base_name, cgroup_name
-from supervisor.core.exits import LastSeen
+from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     CGROUP_RETRY_S,
     HEARTBEAT_SLOTS,
@@ -43,16 +43,6 @@ log = structlog.get_logger()
 CGROUPS_FILE: Final = "cells"
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class FinalState:
-    """What was found out about a process that has ended."""
-
-    seen: LastSeen
-    oom_kills: int = 0
-    memory_peak_bytes: int | None = None
-    memory_limit_bytes: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -209,32 +199,26 @@ class Containment:
         self.shared.footprint.forget(self)
         self.shared.limited.discard(self)
 
-    async def final_state(self, pid: int, lived_s: float) -> FinalState:
-        """End what is left in the cgroup, and return what is known of a process that has ended."""
+    async def examine(self, record: ExitRecord, lived_s: float) -> None:
+        """End what is left in the cgroup, and fill in what is known of a process that has ended."""
         usage, _ = await asyncio.gather(
             self._empty(), self.shared.outputs.drained(self.worker_id, LAST_OUTPUT_S)
         )
         heartbeat = self.shared.heartbeats.read(self.slot)
-        has_heartbeat = heartbeat.heartbeat_ns > 0
-        seen = LastSeen(
-            pid=pid,
-            lived_ms=round(lived_s * 1000),
-            state=heartbeat.activity.state,
-            turns=heartbeat.activity.turns,
-            tools=heartbeat.activity.tools,
-            opening=heartbeat.activity.opening,
-            last_index=EventIndex(heartbeat.last_index) if has_heartbeat else None,
-            max_rss_bytes=heartbeat.usage.max_rss_bytes or None,
-            user_us=heartbeat.usage.user_us if has_heartbeat else None,
-            system_us=heartbeat.usage.system_us if has_heartbeat else None,
-            output=self.shared.outputs.tail(self.worker_id, OUTPUT_BYTES_MAX + STACK_BYTES_MAX),
-        )
-        return FinalState(
-            seen,
-            oom_kills=max(0, (usage.oom_kills or 0) - self.oom_known),
-            memory_peak_bytes=usage.memory_peak_bytes,
-            memory_limit_bytes=self.limits.memory_bytes,
-        )
+        record.lived_ms = round(lived_s * 1000)
+        record.state = heartbeat.activity.state
+        record.turns = heartbeat.activity.turns
+        record.tools = heartbeat.activity.tools
+        record.opening = heartbeat.activity.opening
+        record.max_rss_bytes = heartbeat.usage.max_rss_bytes or None
+        if heartbeat.heartbeat_ns > 0:
+            record.last_index = EventIndex(heartbeat.last_index)
+            record.user_us = heartbeat.usage.user_us
+            record.system_us = heartbeat.usage.system_us
+        record.output = self.shared.outputs.tail(self.worker_id, OUTPUT_BYTES_MAX + STACK_BYTES_MAX)
+        record.oom_kills = max(0, (usage.oom_kills or 0) - self.oom_known)
+        record.memory_peak_bytes = usage.memory_peak_bytes
+        record.memory_limit_bytes = self.limits.memory_bytes
 
     async def close(self) -> None:
         """Give everything back; the process is gone and finalized. Idempotent."""

@@ -38,11 +38,11 @@ from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
-from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Published, Router
 from supervisor.adapters.survivors import Survivor
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
-from supervisor.core.exits import LastSeen
+from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     FORK_RETRY_S,
     FORK_RETRY_S_MAX,
@@ -54,10 +54,10 @@ from supervisor.core.limits import (
     SPARE_RETRY_S,
     SWEEP_RETRY_S,
 )
-from supervisor.processes.containment import Containments, FinalState
+from supervisor.processes.containment import Containments
 from supervisor.processes.starts import Starts
 from supervisor.processes.tool_hosts import SpawnErrors, ToolHosts
-from supervisor.processes.worker import Worker, WorkerEnd
+from supervisor.processes.worker import Worker
 
 log = structlog.get_logger()
 
@@ -176,7 +176,7 @@ class WorkerPool:
         containment.forked(pid)
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = self._survivors[worker_id] = worker
-        self.reaper.watch(survivor, lambda exited: self._on_exit(worker, exited))
+        self.reaper.watch(survivor, lambda record: self._on_exit(worker, record))
         return worker
 
     def release(self, worker: Worker) -> None:
@@ -485,7 +485,7 @@ class WorkerPool:
             raise
         worker.pid, worker.pidfd, worker.forked_at = child.pid, child.pidfd, child.started_at
         containment.forked(child.pid)
-        self.reaper.watch(child, lambda exited: self._on_exit(worker, exited))
+        self.reaper.watch(child, lambda record: self._on_exit(worker, record))
         if self._is_closing:  # while it waited for a zygote
             self.signal(worker, signal.SIGKILL)
         if worker.greeted_by not in {None, child.pid}:
@@ -501,31 +501,31 @@ class WorkerPool:
             ) from None
         return worker
 
-    def _on_exit(self, worker: Worker, exited: Exited) -> None:
+    def _on_exit(self, worker: Worker, record: ExitRecord) -> None:
         worker.has_ended = True
         worker.containment.ended()
         self.starts.over(worker.pid)
         if not worker.ready.done():
             worker.ready.set_exception(
-                Overloaded(f"worker {worker.pid} ended before it was ready ({exited.status})")
+                Overloaded(f"worker {worker.pid} ended before it was ready ({record.status})")
             )
             worker.ready.exception()  # whoever forked it may be gone
-        self._spawn(self._finalize(worker, exited), f"finalize-{worker.id}")
+        self._spawn(self._finalize(worker, record), f"finalize-{worker.id}")
 
-    async def _finalize(self, worker: Worker, exited: Exited) -> None:
+    async def _finalize(self, worker: Worker, record: ExitRecord) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LAST_FRAMES_S
         self.router.drain()
         while self.router.is_connected(worker.peer) and loop.time() < deadline:
             await asyncio.sleep(LAST_FRAMES_LOOK_S)
             self.router.drain()
-        final_state = await self._examine(worker, exited)
+        await self._examine(worker, record)
         self._workers.pop(worker.peer, None)
         self._survivors.pop(worker.id, None)
         unregister(self.folder, worker.id)
         with self._littered(worker):
             if worker.on_exit is not None:
-                worker.on_exit(WorkerEnd(exited, final_state))
+                worker.on_exit(record)
             await worker.containment.close()
             worker.retire()
             if self._is_closing and not self._has_processes():
@@ -570,16 +570,14 @@ class WorkerPool:
         if killed:
             log.info("orphan.killed", killed=killed)
 
-    async def _examine(self, worker: Worker, exited: Exited) -> FinalState:
+    async def _examine(self, worker: Worker, record: ExitRecord) -> None:
         """End what a dead worker leaves, and find out what there is to know of it."""
+        record.pid = worker.pid
         try:
             await worker.hosts.end()
-            return await worker.containment.final_state(
-                worker.pid, exited.exited_at - worker.forked_at
-            )
+            await worker.containment.examine(record, record.exited_at - worker.forked_at)
         except Exception:  # its session would wait for its end for ever
             log.exception("worker.not_examined", worker_id=worker.id, pid=worker.pid)
-            return FinalState(LastSeen(pid=worker.pid))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:  # Any: asyncio's own
         task = asyncio.create_task(work, name=name)

@@ -20,9 +20,9 @@ from cmdc_runtime.reasons import NurseryLost as ZygoteLostReason
 from cmdc_runtime.reasons import PlainReason, StartFailed
 from supervisor.adapters.forkserver import Boot, Child
 from supervisor.adapters.orphans import end_calls, sweep
-from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
-from supervisor.core.exits import Evidence, classify
+from supervisor.core.exits import ExitRecord, classify
 from supervisor.core.limits import HOST_END_S
 from supervisor.processes.containment import Containment
 
@@ -109,7 +109,7 @@ class ToolHosts:
         host = ToolHost(address, child, output_id)
         self.all.add(host)
         self.reaper.watch(
-            child, lambda exited: self.spawn(self._finalize(host, exited), f"finalize-{address}")
+            child, lambda record: self.spawn(self._finalize(host, record), f"finalize-{address}")
         )
         is_in = not self._is_over  # else its worker died while it was forked
         if is_in:
@@ -143,11 +143,11 @@ class ToolHosts:
         except OSError as error:  # no descriptor is left; the session's end finds it
             log.warning("orphan.not_swept", problem=str(error))
 
-    async def _finalize(self, host: ToolHost, exited: Exited) -> None:
+    async def _finalize(self, host: ToolHost, record: ExitRecord) -> None:
         # Its calls die with it; what they have started is still there.
-        if exited.status != EXIT_OK:  # else it has ended its calls, and what is left may stay
+        if record.status != EXIT_OK:  # else it has ended its calls, and what is left may stay
             await self._end_calls(host)
-        await asyncio.to_thread(sweep, {exited.pid})
+        await asyncio.to_thread(sweep, {host.child.pid})
         try:
             await asyncio.to_thread(Path(host.address).unlink, missing_ok=True)
         except OSError as error:  # the daemon's end removes what can be removed then
@@ -155,8 +155,7 @@ class ToolHosts:
         self.containment.shared.outputs.forget(host.output_id)
         self.all.discard(host)
         host.gone.set()
-        evidence = Evidence(exited.status, core_dumped=exited.core_dumped)
-        self.on_lost(host.address, str(classify(evidence)))
+        self.on_lost(host.address, str(classify(record)))
 
 
 def _place(host: ToolHost) -> str:

@@ -18,21 +18,13 @@ from cmdc_runtime.runtime_dir import Registration, boot_id
 from cmdc_runtime.wire.frames import FromWorker
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
-from supervisor.adapters.reaper import Exited
 from supervisor.adapters.router import Published
 from supervisor.adapters.zygote import Zygote
-from supervisor.processes.containment import Containment, FinalState
+from supervisor.core.exits import ExitRecord
+from supervisor.processes.containment import Containment
 from supervisor.processes.tool_hosts import ToolHosts
 
 # --- the worker -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerEnd:
-    """How a worker ended, and what was found out about it."""
-
-    exited: Exited
-    final_state: FinalState
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +49,7 @@ class Worker:
     greeted_by: int | None = None
     """Which process was ready in its name before its pid was known."""
     on_frame: Callable[[FromWorker, Published], None] | None = None
-    on_exit: Callable[[WorkerEnd], None] | None = None
+    on_exit: Callable[[ExitRecord], None] | None = None
     hosts: ToolHosts = field(init=False)
     peer: bytes = b""
     """Its connection's identity; one that was adopted has another one than at first."""

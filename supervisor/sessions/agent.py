@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 import structlog
 
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.ids import CommandId, EventIndex, SessionId
-from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
+from cmdc_runtime.reasons import Other, PlainReason, Unkillable
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import Supervision
 from cmdc_runtime.wire.codec import failed
@@ -41,7 +41,6 @@ from cmdc_runtime.wire.frames import (
     Refusal,
     Started,
     Terminate,
-    ToClient,
     ToWorker,
     ValueReply,
     Write,
@@ -53,13 +52,13 @@ from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.adapters.pidfd import stuck_at
 from supervisor.adapters.router import Published
-from supervisor.core import exits
-from supervisor.core.exits import Asked
+from supervisor.core.exits import Asked, ExitRecord, judge
 from supervisor.core.limits import ACK_EVENTS_S, INDEX_JUMP
+from supervisor.core.session_phase import Phase
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ending, Ref
-from supervisor.processes.worker import Worker, WorkerEnd
-from supervisor.sessions.assignment import deliveries
+from supervisor.processes.worker import Worker
+from supervisor.sessions.assignment import SessionView, deliveries
 from supervisor.sessions.pending import answer_of
 from supervisor.sessions.services import Services
 from supervisor.sessions.session_tasks import SessionTasks
@@ -130,35 +129,16 @@ class Acks:
 
 log = structlog.get_logger()
 
-NOT_JUDGED: Final = "the daemon failed to judge how it ended; its log says why"
 
+class AgentOwner(SessionView, Protocol):
+    """What an agent needs of its session beside that."""
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a process ended."""
-
-    reason: PlainReason
-    ending: Ending
-    evidence: Evidence
-    fell_at: int | None = None
-    """The step of rebuilding its session that it took when it died by itself; None elsewhere."""
-
-
-class AgentOwner(Protocol):
-    """What a process needs of its session."""
-
-    @property
-    def id(self) -> SessionId:
-        """The session's id."""
-
-    def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
-        """Answer a command."""
+    phase: Phase
+    was_up: bool
+    announced: asyncio.Event
 
     def reply_early(self, command_id: CommandId, frame: bytes) -> None:
         """Answer a command that the journal had no room for."""
-
-    def is_look(self, command_id: CommandId) -> bool:
-        """Say whether a command only asks how things are."""
 
     def process_up(self, process: "Agent") -> None:
         """Record that the agent takes commands."""
@@ -166,7 +146,7 @@ class AgentOwner(Protocol):
     def process_idle(self, process: "Agent", status: bytes) -> None:
         """Record that the agent has been idle for long, and how it stands."""
 
-    def process_ended(self, process: "Agent", ended: Ended) -> None:
+    def process_ended(self, process: "Agent", record: ExitRecord) -> None:
         """Record that the process is gone, and all that it published is out."""
 
 
@@ -179,7 +159,7 @@ class Agent:
     services: Services
     worker: Worker
     tasks: SessionTasks
-    last_words: PlainReason | None = None
+    said: PlainReason | None = None
     not_started: StartFailedReason | None = None
     fail_reason: PlainReason | None = None
     asked: Asked = field(default=Asked.NOTHING)
@@ -295,13 +275,13 @@ class Agent:
         worker.on_exit = lambda end: None if goes_on() else on_exit(end)
         self.services.pool.kill(worker)
 
-    def stuck(self, told: Unkillable) -> Ended:
+    def stuck(self, reason: Unkillable) -> ExitRecord:
         """Return what is known of a process that SIGKILL did not end: where in the kernel it is."""
         worker = self.worker
         found = None if worker.has_ended else stuck_at(worker.pid, worker.pidfd)
         if found is not None:
-            told = msgspec.structs.replace(told, state=found.state, wchan=found.wchan)
-        return Ended(told, Ending.CRASH, Evidence(pid=self.worker.pid))
+            reason = msgspec.structs.replace(reason, state=found.state, wchan=found.wchan)
+        return ExitRecord(pid=worker.pid, reason=reason, ending=Ending.CRASH)
 
     def _raise(self, asked: Asked) -> None:
         if not self.worker.has_ended:
@@ -338,7 +318,7 @@ class Agent:
             case NotStarted(stage=stage, message=message) if not self._was_up:
                 self.not_started = StartFailedReason(stage=stage, message=message)
             case ExitNotice(reason=reason):
-                self.last_words = reason
+                self.said = reason
             case _:
                 log.warning("frame.refused", session_id=self.owner.id, frame=type(frame).__name__)
 
@@ -465,37 +445,20 @@ class Agent:
 
     # --- its end ----------------------------------------------------------------------------
 
-    def _on_exit(self, end: WorkerEnd) -> None:
+    def _on_exit(self, record: ExitRecord) -> None:
         self._acks.close()
-        self.tasks.spawn(self._conclude(end))
+        self.tasks.spawn(self._conclude(record))
 
-    async def _conclude(self, end: WorkerEnd) -> None:
+    async def _conclude(self, record: ExitRecord) -> None:
         try:
             if self._is_behind:
                 self.services.hub.skip(self.owner.id, INDEX_JUMP)
-            # A Down is told after every event that the process published.
+            # A Down is published after every event that the process published.
             await self.services.hub.flushed(self.owner.id)
-            ended = self._judge(end)
+            record.said, record.not_started = self.said, self.not_started
+            record.fail_reason, record.asked = self.fail_reason, self.asked
+            judge(record)
         except Exception:  # who is not told would wait for this end for ever
             log.exception("process.not_judged", session_id=self.owner.id)
-            ended = Ended(Other(detail=NOT_JUDGED), Ending.CRASH, Evidence())
-        self.owner.process_ended(self, ended)
-
-    def _judge(self, end: WorkerEnd) -> Ended:
-        final_state = end.final_state
-        known = exits.Evidence(
-            status=end.exited.status,
-            last_words=self.last_words,
-            not_started=self.not_started,
-            fail_reason=self.fail_reason,
-            core_dumped=end.exited.core_dumped,
-            asked=self.asked,
-            oom_kills=final_state.oom_kills,
-            memory_peak_bytes=final_state.memory_peak_bytes,
-            memory_limit_bytes=final_state.memory_limit_bytes,
-        )
-        reason = exits.classify(known)
-        ending = exits.ending_of(reason, said_hopeless=self.not_started is not None)
-        seen = final_state.seen
-        fell_at = exits.fell_at(seen) if ending is Ending.CRASH else None
-        return Ended(reason, ending, exits.evidence_of(known, seen), fell_at)
+            record = ExitRecord()
+        self.owner.process_ended(self, record)

@@ -6,7 +6,6 @@ adopted. Either the process comes up, or the tree is told, once, that there is n
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
@@ -26,7 +25,7 @@ from supervisor.core.tree.messages import Ending, Ref
 from supervisor.processes.containment import Containments
 from supervisor.processes.tool_hosts import SpawnErrors, spawn_failure
 from supervisor.sessions.agent import Agent, AgentOwner
-from supervisor.sessions.assignment import Assignable, assignment_frames
+from supervisor.sessions.assignment import assignment_frames
 from supervisor.sessions.services import Services
 from supervisor.sessions.session_tasks import SessionTasks
 
@@ -39,14 +38,6 @@ class Inherited:
 
     survivor: Survivor
     written: int
-
-
-class StartedSession(AgentOwner, Assignable, Protocol):
-    """What a start needs of its session."""
-
-    phase: Phase
-    was_up: bool
-    announced: asyncio.Event
 
 
 async def reject(containments: Containments, survivor: Survivor) -> Unkillable | None:
@@ -63,7 +54,7 @@ class AgentStart:
     """One try to have the child ``ref`` run; ``process`` is its agent, once there is one."""
 
     ref: Ref
-    session: StartedSession
+    session: AgentOwner
     services: Services
     tasks: SessionTasks
     process: Agent | None = None

@@ -7,11 +7,11 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
-from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
+from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.requests import StartSession
-from cmdc_runtime.wire.frames import Assign, ToWorker
+from cmdc_runtime.wire.frames import Assign, ToClient, ToWorker
 from supervisor.adapters.journal.base import CommandRow, Stored
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
 from supervisor.core.history import command_problem, delivery, hole_text, slices
@@ -20,8 +20,8 @@ from supervisor.sessions.services import Services
 log = structlog.get_logger()
 
 
-class Assignable(Protocol):
-    """What of a session its process has to know."""
+class SessionView(Protocol):
+    """What every process that works for a session needs of it; the session stands above them."""
 
     spec: StartSession
     incarnation: Incarnation
@@ -29,11 +29,24 @@ class Assignable(Protocol):
     last_reason: AnyReason | None
 
     @property
+    def id(self) -> SessionId:
+        """The session's id."""
+
+    @property
     def set_aside(self) -> tuple[int, ...]:
         """The steps of rebuilding that are to be left out."""
 
+    def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
+        """Answer a command or a question."""
 
-async def assignment_frames(services: Services, session: Assignable) -> tuple[ToWorker, ...]:
+    def is_look(self, command_id: CommandId) -> bool:
+        """Say whether a command only asks how things are, and has its answer now."""
+
+    def reader_fell(self, step: int) -> bool:
+        """Record the step of rebuilding that a reader died at; say whether to try again."""
+
+
+async def assignment_frames(services: Services, session: SessionView) -> tuple[ToWorker, ...]:
     """Return the frames for the process of the current incarnation, in their order.
 
     From now on no earlier process of the session can write to the journal.
@@ -58,7 +71,7 @@ async def assignment_frames(services: Services, session: Assignable) -> tuple[To
     return (replace(assign, next_index=next_index), *slices(stored))
 
 
-async def reading(services: Services, session: Assignable) -> tuple[ToWorker, ...]:
+async def reading(services: Services, session: SessionView) -> tuple[ToWorker, ...]:
     """Return the frames for a process that only tells how the session stands.
 
     Raises:
@@ -99,7 +112,7 @@ def _log_left_out(session_id: SessionId, commands: Iterable[CommandRow]) -> None
             )
 
 
-def _assign(services: Services, session: Assignable) -> Assign:
+def _assign(services: Services, session: SessionView) -> Assign:
     spec = session.spec
     return Assign(
         session_id=spec.session_id,

@@ -12,12 +12,11 @@ reader, and stays for that process.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
 from cmdc_runtime.errors import CmdcError, TransientError
-from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.ids import CommandId
 from cmdc_runtime.requests import Supervision
 from cmdc_runtime.wire.codec import failed
 from cmdc_runtime.wire.frames import (
@@ -28,14 +27,13 @@ from cmdc_runtime.wire.frames import (
     NotStarted,
     Refusal,
     Started,
-    ToClient,
 )
 from supervisor.adapters.router import Published
-from supervisor.core.exits import fell_at
+from supervisor.core.exits import ExitRecord, fell_at
 from supervisor.core.limits import READER_ANSWER_S, READER_IDLE_S
 from supervisor.processes.tool_hosts import SpawnErrors
-from supervisor.processes.worker import Worker, WorkerEnd
-from supervisor.sessions.assignment import Assignable, reading
+from supervisor.processes.worker import Worker
+from supervisor.sessions.assignment import SessionView, reading
 from supervisor.sessions.pending import answer_of
 from supervisor.sessions.services import Services
 
@@ -44,29 +42,12 @@ log = structlog.get_logger()
 _NO_LIMITS = Supervision()
 
 
-class ReadSession(Assignable, Protocol):
-    """What a reader needs of its session."""
-
-    @property
-    def id(self) -> SessionId:
-        """The session's id."""
-
-    def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
-        """Answer a question."""
-
-    def is_look(self, command_id: CommandId) -> bool:
-        """Say whether a question has an answer now."""
-
-    def reader_fell(self, step: int) -> bool:
-        """Record the step of rebuilding that a reader died at; say whether to try again."""
-
-
 @dataclass(slots=True, eq=False)
 class Reader:
     """One reader, from the first question to the end of its process."""
 
     services: Services
-    session: ReadSession
+    session: SessionView
     is_over: bool = False
     """It takes no more questions."""
     _problem: str = "the process that read it ended"
@@ -159,9 +140,9 @@ class Reader:
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)
 
-    def _on_exit(self, end: WorkerEnd) -> None:
+    def _on_exit(self, record: ExitRecord) -> None:
         self._worker, self._is_up = None, False
-        self._fell_at = None if self.is_over else fell_at(end.final_state.seen)
+        self._fell_at = None if self.is_over else fell_at(record)
         self._gone.set()
 
     def _conclude(self) -> None:

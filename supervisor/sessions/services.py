@@ -1,13 +1,17 @@
-"""What a session needs of the rest of the daemon."""
+"""What a session needs of the rest of the daemon, and what its processes need of the session.
+
+Both stand below those who are meant: the sessions make a session, and a session its agents.
+"""
 
 import asyncio
 from typing import Any, Protocol
 
-from cmdc_runtime.reasons import AnyReason, Evidence
+from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.wire.frames import ToClient
 from supervisor.adapters.flush_barrier import FlushBarrier
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.store import Journal
+from supervisor.core.exits import ExitRecord
 from supervisor.core.tree.messages import Departed
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions.tree_runtime import TreeRuntime
@@ -29,7 +33,7 @@ class Services(Protocol):
         """Send one frame to one client."""
 
     # Any: the session itself, which stands above this file.
-    def notify(self, session: Any, departed: Departed, evidence: Evidence) -> None:
+    def notify(self, session: Any, departed: Departed, record: ExitRecord) -> None:
         """Tell the monitors that a process ended."""
 
     def record_hibernation(self, session: Any) -> None:

@@ -23,7 +23,6 @@ from cmdc_runtime.ids import CommandId, Incarnation, SessionId
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import (
     AnyReason,
-    Evidence,
     NoProcess,
     Normal,
     Other,
@@ -34,7 +33,7 @@ from cmdc_runtime.reasons import (
 from cmdc_runtime.requests import SessionInfo, StartSession
 from cmdc_runtime.wire.codec import failed
 from cmdc_runtime.wire.frames import Deliver, ToClient
-from supervisor.core.exits import Asked
+from supervisor.core.exits import Asked, ExitRecord, fell_at
 from supervisor.core.falls import Falls
 from supervisor.core.limits import STATUS_BYTES_MAX
 from supervisor.core.session_phase import SHOWN, Happening, Phase, after
@@ -49,7 +48,7 @@ from supervisor.core.tree.messages import (
     SupervisorPath,
 )
 from supervisor.processes.worker import Worker
-from supervisor.sessions.agent import Agent, Ended
+from supervisor.sessions.agent import Agent
 from supervisor.sessions.agent_start import AgentStart, Inherited
 from supervisor.sessions.pending import PendingCommands
 from supervisor.sessions.reader import Reader
@@ -88,7 +87,8 @@ class Session:
     started: asyncio.Future[None] = field(init=False)
     _agent_start: AgentStart | None = None
     """How its agent was started, until its process has ended."""
-    _evidence: Evidence = field(default_factory=Evidence)
+    _exit: ExitRecord = field(default_factory=ExitRecord)
+    """How the present process, or the last one, has ended; empty before that."""
     _is_wanted: bool = False
     _stop_reason: PlainReason | None = None
     _falls: Falls = field(default_factory=Falls)
@@ -297,7 +297,7 @@ class Session:
         if self.services.is_leaving:
             return
         self._enter(Happening.LAUNCHED)
-        self.incarnation, self._evidence = ref.generation, Evidence()
+        self.incarnation, self._exit = ref.generation, ExitRecord()
         inherited, self.inherited = self.inherited, None
         self._agent_start = AgentStart(ref, self, self.services, self._tasks)
         self._agent_start.begin(inherited)
@@ -337,8 +337,8 @@ class Session:
         if departed.asked and departed.reason in _NOT_ITS_OWN:
             departed = replace(departed, reason=self._stop_reason or Normal())
         if isinstance(departed.reason, Unkillable) and self._process is not None:
-            stuck = self._process.stuck(departed.reason)
-            departed, self._evidence = replace(departed, reason=stuck.reason), stuck.evidence
+            self._exit = self._process.stuck(departed.reason)
+            departed = replace(departed, reason=self._exit.reason)
         self.restarts, self.last_reason = departed.restarts, departed.reason
         self._enter(Happening.RESTARTED if departed.restarting else Happening.DEPARTED)
         self._publish_down(departed)
@@ -354,7 +354,7 @@ class Session:
             incarnation=departed.ref.generation,
             restarting=departed.restarting,
         )
-        self.services.notify(self, departed, self._evidence)
+        self.services.notify(self, departed, self._exit)
 
     def _give_up(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
         if self._agent_start is not None and self._agent_start.ref == ref:
@@ -417,33 +417,34 @@ class Session:
         is_ours = self.phase is Phase.STARTING and process.asked is Asked.NOTHING
         return is_ours and not process.has_spoken and self._falls.may_try_again
 
-    def process_ended(self, process: Agent, ended: Ended) -> None:
+    def process_ended(self, process: Agent, record: ExitRecord) -> None:
         """Tell the tree."""
         if self._agent_start is None or process is not self._process:
             return
         self._agent_start.close()
-        self._agent_start, self._evidence = None, ended.evidence
+        self._agent_start, self._exit = None, record
         self._tasks.cancel_timers()
-        self.pending.process_ended(crashed=ended.ending is Ending.CRASH)
-        self._falls.note(ended.fell_at, was_up=self.phase is Phase.UP)
-        if ended.fell_at is not None and self._may_try_again(process):
+        self.pending.process_ended(crashed=record.ending is Ending.CRASH)
+        step = fell_at(record)
+        self._falls.note(step, was_up=self.phase is Phase.UP)
+        if step is not None and self._may_try_again(process):
             log.warning(
                 "process.fell",
                 session_id=self.id,
                 incarnation=process.ref.generation,
-                step=ended.fell_at,
-                reason=str(ended.reason),
+                step=step,
+                reason=str(record.reason),
             )
             self._agent_start = AgentStart(process.ref, self, self.services, self._tasks)
             self._agent_start.begin(None)
             return
         self.announced.set()
         if self.phase is Phase.DOZING:
-            log.info("agent.hibernated", session_id=self.id, reason=str(ended.reason))
-        ending = ended.ending
-        if ending is Ending.CRASH and self._falls.spares(ended.fell_at):
+            log.info("agent.hibernated", session_id=self.id, reason=str(record.reason))
+        ending = record.ending
+        if ending is Ending.CRASH and self._falls.spares(step):
             ending = Ending.FELL
-        self.services.runtime.exited(process.ref, ended.reason, ending)
+        self.services.runtime.exited(process.ref, record.reason, ending)
 
     def _rested(self, answer: CallResult) -> None:
         if self.phase is not Phase.DOZING:

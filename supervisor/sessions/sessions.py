@@ -28,7 +28,7 @@ from cmdc_runtime.errors import (
     SessionParked,
 )
 from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
-from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess, Normal, Other, Shutdown
+from cmdc_runtime.reasons import AnyReason, Down, NoProcess, Normal, Other, Shutdown
 from cmdc_runtime.requests import SessionInfo, SessionPhase, StartSession
 from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import FromClient, ToClient
@@ -46,6 +46,7 @@ from supervisor.adapters.journal.operations import (
 from supervisor.adapters.journal.rows import check_row, shown_row
 from supervisor.adapters.journal.store import Journal
 from supervisor.adapters.router import Router
+from supervisor.core.exits import ExitRecord, evidence_of
 from supervisor.core.limits import (
     INACTIVE_LISTED_MAX,
     READERS_MAX,
@@ -319,7 +320,7 @@ class Sessions:
         elif not self.is_silent:
             self.control.send(client, frame)
 
-    def notify(self, session: Session, departed: Departed, evidence: Evidence) -> None:
+    def notify(self, session: Session, departed: Departed, record: ExitRecord) -> None:
         """Tell the monitors that a process ended; not when it only ends with the daemon."""
         if self.is_leaving:
             return
@@ -333,7 +334,7 @@ class Sessions:
                 restarting=departed.restarting,
                 restarts=departed.restarts,
                 next_attempt_ms=wait_ms,
-                evidence=evidence,
+                evidence=evidence_of(record),
             )
         )
 

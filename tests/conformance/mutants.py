@@ -160,12 +160,12 @@ def given_up(ask):
     return mutated
 
 
-def speechless(judge):
+def speechless(conclude):
     """Judge an end without what the process has said of it."""
 
-    def mutated(self, end):
-        self.last_words = None
-        return judge(self, end)
+    def mutated(self, record):
+        self.said = None
+        return conclude(self, record)
 
     return mutated
 
@@ -224,7 +224,7 @@ MUTANTS = [
     Mutant("a process is not asked", Agent, "ask", nothing, *ASKED),
     Mutant("SIGTERM is not sent", Agent, "terminate", nothing, *DEAF),
     Mutant("SIGKILL is not sent", Agent, "kill", nothing, *STUBBORN),
-    Mutant("its words do not count", Agent, "_judge", speechless, *FAILING),
+    Mutant("its words do not count", Agent, "_conclude", speechless, *FAILING),
     Mutant("a session asks nobody", Session, "ask", nothing, *ASKED),
     Mutant("an end is told before it is there", Session, "ask", given_up, *GROUP),
     Mutant("a Down is lost", Session, "departed", nothing, *ONE_DOWN),

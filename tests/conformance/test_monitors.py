@@ -142,15 +142,15 @@ def test_what_its_company_had_is_free_when_its_end_is_told(proc_in_cells, tmp_pa
         ({"status": -9, "oom_kills": 1, "asked": exits.Asked.SIGKILL}, KILLED, "daemon"),
         ({"status": -11}, Signal(number=11, name="SIGSEGV"), ""),
         ({"status": EXIT_CODE}, ExitCode(code=EXIT_CODE), ""),
-        ({"status": 1, "last_words": RAISED}, RAISED, ""),
-        ({"status": 0, "last_words": ENDS["normal"][2]}, ENDS["normal"][2], ""),
+        ({"status": 1, "said": RAISED}, RAISED, ""),
+        ({"status": 0, "said": ENDS["normal"][2]}, ENDS["normal"][2], ""),
     ],
 )
 def test_the_kernel_says_who_killed_a_process(known, reason, by):
     """That memory ran out is told by the kernel's count, and never by signal 9 alone."""
-    evidence = exits.Evidence(**known)
+    record = exits.ExitRecord(**known)
 
-    assert (exits.classify(evidence), exits.killed_by(evidence)) == (reason, by)
+    assert (exits.classify(record), exits.killed_by(record)) == (reason, by)
 
 
 # --- real sessions -----------------------------------------------------------------------------

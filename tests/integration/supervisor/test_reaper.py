@@ -14,8 +14,9 @@ import pytest
 
 from supervisor.adapters import reaper as module
 from supervisor.adapters.pidfd import ExitStatus
-from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.zygote import Zygote, ZygoteOptions
+from supervisor.core.exits import ExitRecord
 
 pytestmark = pytest.mark.process
 
@@ -240,7 +241,7 @@ def test_an_end_that_two_tell_is_told_once():
 
     told = asyncio.run(scenario())
 
-    assert told == Exited(pid=told.pid, status=7, exited_at=told.exited_at)
+    assert told == ExitRecord(7, pid=told.pid, exited_at=told.exited_at)
 
 
 def test_a_core_is_told_with_the_end(monkeypatch):

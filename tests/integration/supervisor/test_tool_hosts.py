@@ -13,8 +13,9 @@ import pytest
 
 from cmdc_runtime.ids import new_worker_id
 from cmdc_runtime.wire.frames import HostLost, HostWanted
-from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.zygote import Zygote, ZygoteOptions
+from supervisor.core.exits import ExitRecord
 from supervisor.processes.containment import Containments
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.worker import Worker
@@ -175,9 +176,9 @@ def test_a_worker_is_buried_when_its_host_is_gone(folder):
                 (host,) = worker.hosts.all
                 peer, _ = await asyncio.to_thread(listener.accept)
                 worker.on_exit = lambda _exited: seen.append(is_running(host.child.pid))
-                exited = Exited(pid=2**22, status=-9, exited_at=0.0)
+                record = ExitRecord(-9, pid=2**22)
                 with peer:
-                    pool._on_exit(worker, exited)
+                    pool._on_exit(worker, record)
                     await asyncio.gather(*pool._tasks)
                 return worker.hosts.all
 
@@ -191,7 +192,7 @@ def test_a_host_that_comes_after_its_workers_end_is_ended_at_once(folder):
     async def scenario():
         async with pool_in(folder) as (pool, worker, _):
             pool.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
-            pool._on_exit(worker, Exited(pid=2**22, status=-9, exited_at=0.0))
+            pool._on_exit(worker, ExitRecord(-9, pid=2**22))
             while pool._tasks or worker.hosts.all:
                 await asyncio.gather(*pool._tasks)
                 await asyncio.sleep(0.002)  # tidy: the end of a process comes from the kernel

@@ -5,7 +5,6 @@
 """
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -15,12 +14,9 @@ from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.wire.frames import ExitNotice, IdleNotice, Started, Terminate
 from supervisor.adapters.journal.store import Health
-from supervisor.adapters.reaper import Exited
-from supervisor.core.exits import LastSeen
+from supervisor.core.exits import ExitRecord
 from supervisor.core.session_tree import root_spec, session_path, session_spec
 from supervisor.core.tree.messages import CallResult, Ending, Outcome
-from supervisor.processes.containment import FinalState
-from supervisor.processes.worker import WorkerEnd
 from supervisor.sessions.session import Session
 from supervisor.sessions.tree_runtime import TreeRuntime
 
@@ -79,11 +75,10 @@ class Worker:
             words = Normal() if reason == "normal" else Shutdown(detail=reason)
             self.says(ExitNotice(reason=words))
         self.has_ended = True
-        seen = LastSeen(pid=self.pid)
+        record = ExitRecord(status, pid=self.pid)
         if step is not None:
-            seen = replace(seen, state=REBUILDING, turns=step)
-        exited = Exited(pid=self.pid, status=status, exited_at=1.0)
-        self.on_exit(WorkerEnd(exited, FinalState(seen)))
+            record.state, record.turns = REBUILDING, step
+        self.on_exit(record)
 
 
 class WorkerPool:
@@ -196,7 +191,7 @@ class Services:
     def answer(self, client, frame):
         self.answers.append((client, frame))
 
-    def notify(self, session, departed, evidence):
+    def notify(self, session, departed, record):
         self.downs.append(departed)
 
     def record_hibernation(self, session):

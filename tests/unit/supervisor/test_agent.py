@@ -21,21 +21,18 @@ from cmdc_runtime.wire.frames import (
 )
 from supervisor.adapters.journal.base import EventRow, JournalFailed
 from supervisor.adapters.journal.operations import AppendRecords
-from supervisor.adapters.reaper import Exited
-from supervisor.core.exits import LastSeen
+from supervisor.core import exits
+from supervisor.core.exits import NOT_JUDGED, ExitRecord, fell_at
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ending, Ref
-from supervisor.processes.containment import FinalState
-from supervisor.processes.worker import WorkerEnd
-from supervisor.sessions.agent import NOT_JUDGED, Agent
+from supervisor.sessions.agent import Agent
 from supervisor.sessions.session_tasks import SessionTasks
 from tests.unit.supervisor.services import Services, Worker, play, settle
 
 HUNG = OutOfMemory(rss_bytes=2, limit_bytes=1)
 KILLED = Signal(number=9, name="SIGKILL")
 LATE, IN_TIME = True, False
-SEEN = LastSeen(pid=7)
 
 
 class AgentOwner:
@@ -53,7 +50,7 @@ class AgentOwner:
         self.ended.append(ended)
 
 
-async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME, seen=SEEN):
+async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME, **seen):
     """Return how a process ended for which ``work`` was done before its end or after it."""
     services, owner, worker = Services(), AgentOwner(), Worker(7)
     process = Agent(
@@ -69,8 +66,7 @@ async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME, seen=SEEN):
     worker.has_ended = True
     if comes is LATE:
         work(process)
-    exited = Exited(pid=7, status=status, exited_at=1.0)
-    worker.on_exit(WorkerEnd(exited, FinalState(seen, oom_kills=oom_kills)))
+    worker.on_exit(ExitRecord(status, pid=7, oom_kills=oom_kills, **seen))
     await settle()
     (ended,) = owner.ended
     return ended
@@ -102,7 +98,7 @@ def test_what_was_done_after_its_end_is_no_evidence(work, comes, oom_kills, reas
     ended = play(lambda: end(work, comes=comes, oom_kills=oom_kills))
 
     assert ended.reason == reason
-    assert ended.evidence.killed_by == killed_by
+    assert exits.killed_by(ended) == killed_by
 
 
 def test_what_was_blamed_first_is_the_reason():
@@ -134,12 +130,12 @@ def test_last_words_count_whenever_they_are_read():
 
 
 def test_status_is_no_word_of_a_hopeless_start():
-    """Code that it opened may have ended it with any; the daemon blames the step it was at."""
-    seen = LastSeen(pid=7, state=REBUILDING, turns=5)
-    silent = play(lambda: end(lambda _: None, status=EXIT_BAD_OPTIONS, seen=seen))
+    """Code that it opened may have ended it with any; the daemon counts the step it was at."""
+    seen = {"state": REBUILDING, "turns": 5}
+    silent = play(lambda: end(lambda _: None, status=EXIT_BAD_OPTIONS, **seen))
 
     assert (silent.reason, silent.ending) == (ExitCode(code=EXIT_BAD_OPTIONS), Ending.CRASH)
-    assert silent.fell_at == 5
+    assert fell_at(silent) == 5
 
 
 def test_who_was_up_says_no_more_of_its_start():

@@ -8,7 +8,7 @@ import pytest
 
 from cmdc_runtime.requests import Supervision
 from supervisor.core.cgroups import Controller, Usage
-from supervisor.core.exits import Asked, Evidence, classify
+from supervisor.core.exits import ExitRecord, classify
 from supervisor.processes.containment import Containment
 from tests.unit.supervisor.services import play
 
@@ -129,7 +129,7 @@ def test_process_that_ends_while_its_cell_is_made(step):
         containment.assign(7, "s", 1, LIMITED)
         await reached(is_there)
         containment.ended()
-        finalizing = asyncio.ensure_future(bury(containment))
+        finalizing = asyncio.ensure_future(examined(containment))
         for _ in range(5):
             await asyncio.sleep(0)
         gate.set()
@@ -139,10 +139,11 @@ def test_process_that_ends_while_its_cell_is_made(step):
     assert play(scenario) == ("close", step == "admit", True)
 
 
-async def bury(containment):
-    final_state = await containment.final_state(7, 1.0)
+async def examined(containment):
+    record = ExitRecord(-9, pid=7)
+    await containment.examine(record, 1.0)
     await containment.close()
-    return final_state
+    return record
 
 
 def test_what_comes_after_the_end_is_watched_by_nobody():
@@ -156,7 +157,7 @@ def test_what_comes_after_the_end_is_watched_by_nobody():
         containment.ended()
         containment.expect(7, 30.0)
         containment.idle()
-        await bury(containment)
+        await examined(containment)
         await containment.close()
         await asyncio.gather(*setting.tasks)
         return cgroup.done, setting.is_rid_of_it
@@ -174,7 +175,7 @@ def test_what_comes_after_the_end_is_watched_by_nobody():
     ],
 )
 def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, told):
-    """A look that comes while a large process dies does not take the evidence away."""
+    """A look that comes while a large process dies does not take that away."""
 
     async def scenario():
         cgroup = Cgroup()
@@ -185,8 +186,7 @@ def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, told)
             containment.count_ooms(kills)
         cgroup.kills = at_end
         containment.ended()
-        final_state = await bury(containment)
-        return classify(Evidence(-9, asked=Asked.NOTHING, oom_kills=final_state.oom_kills))
+        return classify(await examined(containment))
 
     assert type(play(scenario)).__name__ == told
 
@@ -202,7 +202,7 @@ def test_cell_without_cgroups_is_not_asked_for_each_process():
         await asyncio.gather(*setting.tasks)
         containment.kill()
         containment.ended()
-        await bury(containment)
+        await examined(containment)
         await asyncio.gather(*setting.tasks)
         return cgroup.done
 

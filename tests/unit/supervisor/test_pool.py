@@ -15,8 +15,8 @@ from cmdc_runtime.errors import AccessDenied, Overloaded, ProtocolError
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.runtime_dir import host_socket
 from cmdc_runtime.wire.frames import Batch, Detached, HostWanted, IdleNotice, Ready, Write
-from supervisor.adapters.reaper import Exited
 from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
+from supervisor.core.exits import ExitRecord
 from supervisor.processes import pool as module
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.starts import Starts
@@ -424,12 +424,12 @@ def finalized(monkeypatch, *, is_contained):
         zygote = SimpleNamespace(pids=frozenset())
         made = Setting(zygote, SimpleNamespace(pids=frozenset()), None, "ipc:///x/w.sock", 0)
         made.router = SimpleNamespace(drain=list, is_connected=lambda _peer: False)
-        containment = SimpleNamespace(is_contained=is_contained, final_state=nothing, close=nothing)
+        containment = SimpleNamespace(is_contained=is_contained, examine=nothing, close=nothing)
         worker = Worker("w-1", containment, 101, 5, ready=None)
         worker.mark, worker.hosts = ("s-1", 1), SimpleNamespace(end=nothing, retire=lambda: None)
         worker.on_exit = lambda _end: told.append("ended")
         finalizing = asyncio.create_task(
-            made._finalize(worker, Exited(pid=101, status=-9, exited_at=1.0))
+            made._finalize(worker, ExitRecord(-9, pid=101, exited_at=1.0))
         )
         await settle()
 
