@@ -35,6 +35,7 @@ from workers.reasoning.inputs import (
 )
 from workers.reasoning.run import Run
 
+USAGE = TokenUsage(total_tokens=7, cost_usd=0.5)
 KINDS = (ReasoningBranch, ReasoningThought, ReasoningScore, ReasoningPrune, ReasoningDone)
 
 
@@ -534,9 +535,16 @@ def test_a_thought_that_nobody_told_of_is_told():
 def test_a_strategy_that_decides_otherwise_is_refused():
     """A branch that is known under other words ends the run before anything is paid."""
     told = events(run_again(TWO_ROUNDS, (), ()))
-    outputs = run_again(([Branch("a"), Branch("B")], Done(1)), (), told)
+    run = Run(Scripted([Branch("a"), Branch("B")], Done(1)))
+    begin = RunBegun(run_id="r", question="Why?", told=tuple(told))
+    outputs = run.handle(begin)
+    ended = [one.branch_id for one in of(outputs, EndBranch)]
+    outputs += run.handle(came("b1", error="ended", usage=USAGE))
+    outputs += run.handle(came("b2", error="ended", usage=USAGE))
     result = outputs[-1].result
 
+    assert ended == ["b1", "b2"]
+    assert result.usage.total_tokens == 2 * USAGE.total_tokens
     assert result.status == "failed"
     assert result.reason == (
         "strategy is not deterministic: branch 'b2' of prompt 'b' was told, and now it is"
