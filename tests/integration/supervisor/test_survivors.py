@@ -9,11 +9,9 @@ import pytest
 
 from cmdc_runtime.runtime_dir import (
     REGISTRY,
-    entries,
     own_registration,
     register,
     registrations,
-    sign,
     unregister,
 )
 from cmdc_runtime.wire.frames import WIRE_VERSION
@@ -67,8 +65,8 @@ def test_a_dead_agent_is_struck_off(agent, tmp_path):
     for changes in ({"start_ticks": 1}, {"boot_id": "another"}):
         change(tmp_path, **changes)
         assert find_survivors(tmp_path) == []
-        assert list(entries(tmp_path)) == []
-        sign(tmp_path, own_registration("w-1", "s-1", 3))
+        assert list(registrations(tmp_path)) == []
+        register(tmp_path, own_registration("w-1", "s-1", 3))
     agent.kill()
     agent.wait(10)
     change(tmp_path, pid=agent.pid)
