@@ -114,7 +114,7 @@ class Takers(WorkerPool):
             return
         if agent.does == SPEAKS:
             batch = Batch(first=agent.first, count=1, durable=True)
-            worker.on_frame(Write(records=(), settled=(), number=1), ((batch, b"told"),))
+            worker.owner.on_frame(Write(records=(), settled=(), number=1), ((batch, b"told"),))
             worker.says(Started())
         called = Adrift(
             worker_id=worker.id,
