@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, eq=False)
 class Containment:
-    """The surroundings of one worker; ``on_fail`` and ``on_stack`` are set by its owner."""
+    """The surroundings of one worker; ``on_fail`` and ``on_stack`` are its worker's."""
 
     shared: "Containments"
     worker_id: WorkerId

@@ -21,7 +21,7 @@ import structlog
 
 from cmdc_runtime.errors import AccessDenied, CmdcError, Overloaded, ProtocolError
 from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
-from cmdc_runtime.reasons import Other
+from cmdc_runtime.reasons import Other, PlainReason
 from cmdc_runtime.runtime_dir import REGISTRY, is_host_socket, register, registered_ids, unregister
 from cmdc_runtime.wire.frames import (
     Attend,
@@ -57,7 +57,7 @@ from supervisor.core.limits import (
 from supervisor.processes.containment import Containments
 from supervisor.processes.starts import Starts
 from supervisor.processes.tool_hosts import SpawnErrors, ToolHosts
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import Worker, WorkerOwner
 
 log = structlog.get_logger()
 
@@ -115,9 +115,8 @@ class WorkerPool:
         """Return the processes that sessions run in now."""
         workers = [one for one in self._workers.values() if one.is_forked and not one.has_ended]
         hosts = {host.child.pid: one.mark for one in workers for host in one.hosts.all}
-        return SessionProcesses(
-            {one.pid: one.mark for one in workers}, hosts, self.folder, self._origin
-        )
+        own = {one.pid: one.mark for one in workers}
+        return SessionProcesses(own, hosts, self.folder, self._origin)
 
     def __len__(self) -> int:
         """Return how many workers there are."""
@@ -168,8 +167,7 @@ class WorkerPool:
         """
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ready.set_result(None)
-        worker_id, pid = survivor.entry.worker_id, survivor.pid
-        brings = survivor.entry.brings_slot
+        worker_id, pid, brings = survivor.entry.worker_id, survivor.pid, survivor.entry.brings_slot
         containment = self.containments.open_survivor(worker_id, pid, brings_slot=brings)
         worker = Worker(worker_id, containment, pid, survivor.pidfd, ready)
         worker.forked_at = survivor.started_at
@@ -213,10 +211,7 @@ class WorkerPool:
         raise Overloaded(f"worker {worker.pid} ended as soon as it was ready")
 
     async def _answers(self, spare: Worker) -> bool:
-        """Say whether a spare lives; one that hangs is killed, and counted.
-
-        One that was stopped is seen at once; any other has ``SPARE_ANSWER_S`` to answer.
-        """
+        """Say whether a spare answers within ``SPARE_ANSWER_S``; else it is killed, and counted."""
         if not spare.is_stopped():
             spare.ready = asyncio.get_running_loop().create_future()
             self.send(spare, Attend())
@@ -255,9 +250,7 @@ class WorkerPool:
         self._wake.set()
 
     def _keep(self, spare: Worker) -> None:
-        spare.on_exit = lambda _end: self._lose_spare(spare)
-        spare.containment.on_fail = lambda _reason: self.kill(spare)
-        spare.containment.on_stack = lambda: self.signal(spare, signal.SIGQUIT)
+        spare.owner = _Spare(self, spare)
         spare.containment.idle()
         self._spares.append(spare)
 
@@ -343,16 +336,15 @@ class WorkerPool:
             return
         worker.is_failed = True
         log.error("worker.failed", worker_id=worker.id, pid=pid, problem=str(error))
-        if worker.containment.on_fail is None:
+        if worker.owner is None:
             self.kill(worker)
         else:
-            worker.containment.on_fail(Other(detail=f"it broke the contract of the wire: {error}"))
+            worker.owner.on_fail(Other(detail=f"it broke the contract of the wire: {error}"))
 
     def receive(self, peer: bytes, frame: FromWorker, published: Published) -> None:
-        """Take one frame from a worker, and the events that come with it.
+        """Take one frame from a worker, and its events; of an agent, from its announcement on.
 
-        What an agent sends before it announces itself is meant for the daemon before. What counts
-        of it comes again behind the announcement, and a tool host is asked for again.
+        What it sent before was meant for the daemon before, and what counts of it comes again.
         """
         worker = self._workers.get(peer)
         if isinstance(frame, Detached):
@@ -364,9 +356,9 @@ class WorkerPool:
                 worker.ready.set_result(None)
         elif isinstance(frame, HostWanted):
             worker.hosts.start(frame.address)
-        elif worker.on_frame is not None:
-            worker.on_frame(frame, published)
-            if isinstance(frame, Started):
+        elif worker.owner is not None:
+            worker.owner.on_frame(frame, published)
+            if isinstance(frame, Started) and not isinstance(worker.owner, _Spare):
                 self.starts.over(worker.pid)
 
     def _hear_announced(self, peer: bytes, frame: Detached) -> None:
@@ -374,7 +366,7 @@ class WorkerPool:
         worker = self._survivors.get(frame.worker_id)
         if worker is None and frame.worker_id in self.awaited:
             return
-        if worker is None or worker.has_ended or worker.on_frame is None:
+        if worker is None or worker.has_ended or worker.owner is None:
             log.warning("agent.rejected", session_id=frame.session_id, peer=peer.decode())
             self.router.send(peer, Terminate(reason="its session goes on elsewhere, or is over"))
             return
@@ -382,7 +374,7 @@ class WorkerPool:
             del self._workers[worker.peer]
             worker.peer = peer
             self._workers[peer] = worker
-        worker.on_frame(frame, ())
+        worker.owner.on_frame(frame, ())
 
     def register_again(self) -> None:
         """Put the agents into the registry again where somebody has removed it.
@@ -439,14 +431,8 @@ class WorkerPool:
         def on_lost(address: str, message: str) -> None:
             self.send(worker, HostLost(address=address, message=message))
 
-        return ToolHosts(
-            self.zygote,
-            self.reaper,
-            worker.containment,
-            on_lost=on_lost,
-            spawn=self._spawn,
-            check_open=self._check_open,
-        )
+        spawn, check = self._spawn, self._check_open
+        return ToolHosts(self.zygote, self.reaper, worker.containment, on_lost, spawn, check)
 
     def _has_processes(self) -> bool:
         return any(worker.is_forked for worker in self._workers.values())
@@ -524,8 +510,8 @@ class WorkerPool:
         self._survivors.pop(worker.id, None)
         unregister(self.folder, worker.id)
         with self._littered(worker):
-            if worker.on_exit is not None:
-                worker.on_exit(record)
+            if worker.owner is not None:
+                worker.owner.on_exit(record)
             await worker.containment.close()
             worker.retire()
             if self._is_closing and not self._has_processes():
@@ -586,10 +572,28 @@ class WorkerPool:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()):
             log.error("finalize.failed", task=task.get_name(), exc_info=error)
 
-    def _lose_spare(self, spare: Worker) -> None:
+    def lose_spare(self, spare: Worker) -> None:
+        """Have one spare less: it has ended."""
         if spare in self._spares:
             self._spares.remove(spare)
             self._wake.set()
+
+
+@dataclass(slots=True, eq=False)
+class _Spare(WorkerOwner):
+    """The pool as the owner of a worker that waits for a session."""
+
+    pool: WorkerPool
+    worker: Worker
+
+    def on_exit(self, _record: ExitRecord) -> None:
+        self.pool.lose_spare(self.worker)
+
+    def on_fail(self, _reason: PlainReason) -> None:
+        self.pool.kill(self.worker)
+
+    def on_stack(self) -> None:
+        self.pool.signal(self.worker, signal.SIGQUIT)

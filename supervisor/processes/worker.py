@@ -14,6 +14,7 @@ from typing import Final
 from cmdc_runtime.faults import AGENT
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.process_table import look_up
+from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.runtime_dir import Registration, boot_id
 from cmdc_runtime.wire.frames import FromWorker
 from supervisor.adapters.orphans import Mark
@@ -27,9 +28,27 @@ from supervisor.processes.tool_hosts import ToolHosts
 # --- the worker -----------------------------------------------------------------------------------
 
 
+class WorkerOwner:
+    """Who has a worker: the pool while it is a spare, then an agent or a reader. Hears nothing."""
+
+    __slots__ = ()
+
+    def on_frame(self, frame: FromWorker, published: Published) -> None:
+        """Take a frame of it, and the events that came with it."""
+
+    def on_exit(self, record: ExitRecord) -> None:
+        """Record that it has ended, after its last frame."""
+
+    def on_fail(self, reason: PlainReason) -> None:
+        """Have it killed for this: it hangs, uses too much, or broke the contract of the wire."""
+
+    def on_stack(self) -> None:
+        """Have it write its stacks to standard error."""
+
+
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One process; its owner sets the callbacks when it takes the worker over."""
+    """One process; ``owner`` has it now."""
 
     id: WorkerId
     containment: Containment
@@ -48,15 +67,15 @@ class Worker:
     """Whether a frame of its own was refused, for which it is ended; once is enough."""
     greeted_by: int | None = None
     """Which process was ready in its name before its pid was known."""
-    on_frame: Callable[[FromWorker, Published], None] | None = None
-    on_exit: Callable[[ExitRecord], None] | None = None
+    owner: WorkerOwner | None = None
     hosts: ToolHosts = field(init=False)
     peer: bytes = b""
     """Its connection's identity; one that was adopted has another one than at first."""
 
     def __post_init__(self) -> None:
-        """Know the connection by the worker's own id."""
+        """Know the connection by the worker's own id, and hear what the containment sees."""
         self.peer = self.peer or self.id.encode()
+        self.containment.on_fail, self.containment.on_stack = self._fail, self._ask_for_stack
 
     @property
     def is_forked(self) -> bool:
@@ -65,9 +84,17 @@ class Worker:
 
     def retire(self) -> None:
         """Let go of who had it, once it is finalized, so that nobody waits for a collection."""
-        self.on_frame = self.on_exit = None
+        self.owner = None
         self.containment.on_fail = self.containment.on_stack = None
         self.hosts.retire()
+
+    def _fail(self, reason: PlainReason) -> None:
+        if self.owner is not None:
+            self.owner.on_fail(reason)
+
+    def _ask_for_stack(self) -> None:
+        if self.owner is not None:
+            self.owner.on_stack()
 
     def is_stopped(self) -> bool:
         """Ask the kernel whether a signal, or a debugger, keeps it from running.

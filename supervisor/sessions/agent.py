@@ -57,7 +57,7 @@ from supervisor.core.limits import ACK_EVENTS_S, INDEX_JUMP
 from supervisor.core.session_phase import Phase
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ending, Ref
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import Worker, WorkerOwner
 from supervisor.sessions.assignment import SessionView, deliveries
 from supervisor.sessions.pending import answer_of
 from supervisor.sessions.services import Services
@@ -151,7 +151,7 @@ class AgentOwner(SessionView, Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Agent:
+class Agent(WorkerOwner):
     """A worker that is, or is about to be, the agent of a session."""
 
     ref: Ref
@@ -204,12 +204,9 @@ class Agent:
         self.worker.containment.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
 
     def _hear(self, policy: Supervision) -> None:
-        self.worker.on_frame, self.worker.on_exit = self._on_frame, self._on_exit
+        self.worker.owner = self
         self.worker.hosts.max_open_files = policy.max_open_files
         self.worker.mark = (self.owner.id, self.ref.generation)
-        containment = self.worker.containment
-        containment.on_fail = lambda reason: self.services.runtime.fail(self.ref, reason)
-        containment.on_stack = self.ask_for_stack
 
     def begin(self, policy: Supervision) -> None:
         """Record that it is up, and expect signs of life from now on."""
@@ -244,7 +241,11 @@ class Agent:
         self._raise(Asked.POLITELY)
         self.send(Terminate(reason=reason, over=over))
 
-    def ask_for_stack(self) -> None:
+    def on_fail(self, reason: PlainReason) -> None:
+        """Tell the tree, which has it killed."""
+        self.services.runtime.fail(self.ref, reason)
+
+    def on_stack(self) -> None:
         """Have the process write its stacks to standard error, however it hangs."""
         self.services.pool.signal(self.worker, signal.SIGQUIT)
 
@@ -270,9 +271,8 @@ class Agent:
 
         ``goes_on`` is asked when it has ended. If it says no, this is an end like any other.
         """
-        worker, on_exit = self.worker, self._on_exit
-        worker.on_frame = worker.containment.on_fail = worker.containment.on_stack = None
-        worker.on_exit = lambda end: None if goes_on() else on_exit(end)
+        worker = self.worker
+        worker.owner = _GivingWay(self, goes_on)
         self.services.pool.kill(worker)
 
     def stuck(self, reason: Unkillable) -> ExitRecord:
@@ -290,7 +290,8 @@ class Agent:
 
     # --- what it says -----------------------------------------------------------------------
 
-    def _on_frame(self, frame: FromWorker, published: Published) -> None:
+    def on_frame(self, frame: FromWorker, published: Published) -> None:
+        """Take what it says, unless it leans on what is not there."""
         match frame:
             case Batch() | Write() | Answer() | Refusal() if self._has_lost:
                 pass  # it was sent before the process died, and leans on what is not there
@@ -445,7 +446,8 @@ class Agent:
 
     # --- its end ----------------------------------------------------------------------------
 
-    def _on_exit(self, record: ExitRecord) -> None:
+    def on_exit(self, record: ExitRecord) -> None:
+        """Judge its end, and tell the session, when all that it published is out."""
         self._acks.close()
         self.tasks.spawn(self._conclude(record))
 
@@ -462,3 +464,15 @@ class Agent:
             log.exception("process.not_judged", session_id=self.owner.id)
             record = ExitRecord()
         self.owner.process_ended(self, record)
+
+
+@dataclass(slots=True, eq=False)
+class _GivingWay(WorkerOwner):
+    """An agent that another process takes the place of; ``goes_on`` says whether that is so."""
+
+    agent: Agent
+    goes_on: Callable[[], bool]
+
+    def on_exit(self, record: ExitRecord) -> None:
+        if not self.goes_on():
+            self.agent.on_exit(record)

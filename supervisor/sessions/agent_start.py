@@ -166,7 +166,7 @@ class AgentStart:
 
     def _fail_late(self, process: Agent) -> None:
         if self._is_awaited():
-            process.ask_for_stack()  # where it hangs stands in the evidence then
+            process.on_stack()  # where it hangs stands in the evidence then
             limit_s = self.session.spec.supervision.start_timeout
             why = f"the agent was not up within {limit_s:g} s"
             late = StartFailedReason(stage="load", message=why)

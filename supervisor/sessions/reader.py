@@ -17,6 +17,7 @@ import structlog
 
 from cmdc_runtime.errors import CmdcError, TransientError
 from cmdc_runtime.ids import CommandId
+from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.requests import Supervision
 from cmdc_runtime.wire.codec import failed
 from cmdc_runtime.wire.frames import (
@@ -32,7 +33,7 @@ from supervisor.adapters.router import Published
 from supervisor.core.exits import ExitRecord, fell_at
 from supervisor.core.limits import READER_ANSWER_S, READER_IDLE_S
 from supervisor.processes.tool_hosts import SpawnErrors
-from supervisor.processes.worker import Worker
+from supervisor.processes.worker import Worker, WorkerOwner
 from supervisor.sessions.assignment import SessionView, reading
 from supervisor.sessions.pending import answer_of
 from supervisor.sessions.services import Services
@@ -43,7 +44,7 @@ _NO_LIMITS = Supervision()
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
+class Reader(WorkerOwner):
     """One reader, from the first question to the end of its process."""
 
     services: Services
@@ -87,6 +88,11 @@ class Reader:
         if self._worker is not None:
             self.services.pool.kill(self._worker)
 
+    def on_fail(self, _reason: PlainReason) -> None:
+        """Have it killed: who asked is told that it ended."""
+        if self._worker is not None:
+            self.services.pool.kill(self._worker)
+
     async def _begin(self) -> bool:
         """Give a process the session's journal; False where there is none."""
         try:
@@ -95,7 +101,7 @@ class Reader:
             self._problem = f"there is no process to read it: {error}"
             return False
         self._worker = worker
-        worker.on_frame, worker.on_exit = self._on_frame, self._on_exit
+        worker.owner = self
         worker.containment.assign(worker.pid, self.session.id, self.session.incarnation, _NO_LIMITS)
         try:
             frames = await reading(self.services, self.session)
@@ -122,7 +128,8 @@ class Reader:
         self._problem = f"it could not be read within {READER_ANSWER_S:g} s"
         self._conclude()
 
-    def _on_frame(self, frame: FromWorker, _published: Published) -> None:
+    def on_frame(self, frame: FromWorker, _published: Published) -> None:
+        """Take an answer, or why there is none."""
         match frame:
             case Started():
                 self._is_up = True
@@ -140,7 +147,8 @@ class Reader:
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)
 
-    def _on_exit(self, record: ExitRecord) -> None:
+    def on_exit(self, record: ExitRecord) -> None:
+        """Record that its process is gone; another one may be tried."""
         self._worker, self._is_up = None, False
         self._fell_at = None if self.is_over else fell_at(record)
         self._gone.set()

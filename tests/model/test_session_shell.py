@@ -172,7 +172,7 @@ class Play:
     def speak(self, frame):
         if self.force.living:
             worker = self.chance.choice(self.force.living)
-            if worker.on_frame is not None:
+            if worker.owner is not None:
                 worker.says(frame)
 
     def up(self):
@@ -185,7 +185,7 @@ class Play:
         if not self.force.living:
             return
         worker = self.chance.choice(self.force.living)
-        if worker.on_exit is not None and (is_doomed(worker) or self.chance.random() < 0.4):
+        if worker.owner is not None and (is_doomed(worker) or self.chance.random() < 0.4):
             if self.chance.random() < 0.1:
                 worker.says(ExitNotice(reason=MaxTurnsExceeded(max_turns=1)))
             self.force.bury(worker, crashes=self.chance.random() < 0.5)

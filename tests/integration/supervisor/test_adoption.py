@@ -103,7 +103,7 @@ class Takers(WorkerPool):
     def adopt(self, agent):
         worker = Worker(agent.pid)
         worker.hosts.start = agent.hosts.append
-        self.floor._workers[worker.peer] = self.floor._left[worker.id] = worker
+        self.floor._workers[worker.peer] = self.floor._survivors[worker.id] = worker
         self.taken.append(agent)
         self._does(agent, worker, TURNS)
         return worker

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.heartbeats import SLOT_BYTES, SLOT_MEMORY_BYTES, Activity, Heartbeat
+from cmdc_runtime.heartbeats import SLOT_BYTES, SLOT_MEMORY_BYTES, Activity
 from supervisor.adapters.heartbeats import HeartbeatTable
+from workers.heartbeat import Heartbeat as WorkerHeartbeat
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -36,7 +37,7 @@ def open_fds():
 @contextmanager
 def writing(fd):
     """Yield the pulse of a worker that has this memory."""
-    pulse = Heartbeat(fd)
+    pulse = WorkerHeartbeat(fd)
     try:
         yield pulse
     finally:
@@ -182,7 +183,7 @@ def test_memory_that_a_process_brings_is_its_slot(tmp_path):
         slot = heartbeats.take_empty()
         nothing, beats = heartbeats.read(slot), heartbeats.times()
         heartbeats.attach(slot, os.dup(pulse.fd))
-        pulse.go_home()
+        pulse.use_own_memory()
         found = heartbeats.read(slot)
     last.close()
 
@@ -242,7 +243,7 @@ def test_a_file_that_is_cut_short_ends_nobody_here(tmp_path):
         with by_path(tmp_path / "board", slot) as pulse:
             pulse.beat(1)
             assert heartbeats.times() == [1]
-            pulse.go_home()
+            pulse.use_own_memory()
         os.truncate(tmp_path / "board", 0)
 
         assert heartbeats.times() == [0]

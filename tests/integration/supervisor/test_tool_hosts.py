@@ -7,6 +7,7 @@ import signal
 import socket
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -175,7 +176,9 @@ def test_a_worker_is_buried_when_its_host_is_gone(folder):
                 await ask(pool, worker, address)
                 (host,) = worker.hosts.all
                 peer, _ = await asyncio.to_thread(listener.accept)
-                worker.on_exit = lambda _exited: seen.append(is_running(host.child.pid))
+                worker.owner = SimpleNamespace(
+                    on_exit=lambda _record: seen.append(is_running(host.child.pid))
+                )
                 record = ExitRecord(-9, pid=2**22)
                 with peer:
                     pool._on_exit(worker, record)

@@ -54,7 +54,7 @@ class Worker:
         self.id, self.pid, self.pidfd = f"w-{pid}", pid, -1
         self.containment = Containment()
         self.hosts = SimpleNamespace(max_open_files=None)
-        self.on_frame = self.on_exit = self.mark = None
+        self.owner = self.mark = None
         self.has_ended = self.is_forked = self.is_detached = False
         self.peer = b"w-%d" % pid
         self.sent, self.signals = [], []
@@ -66,7 +66,7 @@ class Worker:
         return False
 
     def says(self, frame):
-        self.on_frame(frame, b"")
+        self.owner.on_frame(frame, b"")
 
     def ends(self, status=0, step=None):
         asked = next((one for one in self.sent if isinstance(one, Terminate)), None)
@@ -78,7 +78,7 @@ class Worker:
         record = ExitRecord(status, pid=self.pid)
         if step is not None:
             record.state, record.turns = REBUILDING, step
-        self.on_exit(record)
+        self.owner.on_exit(record)
 
 
 class WorkerPool:

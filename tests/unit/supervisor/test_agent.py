@@ -66,7 +66,7 @@ async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME, **seen):
     worker.has_ended = True
     if comes is LATE:
         work(process)
-    worker.on_exit(ExitRecord(status, pid=7, oom_kills=oom_kills, **seen))
+    worker.owner.on_exit(ExitRecord(status, pid=7, oom_kills=oom_kills, **seen))
     await settle()
     (ended,) = owner.ended
     return ended
@@ -116,10 +116,10 @@ def test_last_words_count_whenever_they_are_read():
     """What it had still sent is read after its end, and is its own."""
 
     def say(process):
-        process._on_frame(ExitNotice(reason=Shutdown(detail="bye")), b"")
+        process.on_frame(ExitNotice(reason=Shutdown(detail="bye")), b"")
 
     def fail(process):
-        process._on_frame(NotStarted(stage="load", message="no tool"), b"")
+        process.on_frame(NotStarted(stage="load", message="no tool"), b"")
 
     said = play(lambda: end(say, status=0, comes=LATE))
     failed = play(lambda: end(fail, status=1, comes=LATE))
@@ -142,8 +142,8 @@ def test_who_was_up_says_no_more_of_its_start():
     """What runs in it may say so, and the session would be over."""
 
     def fail(process):
-        process._on_frame(Started(), b"")
-        process._on_frame(NotStarted(stage="load", message="no tool"), b"")
+        process.on_frame(Started(), b"")
+        process.on_frame(NotStarted(stage="load", message="no tool"), b"")
 
     ended = play(lambda: end(fail))
 
@@ -273,7 +273,7 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
         first.set_exception(JournalFailed("no room"))
         await settle()
         worker.says(Write(records=(), completed=(), number=2))
-        worker.on_frame(Batch(first=1, count=1, durable=True), ((None, b"x"),))
+        worker.owner.on_frame(Batch(first=1, count=1, durable=True), ((None, b"x"),))
         worker.says(Answer(id="c-2", body=b""))
         await settle()
         return stored, told, replies, worker.signals
@@ -309,7 +309,7 @@ def test_records_and_the_events_that_tell_of_them_are_one_write():
             (Batch(first=3, count=1, durable=False), b"passing"),
             (Batch(first=9, count=1, durable=True), b"refused"),
         )
-        worker.on_frame(Write(records=(), completed=(), number=1), told)
+        worker.owner.on_frame(Write(records=(), completed=(), number=1), told)
         before = {written.done() for _, written in taken}
         journaled.set_result(None)
         await settle()

@@ -106,7 +106,7 @@ def test_it_is_asked_by_a_frame_and_then_by_signals():
     async def scenario():
         process, rungs = acquired(), []
         for step in (
-            process.ask_for_stack,
+            process.on_stack,
             lambda: process.ask("enough"),
             lambda: process.ask("over", over=True),
             process.terminate,
@@ -213,7 +213,7 @@ def test_who_has_written_or_published_has_spoken(frame, told, has_spoken):
         process = acquired()
         process._acks = Acks()
         before = process.has_spoken
-        process.worker.on_frame(frame, told)
+        process.worker.owner.on_frame(frame, told)
         return before, process.has_spoken, process._acks.told
 
     before, after, acks = play(scenario)

@@ -261,10 +261,10 @@ def setting():
     made = Setting(None, None, None, f"ipc://{FOLDER}/workers.sock", 0)
     made.failed = []
     for worker_id, pid in PIDS.items():
-        containment = SimpleNamespace(
+        worker = Worker(worker_id, SimpleNamespace(), pid, -1 if pid == 0 else 5, ready=None)
+        worker.owner = SimpleNamespace(
             on_fail=lambda reason, pid=pid: made.failed.append((pid, reason))
         )
-        worker = Worker(worker_id, containment, pid, -1 if pid == 0 else 5, ready=None)
         worker.mark = None if pid == 0 else (f"s-{pid - 100}", 1)
         made._workers[worker.peer] = worker
     made._survivors[LEFT] = made._workers[LEFT.encode()]
@@ -427,7 +427,7 @@ def finalized(monkeypatch, *, is_contained):
         containment = SimpleNamespace(is_contained=is_contained, examine=nothing, close=nothing)
         worker = Worker("w-1", containment, 101, 5, ready=None)
         worker.mark, worker.hosts = ("s-1", 1), SimpleNamespace(end=nothing, retire=lambda: None)
-        worker.on_exit = lambda _end: told.append("ended")
+        worker.owner = SimpleNamespace(on_exit=lambda _record: told.append("ended"))
         finalizing = asyncio.create_task(
             made._finalize(worker, ExitRecord(-9, pid=101, exited_at=1.0))
         )
