@@ -35,6 +35,7 @@ from supervisor.adapters.journal.store import Condition
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.session_phase import Phase
 from supervisor.core.session_tree import PARENT_ENDED, root_spec
+from supervisor.processes.pool import WorkerPool as RealPool
 from supervisor.sessions import adoption
 from supervisor.sessions import sessions as all_sessions
 from supervisor.sessions.adoption import Adoption, AdoptionResult
@@ -95,6 +96,7 @@ class Takers(WorkerPool):
         super().__init__()
         self.is_open.clear()
         self.taken = []
+        self.floor = RealPool(None, None, None, "ipc:///x/w.sock", 0)
         self.containments = SimpleNamespace(end_leftover=self._forsake)
 
     async def _forsake(self, session_id, incarnation):
