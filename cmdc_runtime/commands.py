@@ -175,7 +175,7 @@ class Abort(Command, frozen=True, kw_only=True):
 
 
 class Steer(Command, frozen=True, kw_only=True):
-    """Add a text to the running cycle; the model reads it at the next gap.
+    """Add a text to the running cycle; the model reads it before its next turn.
 
     Killable tools are ended at once; ``scope`` "tree" ends subagents too. To an idle session it is
     a prompt.
@@ -334,7 +334,7 @@ class GetMessages(Command, frozen=True, kw_only=True):
 
 
 class NextPage(Command, frozen=True, kw_only=True):
-    """Answer what follows the first ``offset`` bytes of an answer that came as ``Paged``."""
+    """Answer what follows the first ``offset`` bytes of an answer that came as ``PagedReply``."""
 
     looks: ClassVar[bool] = True
     answer: ClassVar[Any] = Page

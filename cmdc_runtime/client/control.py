@@ -59,7 +59,7 @@ class AsyncControl(AsyncCaller):
     async def steer(self, session: SessionLike, text: str, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name.
 
-        The model reads it at the next gap; killable tools are ended at once, and with ``scope``
+        The model reads it before the next turn; killable tools end at once, and with ``scope``
         "tree" subagents too. To an idle session it is a prompt.
 
         Raises:
