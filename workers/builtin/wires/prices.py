@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cmdc_runtime.messages import TokenUsage
+from workers.builtin.wires.table import Entry
 
 Priced: TypeAlias = Callable[[Mapping[str, object]], TokenUsage]
 """Returns a vendor's usage with its price."""

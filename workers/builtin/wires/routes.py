@@ -19,7 +19,7 @@ from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.messages import Message
 from cmdc_runtime.provider_options import OURS, VIA
 from workers.builtin.providers._facts import ModelFacts, litellm_model
-from workers.builtin.wires.table import entry_of, facts_of
+from workers.builtin.wires.table import Entry, entry_of, facts_of
 
 # --- vendors --------------------------------------------------------------------------------------
 
