@@ -164,6 +164,8 @@ LOOKED_CHARS_MAX: Final = 64 * 1024
 stands between them for secrets as a whole."""
 ALL: Final = ""
 """Stands among secrets for whatever a text says."""
+WORDS_OF_OURS: Final = ("via", "litellm")
+"""An option of a provider, and its value, that say nothing of anybody's: the name of a library."""
 _BELOW: Final = ("opts", "headers")
 """How names end of what holds options of a provider or headers, wherever they are given."""
 
@@ -173,7 +175,8 @@ def secrets_of_options(given: object) -> set[str]:
     found: dict[str, None] = {}
     strings = _strings(given)
     for path, text in itertools.islice(strings, STRINGS_MAX):
-        found |= dict.fromkeys(secrets_in(path, text))
+        if (*path, text) != WORDS_OF_OURS:
+            found |= dict.fromkeys(secrets_in(path, text))
     is_all = len(found) > SECRETS_MAX or next(strings, None) is not None
     return {ALL} if is_all else {*found}
 

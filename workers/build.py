@@ -131,7 +131,7 @@ def _is_path(value: str) -> bool:
 
 # --- the agent ------------------------------------------------------------------------------------
 
-PROVIDER = "litellm"
+PROVIDER = "default"
 
 
 class BuildError(Exception):
