@@ -29,8 +29,8 @@ from workers.builtin.providers._failures import Heard, border, hidden, no_key, s
 from workers.builtin.wires import anthropic_messages, openai_chat, prices
 from workers.builtin.wires.events import Events
 from workers.builtin.wires.http import Call, answer_to
-from workers.builtin.wires.reply import Reply
-from workers.builtin.wires.routes import Route, Wire, route_of, vendor_of
+from workers.builtin.wires.reply import StreamedReply
+from workers.builtin.wires.routes import Route, WireFormat, route_of, vendor_of
 from workers.builtin.wires.table import entry_of, facts_of
 
 log = structlog.get_logger()
@@ -123,9 +123,9 @@ async def _told(call: Call, heard: Heard) -> AsyncGenerator[list[bytes], None]:
     yield events.rest()
 
 
-def _reply_of(route: Route, heard: Heard) -> Reply:
-    kind: type[Reply] = openai_chat.OpenAIReply
-    if route.vendor.wire is Wire.ANTHROPIC:
+def _reply_of(route: Route, heard: Heard) -> StreamedReply:
+    kind: type[StreamedReply] = openai_chat.OpenAIReply
+    if route.vendor.wire is WireFormat.ANTHROPIC:
         kind = anthropic_messages.AnthropicReply
     return kind(heard, lambda raw: prices.usage_of(raw, route.entry))
 
@@ -133,7 +133,7 @@ def _reply_of(route: Route, heard: Heard) -> Reply:
 def call_of(route: Route, request: ModelRequest) -> Call:
     """Return the request as it is sent."""
     timeout = request.provider_opts.get("timeout")
-    if route.vendor.wire is Wire.ANTHROPIC:
+    if route.vendor.wire is WireFormat.ANTHROPIC:
         address = anthropic_messages.address_of(route)
         own = anthropic_messages.headers_of(route, request)
         body = anthropic_messages.body_of(route, request)

@@ -17,7 +17,7 @@ from workers.builtin.providers._conversation import arguments_of
 from workers.builtin.providers._failures import Heard
 from workers.builtin.providers._prompt_caching import CACHE_CONTROL
 from workers.builtin.wires.prices import Priced
-from workers.builtin.wires.reply import Reply
+from workers.builtin.wires.reply import StreamedReply
 from workers.builtin.wires.routes import Route
 
 # --- the request ----------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 _CALLS: Final = frozenset({"tool_use", "server_tool_use"})
 
 
-class AnthropicReply(Reply):
-    """A reply in content blocks; see ``Reply``. Calls are counted from 0, other blocks are not."""
+class AnthropicReply(StreamedReply):
+    """See ``StreamedReply``: one in content blocks. Calls count from 0, other blocks do not."""
 
     def __init__(self, heard: Heard, priced: Priced) -> None:
         """Begin with nothing."""
@@ -194,7 +194,7 @@ class AnthropicReply(Reply):
         self._is_call = self._has_arguments = False
 
     def take(self, data: bytes) -> Iterator[Chunk]:
-        """Yield the chunks of one event; see ``Reply.take``."""
+        """Yield the chunks of one event; see ``StreamedReply.take``."""
         event = self._decoded(data, _EVENT)
         if event.error:
             self._fail({"type": event.type, "error": event.error})

@@ -15,7 +15,7 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.ids import CallId
 from workers.builtin.providers._conversation import arguments_of
 from workers.builtin.providers._prompt_caching import CACHE_CONTROL
-from workers.builtin.wires.reply import Reply
+from workers.builtin.wires.reply import StreamedReply
 from workers.builtin.wires.routes import OF_THE_WAY, Route
 
 # --- the request ----------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 _DONE: Final = b"[DONE]"
 
 
-class OpenAIReply(Reply):
-    """A reply in chat completion chunks; see ``Reply``."""
+class OpenAIReply(StreamedReply):
+    """A reply in chat completion chunks; see ``StreamedReply``."""
 
     def take(self, data: bytes) -> Iterator[Chunk]:
-        """Yield the chunks of one event; see ``Reply.take``."""
+        """Yield the chunks of one event; see ``StreamedReply.take``."""
         if data == _DONE:
             return
         event = self._decoded(data, _EVENT)

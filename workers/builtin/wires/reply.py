@@ -54,7 +54,7 @@ class MidStreamError(ConnectionError):
     """A server that had begun to answer tells what went wrong."""
 
 
-class Reply(ABC):
+class StreamedReply(ABC):
     """A reply as it comes; ``heard`` is told what a server says of its own failure.
 
     ``problem`` is the first thing that is wrong with the usage, or None.

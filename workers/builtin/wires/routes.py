@@ -24,7 +24,7 @@ from workers.builtin.wires.table import Entry, entry_of, facts_of
 # --- vendors --------------------------------------------------------------------------------------
 
 
-class Wire(Enum):
+class WireFormat(Enum):
     """How requests and replies are written."""
 
     OPENAI = auto()
@@ -37,7 +37,7 @@ class Wire(Enum):
 class Vendor:
     """A vendor whose wire is spoken here; variables count in their order."""
 
-    wire: Wire
+    wire: WireFormat
     address: str
     """Empty where a vendor has none of its own: whoever runs its server gives it."""
     keys: tuple[str, ...]
@@ -52,20 +52,20 @@ class Vendor:
 
 VENDORS: Final[Mapping[str, Vendor]] = {
     "openai": Vendor(
-        wire=Wire.OPENAI,
+        wire=WireFormat.OPENAI,
         address="https://api.openai.com/v1",
         keys=("OPENAI_API_KEY",),
         addresses=("OPENAI_BASE_URL", "OPENAI_API_BASE"),
         organizations=("OPENAI_ORGANIZATION", "OPENAI_ORG_ID"),
     ),
     "anthropic": Vendor(
-        wire=Wire.ANTHROPIC,
+        wire=WireFormat.ANTHROPIC,
         address="https://api.anthropic.com",
         keys=("ANTHROPIC_API_KEY",),
         addresses=("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"),
     ),
     "groq": Vendor(
-        wire=Wire.OPENAI,
+        wire=WireFormat.OPENAI,
         address="https://api.groq.com/openai/v1",
         keys=("GROQ_API_KEY",),
         addresses=("GROQ_API_BASE",),
@@ -74,7 +74,7 @@ VENDORS: Final[Mapping[str, Vendor]] = {
         ),
     ),
     "hosted_vllm": Vendor(
-        wire=Wire.OPENAI,
+        wire=WireFormat.OPENAI,
         address="",
         keys=("HOSTED_VLLM_API_KEY",),
         addresses=("HOSTED_VLLM_API_BASE",),
@@ -82,7 +82,7 @@ VENDORS: Final[Mapping[str, Vendor]] = {
         refuses=frozenset({"user"}),
     ),
     "openrouter": Vendor(
-        wire=Wire.OPENAI,
+        wire=WireFormat.OPENAI,
         address="https://openrouter.ai/api/v1",
         keys=("OPENROUTER_API_KEY", "OR_API_KEY"),
         addresses=("OPENROUTER_API_BASE",),
@@ -192,7 +192,7 @@ def route_of(request: ModelRequest) -> Route | None:
         entry=entry_of(provider, model_id),
         reasons=provider == "openai" and _reasons(facts),
     )
-    fits = _fits_anthropic if vendor.wire is Wire.ANTHROPIC else _fits_openai
+    fits = _fits_anthropic if vendor.wire is WireFormat.ANTHROPIC else _fits_openai
     return route if _can_go(route, request) and fits(route, request, options) else None
 
 
