@@ -27,7 +27,7 @@ PAIRS: dict[str, dict[str, str]] = {
 }
 """Names that stand twice in a package on purpose: they mean one thing seen from two sides."""
 WITH_ALIASES = {"workers"}
-"""Packages where a type alias counts as a class; the other two still have six doubles of that kind."""
+"""Where a type alias counts as a class, too; the other two still have six doubles of that kind."""
 OLD_WORDS = frozenset(
     (
         *("adrift", "allowance", "aside", "beat", "blame", "board", "briefing", "burial", "buried"),
