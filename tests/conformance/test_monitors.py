@@ -28,7 +28,7 @@ from tests.conformance.script import (
     rest_for_one,
 )
 from tests.fault.streams.test_ends import indexes_now
-from workers.core.tags import Place
+from workers.core.tags import TextPlace
 
 TURN_S = 30.0
 OFTEN = 40
@@ -167,7 +167,7 @@ async def break_loop() -> str:
     """Let a callback of the agent's own code fail, which nobody catches."""
     import asyncio  # noqa: PLC0415 - it runs in the agent
 
-    asyncio.get_running_loop().call_soon(Place.after, None, "nobody catches this")
+    asyncio.get_running_loop().call_soon(TextPlace.after, None, "nobody catches this")
     await asyncio.Event().wait()
     return "never"
 
