@@ -1,6 +1,6 @@
 """What of a session's life is recorded: an agent's memory is the fold of these.
 
-To add a record: one class here and its case in ``workers/core/recovery.py``; a test says which is
+To add a record: one class here and its row in ``workers/core/evolve.py``; a test says which is
 missing. A field is only ever added, with a default: old journals must stay readable.
 """
 

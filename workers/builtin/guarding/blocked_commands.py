@@ -105,8 +105,8 @@ def _killed(reading: Reading) -> str | None:
 def _done(reading: Reading, working_dir: str, home: str) -> str | None:
     values = _values(reading, home, working_dir)
     for command in reading.details:
-        for told in _tellings(command, values):
-            if told and (found := _judged(command, told, (working_dir, home))):
+        for arguments in _readings_of(command, values):
+            if arguments and (found := _judged(command, arguments, (working_dir, home))):
                 return found
     return None
 
@@ -140,7 +140,7 @@ def _values(reading: Reading, home: str, working_dir: str) -> dict[str, list[str
     return values
 
 
-def _tellings(command: Command, values: dict[str, list[str]]) -> Iterator[list[str]]:
+def _readings_of(command: Command, values: dict[str, list[str]]) -> Iterator[list[str]]:
     """Yield the words of a command, with its variables as they are assigned and as if empty."""
     yield [word.text for word in command.words]
     if command.is_literal:

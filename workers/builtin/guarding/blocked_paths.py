@@ -106,8 +106,8 @@ class BlockedPaths:
     ) -> Blocked | None:
         """Say what blocks an absolute path of which something is not known.
 
-        ``shown`` is how the path is told. Without a budget no file is looked at, since the path may
-        begin elsewhere.
+        ``shown`` is how the path is named. Without a budget no file is looked at, since the path
+        may begin elsewhere.
         """
         shape = tuple(name for _, name in path)
         is_open = any(name == DEEP or _has_unknown(name) for name in shape)

@@ -1,4 +1,4 @@
-"""Judges the arguments of a tool that are paths, and tells which are.
+"""Judges the arguments of a tool that are paths, and says which are.
 
 An argument sounds like a path by the last word of its name: ``path``, ``target_file``,
 ``outputDir``. A new word is an entry of ``_PATH_WORDS``.

@@ -84,7 +84,7 @@ class Recovery(Plugin):
             return None
         delay_ms = wait_ms(self.config.backoff_base_ms, streak.failures)
         await self._wait(delay_ms / 1000)
-        told = {
+        emitted = {
             "tool": event.name,
             "call_id": event.call_id,
             "attempt": streak.failures,
@@ -92,7 +92,7 @@ class Recovery(Plugin):
             "delay_ms": delay_ms,
             "error": event.error[:ERROR_CHARS_MAX],
         }
-        return Emit("recovery_retry", told)
+        return Emit("recovery_retry", emitted)
 
     def after_tool(self, event: AfterTool, context: PluginContext) -> list[Action]:
         """Take the next measure where a tool has failed too often, forget one that succeeded."""
@@ -121,8 +121,8 @@ class Recovery(Plugin):
         match measure:
             case "fallback":
                 model = self.config.fallback_model
-                told = Emit("recovery_fallback", {**report, "model": model})
-                return [SwitchModel(model), Intervene(_advice(event, streak)), told]
+                emitted = Emit("recovery_fallback", {**report, "model": model})
+                return [SwitchModel(model), Intervene(_advice(event, streak)), emitted]
             case "escalate":
                 return [Emit("recovery_escalated", report)]
             case "abort":

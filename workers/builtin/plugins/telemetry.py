@@ -1,13 +1,13 @@
 """Reports what the session does as OpenTelemetry's traces and metrics.
 
-It hears of events in the session's own loop, where it only writes down when each came. What they
+It observes events in the session's own loop, where it only notes when each came. What they
 amount to is found out, and sent, in a thread of its own (``telemetry.outlet``), which imports
 OpenTelemetry at the first event and sleeps while nothing happens. So no hook waits for it, but the
 end of a session, for a second at most; one that ends while OpenTelemetry is still imported, as on a
 busy machine, waits for that too, up to ``IMPORT_S``. Which spans and metrics there are says
 ``telemetry.tracker``.
 
-A subagent that has the plugin tells of its cycle within the span of the call or branch that started
+A subagent that has the plugin reports its cycle within the span of the call or branch that started
 it; one that a plugin started, within the cycle's. A crash loses what is open and what has not been
 sent; the next process goes on in the cycle's trace, with a new ``invoke_agent`` span and in it an
 event "session.restart".
@@ -31,7 +31,7 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plugins.telemetry import CONSOLE
 from workers.builtin.telemetry.outlet import Outlet
 from workers.builtin.telemetry.spans import Facts
-from workers.builtin.telemetry.tracker import TOLD, Tracker
+from workers.builtin.telemetry.tracker import TRACKED, Tracker
 
 log = structlog.get_logger()
 
@@ -84,7 +84,7 @@ class Telemetry(Plugin):
 
     async def observe(self, event: Observed, context: PluginContext) -> None:
         """Take down when an event came, and wait only where the process may end with it."""
-        if type(event) in TOLD:
+        if type(event) in TRACKED:
             self._put(event, context)
         if isinstance(event, _LAST):
             # Whoever is late once is not waited for until it is in time again.
@@ -108,7 +108,7 @@ class Telemetry(Plugin):
 
 
 class _Reporter:
-    """Turns what was heard into spans and metrics, and sends them: the work of the thread."""
+    """Turns what was observed into spans and metrics, and sends them: the work of the thread."""
 
     def __init__(self, config: plugins.Telemetry) -> None:
         from workers.builtin.telemetry.exporting import Telemeter  # noqa: PLC0415 - OpenTelemetry
@@ -119,12 +119,12 @@ class _Reporter:
 
     def work(self, things: Sequence[ObservedEvent]) -> None:
         """Report these events."""
-        for heard in things:
-            event, facts, at_ns = self._last = heard
+        for observed in things:
+            event, facts, at_ns = self._last = observed
             if event is None:
                 self._telemeter.apply(self._tracker.end(facts, at_ns))
             else:
-                self._telemeter.apply(self._tracker.hear(event, facts, at_ns))
+                self._telemeter.apply(self._tracker.track(event, facts, at_ns))
         self._telemeter.send()
 
     def close(self) -> None:

@@ -49,11 +49,11 @@ def messages_json(messages: Sequence[Message]) -> tuple[str, int]:
     kept: list[str] = []
     chars = 0
     for message in reversed(messages):
-        told = _json(_told(message))
-        chars += len(told)
+        facts = _json(_message_facts(message))
+        chars += len(facts)
         if kept and chars > MESSAGES_CHARS_MAX:
             break
-        kept.append(told)
+        kept.append(facts)
     return f"[{','.join(reversed(kept))}]", len(messages) - len(kept)
 
 
@@ -68,14 +68,14 @@ def text_of(text: str) -> str:
     return text if left <= 0 else f"{text[:TEXT_CHARS_MAX]}… ({left} more characters)"
 
 
-def _told(message: Message) -> dict[str, Any]:  # Any: JSON
-    told: dict[str, Any] = {
+def _message_facts(message: Message) -> dict[str, Any]:  # Any: JSON
+    facts: dict[str, Any] = {
         "role": _ROLES.get(message.role, message.role),
         "parts": list(_parts(message)),
     }
     if reason := message.metadata.get("finish_reason"):
-        told["finish_reason"] = str(reason)
-    return told
+        facts["finish_reason"] = str(reason)
+    return facts
 
 
 def _parts(message: Message) -> Iterator[dict[str, Any]]:  # Any: JSON
@@ -121,27 +121,27 @@ class Calls:
         self._spans = spans
         self._running: dict[CallId, _Call] = {}
         self._left_ns: int | None = None
-        self._told: set[CallId] = set()
-        """Whose end was told already: by what ended them, or since they never began."""
+        self._ended: set[CallId] = set()
+        """Whose end is there already: by what ended them, or since they never began."""
         self._children: dict[SessionId, str] = {}
 
     def begin_cycle(self) -> None:
         """Forget the cycle before."""
         self.settle()
-        self._told.clear()
+        self._ended.clear()
 
     def leave(self) -> None:
-        """Take this as the end of what runs, unless more is told of it: the cycle was aborted."""
+        """Take this as the end of what runs, unless more comes of it: the cycle was aborted."""
         self._left_ns = self._spans.now_ns
 
     def settle(self) -> None:
-        """Close what was left by an abort: whatever was ended with it has been told."""
+        """Close what was left by an abort: whatever was ended with it has come."""
         if self._left_ns is not None:
             self.close_all("aborted", self._left_ns)
             self._left_ns = None
 
     def close_all(self, outcome: str, at_ns: int) -> None:
-        """Close what nothing more is told of."""
+        """Close what nothing more comes of."""
         for call_id in self._running:
             self._spans.close(_key(call_id), SpanEnding(outcome), at_ns)
         self._running.clear()
@@ -154,15 +154,15 @@ class Calls:
         """Open a call."""
         if event.call_id in self._running:
             self._end(event.call_id, SpanEnding("unknown"))
-        told: Attributes = {}
+        facts: Attributes = {}
         if self._spans.captures:
-            told = {names.TOOL_ARGUMENTS: arguments_json(event.args)}
-        self._open(event.name, event.call_id, told)
+            facts = {names.TOOL_ARGUMENTS: arguments_json(event.args)}
+        self._open(event.name, event.call_id, facts)
 
     def time(self, event: events.ToolExecutionMetrics) -> None:
         """Keep the time that a call took, as the session has measured it.
 
-        Where only its time begins, it is made again by this process, which did not hear its start.
+        Where only its time begins, it is made again by this process, which did not get its start.
         """
         if (call := self._running.get(event.call_id)) is not None:
             call.duration_ms = event.meta.get("duration_ms")
@@ -178,11 +178,11 @@ class Calls:
             ending = SpanEnding("aborted")
         if event.call_id in self._running:
             if self._spans.captures:
-                told: Attributes = {names.TOOL_RESULT: text_of(event.text)}
-                self._spans.describe(_key(event.call_id), told)
+                facts: Attributes = {names.TOOL_RESULT: text_of(event.text)}
+                self._spans.describe(_key(event.call_id), facts)
             self._end(event.call_id, ending)
-        elif event.call_id in self._told:
-            self._told.discard(event.call_id)
+        elif event.call_id in self._ended:
+            self._ended.discard(event.call_id)
         else:  # it began in a process before this one
             self._tell_refused(event.name, event.call_id, "unknown")
 
@@ -193,27 +193,27 @@ class Calls:
         why = event.reason if event.reason in _KILLED else "aborted"
         self._spans.describe(_key(event.call_id), {"cmdc.kill.reason": why})
         self._end(event.call_id, SpanEnding("killed", "killed", event.reason))
-        self._told.add(event.call_id)
+        self._ended.add(event.call_id)
 
     def block(self, event: events.ToolBlocked) -> None:
         """Tell of a call that is not made."""
-        if event.call_id not in self._told:
-            self._told.add(event.call_id)
+        if event.call_id not in self._ended:
+            self._ended.add(event.call_id)
             self._tell_refused(event.name, event.call_id, "blocked")
 
     def miss(self, event: events.ToolCallUnknown) -> None:
         """Tell of a call of a tool that there is none of."""
-        self._told.add(event.call_id)
+        self._ended.add(event.call_id)
         self._tell_refused(event.name, event.call_id, "no_such_tool")
 
     def loop(self, event: events.LoopDetected) -> None:
         """Tell that the model repeats its calls."""
-        told: Attributes = {
+        facts: Attributes = {
             "cmdc.loop.type": event.type,
             "cmdc.loop.count": event.count,
             names.TOOL_NAME: event.name,
         }
-        self._spans.note(names.LOOP_DETECTED, told)
+        self._spans.note(names.LOOP_DETECTED, facts)
 
     def start_subagent(self, event: events.SubagentStart) -> None:
         """Tell which session does the work of a call: its spans have that conversation's id."""
@@ -221,28 +221,28 @@ class Calls:
         if len(self._children) > CHILDREN_MAX:
             del self._children[next(iter(self._children))]
         if event.call_id in self._running:
-            told: Attributes = {
+            facts: Attributes = {
                 "cmdc.subagent.type": event.subagent_type,
                 "cmdc.subagent.session_id": event.child_session_id,
             }
-            self._spans.describe(_key(event.call_id), told)
+            self._spans.describe(_key(event.call_id), facts)
 
     def end_subagent(self, event: events.SubagentEnd) -> None:
         """Tell what a subagent came to; its requests are measured by its own session."""
         kind = self._children.pop(event.child_session_id, "unknown")
         outcome = "finished" if event.ok else "failed"
         kinds: Attributes = {"cmdc.subagent.type": kind, "cmdc.outcome": outcome}
-        told: Attributes = {"cmdc.subagent.session_id": event.child_session_id}
+        facts: Attributes = {"cmdc.subagent.session_id": event.child_session_id}
         self._spans.note(
             names.SUBAGENT_RUN,
-            {**kinds, **told, **usage_attributes(event.usage)},
+            {**kinds, **facts, **usage_attributes(event.usage)},
             self.span_of(event.call_id),
         )
         self._spans.measure(names.SUBAGENT_RUNS, 1, kinds)
 
-    def _open(self, name: str, call_id: CallId, told: Attributes | None = None) -> None:
+    def _open(self, name: str, call_id: CallId, facts: Attributes | None = None) -> None:
         more: Attributes = {names.TOOL_TYPE: "function", **_attributes(name, call_id)}
-        more |= told or {}
+        more |= facts or {}
         place = SpanPlace(span_id=call_span_id(self._spans.facts.session_id, call_id))
         self._spans.open(_key(call_id), names.EXECUTE_TOOL, name, more, place)
         self._running[call_id] = _Call(name)
@@ -258,8 +258,8 @@ class Calls:
         spans.close(key, ending)
 
     def _tell_refused(self, name: str, call_id: CallId, outcome: str) -> None:
-        told: Attributes = {**_attributes(name, call_id), "cmdc.outcome": outcome}
-        self._spans.note(names.TOOL_EXEC, told)
+        facts: Attributes = {**_attributes(name, call_id), "cmdc.outcome": outcome}
+        self._spans.note(names.TOOL_EXEC, facts)
 
 
 def _key(call_id: CallId) -> str:
@@ -338,14 +338,14 @@ class RequestSpans:
             error = names.word_of(event.reason) or names.OTHER_ERROR
             self.end(SpanEnding("failed", error, event.reason))
 
-    def end(self, ending: SpanEnding, told: Attributes | None = None) -> None:
+    def end(self, ending: SpanEnding, facts: Attributes | None = None) -> None:
         """End the request."""
         spans = self._spans
         summary: Attributes = {
             "cmdc.outcome": ending.outcome,
             "cmdc.duration_ms": spans.elapsed_ms(REQUEST),
         }
-        spans.note(names.LLM_REQUEST, {**summary, **(told or {})})
+        spans.note(names.LLM_REQUEST, {**summary, **(facts or {})})
         kinds = {**request_kinds(self._model), **error_kind(ending)}
         spans.measure(names.OPERATION_DURATION, spans.elapsed_s(REQUEST), kinds)
         spans.close(REQUEST, ending)
@@ -353,8 +353,8 @@ class RequestSpans:
     def retry(self, event: events.Retry) -> None:
         """Tell that the request will be sent again."""
         self._attempt = event.attempt + 1
-        told: Attributes = {"cmdc.attempt": event.attempt, "cmdc.delay_ms": event.delay_ms}
-        self._spans.note(names.LLM_RETRY, told)
+        facts: Attributes = {"cmdc.attempt": event.attempt, "cmdc.delay_ms": event.delay_ms}
+        self._spans.note(names.LLM_RETRY, facts)
 
     def reset(self, _event: events.StreamReset) -> None:
         """Tell that what was shown of the answer is void."""
@@ -370,17 +370,17 @@ class RequestSpans:
 
     def switch_model(self, event: events.ModelSwitched) -> None:
         """Tell which model the next request goes to."""
-        told: Attributes = {"cmdc.model.from": event.from_, "cmdc.model.to": event.to}
-        self._spans.note(names.MODEL_SWITCHED, told)
+        facts: Attributes = {"cmdc.model.from": event.from_, "cmdc.model.to": event.to}
+        self._spans.note(names.MODEL_SWITCHED, facts)
 
     def compact(self, event: events.ConversationCompacted) -> None:
         """Tell what was summed up, and count what that took."""
         trigger: Attributes = {"cmdc.trigger": event.trigger}
-        told: Attributes = {
+        facts: Attributes = {
             "cmdc.messages.before": event.before,
             "cmdc.messages.after": event.after,
         }
-        self._spans.note(names.COMPACTOR_RUN, {**trigger, **told, **usage_attributes(event.usage)})
+        self._spans.note(names.COMPACTOR_RUN, {**trigger, **facts, **usage_attributes(event.usage)})
         self._spans.measure(names.COMPACTOR_RUNS, 1, trigger)
         self._spans.spend(event.usage, self._spans.facts.model, "compaction")
 
@@ -399,9 +399,9 @@ class RequestSpans:
 # --- reasoning ------------------------------------------------------------------------------------
 
 NOTES_MAX: Final = 100
-"""Scores, prunings and thoughts that a run's span tells: a span has room for 128 events."""
+"""Scores, prunings and thoughts that a run's span has: a span has room for 128 events."""
 RUNS_MAX: Final = 64
-"""Open at a time; of more runs than that nothing is told."""
+"""Open at a time; of more runs than that there are no spans."""
 _RUN_KILLED: Final = "killed"
 """How a run and its branches end whose call is ended from outside: that is their error, too."""
 _NO_FAILURE: Final = frozenset({"done", "aborted"})
@@ -430,7 +430,7 @@ class Runs:
         self._calls = calls
         self._running: dict[str, _Run] = {}
         self._over: deque[str] = deque(maxlen=RUNS_MAX)
-        """Runs that are closed: what is told of their branches later opens none anew."""
+        """Runs that are closed: what comes of their branches later opens none anew."""
 
     def branch(self, event: events.ReasoningBranch) -> None:
         """Open a branch, and its run with the first one."""
@@ -459,13 +459,13 @@ class Runs:
         if run is None:
             return
         if event.thought_id not in run.running:
-            told: Attributes = {"cmdc.reasoning.thought_id": event.thought_id}
-            self._note(event.run_id, names.REASONING_THOUGHT, told)
+            facts: Attributes = {"cmdc.reasoning.thought_id": event.thought_id}
+            self._note(event.run_id, names.REASONING_THOUGHT, facts)
             return
-        told = usage_attributes(event.usage)
+        facts = usage_attributes(event.usage)
         if self._spans.captures:
-            told["cmdc.reasoning.thought"] = text_of(event.content)
-        self._spans.describe(_run_key(event.run_id, event.thought_id), told)
+            facts["cmdc.reasoning.thought"] = text_of(event.content)
+        self._spans.describe(_run_key(event.run_id, event.thought_id), facts)
         word = None if event.error is None else names.word_of(event.error) or names.OTHER_ERROR
         outcome = "finished" if word is None else "failed"
         self._end(event.run_id, event.thought_id, SpanEnding(outcome, word, event.error))
@@ -473,17 +473,17 @@ class Runs:
     def score(self, event: events.ReasoningScore) -> None:
         """Tell how a thought was scored."""
         if self._run(event) is not None:
-            told: Attributes = {
+            facts: Attributes = {
                 "cmdc.reasoning.thought_id": event.thought_id,
                 "cmdc.reasoning.score": event.score,
             }
-            self._note(event.run_id, names.REASONING_SCORE, told)
+            self._note(event.run_id, names.REASONING_SCORE, facts)
 
     def prune(self, event: events.ReasoningPrune) -> None:
         """Tell which thoughts were given up."""
         if self._run(event) is not None:
-            told: Attributes = {"cmdc.reasoning.thought_ids": event.thought_ids}
-            self._note(event.run_id, names.REASONING_PRUNE, told)
+            facts: Attributes = {"cmdc.reasoning.thought_ids": event.thought_ids}
+            self._note(event.run_id, names.REASONING_PRUNE, facts)
 
     def finish(self, event: events.ReasoningDone) -> None:
         """Close the run, and what still runs of it."""
@@ -500,14 +500,14 @@ class Runs:
             self._close(run_id, SpanEnding(outcome, error))
 
     def close_all(self, outcome: str) -> None:
-        """Close what nothing more is told of."""
+        """Close what nothing more comes of."""
         for run_id in [*self._running]:
             self._close(run_id, SpanEnding(outcome))
 
     def _run(self, event: ReasoningEvent) -> _Run | None:
         """Return the run of an event; None after the cycle, which had closed it, and of too many.
 
-        It is opened with what is heard first, since this process may not have heard its begin.
+        It is opened with what comes first, since this process may not have got its begin.
         """
         run = self._running.get(event.run_id)
         if event.run_id in self._over:
@@ -520,11 +520,11 @@ class Runs:
             self._spans.open(_run_key(event.run_id), names.REASON, event.strategy, more, place)
         return run
 
-    def _note(self, run_id: str, name: str, told: Attributes) -> None:
+    def _note(self, run_id: str, name: str, facts: Attributes) -> None:
         run = self._running[run_id]
         run.notes += 1
         if run.notes <= NOTES_MAX:
-            self._spans.note(name, told, _run_key(run_id))
+            self._spans.note(name, facts, _run_key(run_id))
 
     def _end(self, run_id: str, branch_id: str, ending: SpanEnding) -> None:
         self._running[run_id].running.discard(branch_id)
@@ -537,10 +537,10 @@ class Runs:
             self._end(run_id, branch_id, SpanEnding(ending.outcome, error))
         del self._running[run_id]
         self._over.append(run_id)
-        told: Attributes = {"cmdc.reasoning.branches": run.branches}
+        facts: Attributes = {"cmdc.reasoning.branches": run.branches}
         if run.notes > NOTES_MAX:
-            told["cmdc.reasoning.omitted"] = run.notes - NOTES_MAX
-        spans.describe(where, told)
+            facts["cmdc.reasoning.omitted"] = run.notes - NOTES_MAX
+        spans.describe(where, facts)
         kinds = {**_kinds(run.strategy), "cmdc.outcome": ending.outcome, **error_kind(ending)}
         spans.measure(names.REASONING_RUN_DURATION, spans.elapsed_s(where), kinds)
         spans.close(where, ending)

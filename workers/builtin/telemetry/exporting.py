@@ -112,7 +112,7 @@ class Telemeter:
                     self._measure(instrument, value, _clean(attributes))
 
     def send(self) -> None:
-        """Send what is new; a failure is told once, and costs the spans of it.
+        """Send what is new; a failure is logged once, and costs the spans of it.
 
         Metrics add up over the life of the process, so they are in what is sent next.
         """
@@ -178,7 +178,7 @@ class Telemeter:
     def _is_sent(self, send: Any) -> bool:  # Any: a partial, or a method
         try:
             return bool(send())
-        except Exception as error:  # noqa: BLE001 - an exporter may be anybody's; it is told of
+        except Exception as error:  # noqa: BLE001 - an exporter may be anybody's; it is logged
             self._last_words.text = f"{type(error).__name__}: {error}"
             return False
 

@@ -1,7 +1,7 @@
 """The open spans of a session, and what is to be done to them and to its metrics.
 
-One sheet is shared by all that tell of a session: ``telemetry.tracker`` and what it is made of. The
-operations are the words between the tracker and the exporter.
+One table is shared by all that describe a session: ``telemetry.tracker`` and what it is made of.
+The operations are what the tracker sends to the exporter.
 """
 
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class AddAttributes:
 
 @dataclass(frozen=True, slots=True)
 class EndSpan:
-    """End an open span; an ``error`` is the type of what went wrong, ``text`` what was said."""
+    """End an open span; an ``error`` is the type of what went wrong, ``text`` its message."""
 
     key: str
     at_ns: int
@@ -77,7 +77,7 @@ class AddToMetric:
 Operation: TypeAlias = OpenSpan | AddSpanEvent | AddAttributes | EndSpan | AddToMetric
 
 
-# --- the sheet ------------------------------------------------------------------------------------
+# --- what is open ---------------------------------------------------------------------------------
 
 CYCLE: Final = "cycle"
 REQUEST: Final = "request"
@@ -95,7 +95,7 @@ class SpanPlace(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What has to be known of the session when an event is told."""
+    """What has to be known of the session when an event is tracked."""
 
     session_id: SessionId
     model: str = ""
@@ -128,28 +128,28 @@ class SpanEnding:
     error: str | None = None
     """The type of what went wrong."""
     text: str | None = None
-    """What was said of it: content."""
+    """Its message: content."""
 
 
 class OpenSpans:
-    """What is open, and what was said about it since the last event."""
+    """The open spans, and the operations on them since the last event."""
 
     def __init__(self, *, captures: bool) -> None:
-        """Begin with nothing; ``captures`` is whether content may be told."""
+        """Begin with nothing; ``captures`` is whether content may be exported."""
         self.captures: Final = captures
         self.facts = Facts(SessionId(""))
         self.now_ns = 0
-        self._told: list[Operation] = []
+        self._operations: list[Operation] = []
         self._began_ns: dict[str, int] = {}
 
     def turn(self, facts: Facts, at_ns: int) -> None:
         """Begin with the next event; a clock that somebody set back stands still."""
-        self.facts, self._told = facts, []
+        self.facts, self._operations = facts, []
         self.now_ns = max(self.now_ns, at_ns)
 
-    def told(self) -> list[Operation]:
+    def operations(self) -> list[Operation]:
         """Return what this event amounts to."""
-        return self._told
+        return self._operations
 
     def has(self, key: str) -> bool:
         """Say whether a span is open."""
@@ -199,12 +199,12 @@ class OpenSpans:
         self._begin(opened)
 
     def _begin(self, opened: OpenSpan) -> None:
-        self._told.append(opened)
+        self._operations.append(opened)
         self._began_ns[opened.key] = self.now_ns
 
     def describe(self, key: str, attributes: Attributes) -> None:
         """Add to an open span."""
-        self._told.append(AddAttributes(key, attributes))
+        self._operations.append(AddAttributes(key, attributes))
 
     def note(self, name: str, attributes: Attributes, key: str | None = None) -> None:
         """Add an event to the span ``key``, else to the innermost, else to one of its own."""
@@ -212,17 +212,19 @@ class OpenSpans:
         alone = where is None
         if where is None:
             where = _ALONE
-            self._told.append(OpenSpan(where, None, name, "internal", self.now_ns, self._common()))
-        self._told.append(AddSpanEvent(where, name, self.now_ns, attributes))
+            self._operations.append(
+                OpenSpan(where, None, name, "internal", self.now_ns, self._common())
+            )
+        self._operations.append(AddSpanEvent(where, name, self.now_ns, attributes))
         if alone:
-            self._told.append(EndSpan(where, self.now_ns))
+            self._operations.append(EndSpan(where, self.now_ns))
 
     def close(self, key: str, ending: SpanEnding, at_ns: int | None = None) -> None:
         """End an open span."""
         del self._began_ns[key]
         self.describe(key, {"cmdc.outcome": ending.outcome})
         text = ending.text if self.captures else None
-        self._told.append(EndSpan(key, at_ns or self.now_ns, ending.error, text))
+        self._operations.append(EndSpan(key, at_ns or self.now_ns, ending.error, text))
 
     def elapsed_s(self, key: str) -> float:
         """Return the seconds since a span began."""
@@ -234,7 +236,7 @@ class OpenSpans:
 
     def measure(self, instrument: str, value: float, attributes: Attributes) -> None:
         """Add to a metric; ``attributes`` have few values, or there would be too many series."""
-        self._told.append(AddToMetric(instrument, value, attributes))
+        self._operations.append(AddToMetric(instrument, value, attributes))
 
     def spend(self, usage: TokenUsage, model: str, purpose: str) -> None:
         """Add what a request took."""
@@ -271,15 +273,15 @@ def model_attributes(model: str) -> Attributes:
 
 def usage_attributes(usage: TokenUsage) -> Attributes:
     """Return what one or more requests took, as far as it is known."""
-    told: Attributes = {
+    facts: Attributes = {
         names.USAGE_INPUT: usage.prompt_tokens,
         names.USAGE_OUTPUT: usage.completion_tokens,
     }
     if usage.cached_tokens is not None:
-        told[names.USAGE_CACHED] = usage.cached_tokens
+        facts[names.USAGE_CACHED] = usage.cached_tokens
     if usage.cost_usd is not None:
-        told["cmdc.cost_usd"] = usage.cost_usd
-    return told
+        facts["cmdc.cost_usd"] = usage.cost_usd
+    return facts
 
 
 def error_kind(ending: SpanEnding) -> Attributes:

@@ -4,7 +4,7 @@ It knows neither OpenTelemetry nor a clock. A cycle is a trace of its own, or in
 its parent's (``cmdc_runtime.tracing``): its ``invoke_agent`` span
 holds a ``chat`` span for each request and an ``execute_tool`` span for each call, and that of a
 call which runs a reasoning strategy a ``reason`` span with one for each branch. What CMDC's
-telemetry tells by a name is an event, under that name, of the span that it happened in; between
+telemetry has by a name is an event, under that name, of the span that it happened in; between
 cycles, of a span without length.
 
 Any event may be missing, since a process dies or an observer cannot keep up. What ends without
@@ -40,7 +40,7 @@ from workers.builtin.telemetry.spans import (
 )
 
 PIPELINES_MAX: Final = 64
-"""Runs of plugins that a cycle's spans tell: a span has room for 128 events. All are measured."""
+"""Runs of plugins that a cycle's spans have: a span has room for 128 events. All are measured."""
 PROMPTS_MAX: Final = 64
 """Texts that are kept for the cycles that they will open."""
 _MS_PER_S: Final = 1000
@@ -50,7 +50,7 @@ class Tracker:
     """The open spans of one process of a session."""
 
     def __init__(self, *, captures: bool) -> None:
-        """Begin with nothing open; ``captures`` is whether content may be told."""
+        """Begin with nothing open; ``captures`` is whether content may be exported."""
         self._spans = spans = OpenSpans(captures=captures)
         self.requests: Final = RequestSpans(spans)
         self.calls: Final = Calls(spans)
@@ -59,7 +59,7 @@ class Tracker:
         self._prompts: dict[CommandId, str] = {}
         self._pipelines = 0
 
-    def hear(self, event: Observed, facts: Facts, at_ns: int) -> list[Operation]:
+    def track(self, event: Observed, facts: Facts, at_ns: int) -> list[Operation]:
         """Return what an event amounts to that was published at ``at_ns``."""
         handler = _HANDLERS.get(type(event))
         if handler is None:
@@ -70,7 +70,7 @@ class Tracker:
         if type(event) in _IN_CYCLE and not self._spans.has(CYCLE):
             self._open({"cmdc.begin": "unknown"})
         handler(self, event)
-        return self._spans.told()
+        return self._spans.operations()
 
     def end(self, facts: Facts, at_ns: int) -> list[Operation]:
         """Return what ends all that is open, since the session ends."""
@@ -78,7 +78,7 @@ class Tracker:
         self.calls.settle()
         if self._spans.has(CYCLE):
             self._close(SpanEnding("stopped"))
-        return self._spans.told()
+        return self._spans.operations()
 
     # --- cycles ---------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Tracker:
         self._close(SpanEnding("finished"))
 
     def abort(self, event: events.AgentAbort) -> None:
-        """Close the cycle; calls that are ended with it are told of afterwards."""
+        """Close the cycle; calls that are ended with it come afterwards."""
         if not self._spans.has(CYCLE):
             if event.command_id is None:
                 return  # nothing ran
@@ -137,11 +137,11 @@ class Tracker:
         kind: Attributes = {"cmdc.reason": names.kind_of(event.reason)}
         if event.resumed != "idle":
             self._open({"cmdc.resumed": event.resumed})
-        told: Attributes = {
+        facts: Attributes = {
             "cmdc.resumed": event.resumed,
             "cmdc.restart.incarnation": int(event.incarnation),
         }
-        self._spans.note(names.SESSION_RESTART, {**kind, **told})
+        self._spans.note(names.SESSION_RESTART, {**kind, **facts})
         self._spans.measure(names.SESSION_RESTARTS, 1, kind)
 
     def _open(self, more: Attributes, begun: CommandId | None = None) -> None:
@@ -164,12 +164,12 @@ class Tracker:
             self.calls.close_all(ending.outcome, spans.now_ns)
         if self._pipelines > PIPELINES_MAX:
             spans.describe(CYCLE, {"cmdc.pipelines.omitted": self._pipelines - PIPELINES_MAX})
-        told: Attributes = {
+        facts: Attributes = {
             "cmdc.outcome": ending.outcome,
             "cmdc.requests": self.requests.count,
             "cmdc.duration_ms": spans.elapsed_ms(CYCLE),
         }
-        spans.note(names.AGENT_TURN, told, CYCLE)
+        spans.note(names.AGENT_TURN, facts, CYCLE)
         kinds: Attributes = {"cmdc.outcome": ending.outcome, **error_kind(ending)}
         spans.measure(names.AGENT_TURN_DURATION, spans.elapsed_s(CYCLE), kinds)
         spans.close(CYCLE, ending)
@@ -189,7 +189,7 @@ class Tracker:
     # --- plugins --------------------------------------------------------------------------------
 
     def run_pipeline(self, event: PipelineRun) -> None:
-        """Measure what plugins took at a hook, and tell it where a cycle runs."""
+        """Measure what plugins took at a hook, and note it where a cycle runs."""
         hook: Attributes = {"cmdc.hook": event.hook}
         self._spans.measure(names.PLUGIN_PIPELINE_DURATION, event.duration_ms / _MS_PER_S, hook)
         if event.ignored:
@@ -199,20 +199,20 @@ class Tracker:
         self._pipelines += 1
         if self._pipelines > PIPELINES_MAX:
             return
-        told: Attributes = {"cmdc.duration_ms": event.duration_ms, "cmdc.plugins": event.plugins}
+        facts: Attributes = {"cmdc.duration_ms": event.duration_ms, "cmdc.plugins": event.plugins}
         if event.halted_by is not None:
-            told["cmdc.halted_by"] = event.halted_by
+            facts["cmdc.halted_by"] = event.halted_by
         if event.crashed:
-            told["cmdc.crashed"] = event.crashed
-        self._spans.note(names.PLUGIN_PIPELINE, {**hook, **told})
+            facts["cmdc.crashed"] = event.crashed
+        self._spans.note(names.PLUGIN_PIPELINE, {**hook, **facts})
 
     def crash_plugin(self, event: events.PluginCrashed) -> None:
         """Tell which plugin crashed at which hook."""
-        told: Attributes = {"cmdc.plugin": event.plugin, "cmdc.hook": event.hook}
-        self._spans.measure(names.PLUGIN_CRASHES, 1, told)
+        facts: Attributes = {"cmdc.plugin": event.plugin, "cmdc.hook": event.hook}
+        self._spans.measure(names.PLUGIN_CRASHES, 1, facts)
         if self._spans.captures:
-            told = {**told, "exception.message": event.error}
-        self._spans.note(names.PLUGIN_CRASH, told)
+            facts = {**facts, "exception.message": event.error}
+        self._spans.note(names.PLUGIN_CRASH, facts)
 
 
 Handler = Callable[[Tracker, Any], None]  # Any: the event of the row
@@ -256,8 +256,8 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     PipelineRun:                  Tracker.run_pipeline,
 })
 # fmt: on
-TOLD: Final = frozenset(_HANDLERS)
-"""What the tracker wants to hear."""
+TRACKED: Final = frozenset(_HANDLERS)
+"""What the tracker makes spans of."""
 _WITH_ABORT: Final = frozenset(
     {events.ToolBlocked, events.ToolExecutionEnd, events.ToolKilled, events.PromptDropped}
 )

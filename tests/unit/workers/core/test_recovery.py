@@ -119,7 +119,7 @@ def test_every_record_is_folded():
     """A record without a row would be lost at the next crash."""
     missing = set(RECORDS) - set(EVOLVE)
 
-    assert missing == set(), f"{missing} -> add a row in workers/core/recovery.py"
+    assert missing == set(), f"{missing} -> add a row in workers/core/evolve.py"
 
 
 def test_a_conversation_becomes_a_memory():

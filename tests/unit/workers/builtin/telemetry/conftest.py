@@ -48,7 +48,7 @@ class Drawing:
 
     def play(self, *heard, facts=FACTS, start=0):
         for second, event in enumerate(heard, start):
-            self.apply(self.tracker.hear(event, facts, second * 10**9))
+            self.apply(self.tracker.track(event, facts, second * 10**9))
         return self
 
     def end(self, second):
