@@ -80,11 +80,11 @@ def take_late_results(results: Any) -> None:
     """Let a result count that belongs to a request or a batch which is over."""
     apply = results.apply
 
-    def taking(state: Any, memory: Any, result: Any) -> Any:
-        handler = results.TRANSITIONS.get((state, type(result)))
+    def taking(memory: Any, result: Any) -> Any:
+        handler = results.TRANSITIONS.get((memory.state, type(result)))
         if handler is None:
-            return apply(state, memory, result)
-        step = results.Step(state, memory)
+            return apply(memory, result)
+        step = results.Step(memory)
         handler(step, result)
         return step
 
