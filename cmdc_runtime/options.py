@@ -130,7 +130,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
     working_dir: str = "."  # where tools work; relative paths start there
-    provider_opts: dict[str, Any] = {}  # passed to litellm: api_key, api_base, temperature …
+    provider_opts: dict[str, Any] = {}  # for the model: api_key, api_base, temperature, via …
     prompt_mode: PromptMode = "full"  # how much the runtime adds to the system prompt
     messages: Annotated[list[Message], Meta(max_length=HISTORY_MESSAGES_MAX)] = []  # history
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it

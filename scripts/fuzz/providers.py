@@ -1,6 +1,6 @@
 """The product's provider against a server that streams what it likes.
 
-Each input is one request over HTTP: the provider's own path, litellm included. What comes of it is
+Each input is one request over HTTP: the provider's own path, or litellm's. What comes of it is
 put together, written as the journal writes it, read back and sent to the model again, as the next
 turn of a session does.
 """
@@ -15,10 +15,13 @@ import msgspec
 from cmdc_runtime.extensions.provider import Chunk, ModelRequest, ProviderError, ToolSpec
 from cmdc_runtime.ids import new_message_id
 from cmdc_runtime.messages import Message
+from cmdc_runtime.provider_options import LITELLM, VIA
 from scripts.fuzz.entropy import Entropy, pick
 from scripts.fuzz.shapes import mutated
 from scripts.fuzz.wires import WIRES
-from workers.builtin.providers.litellm import call_arguments, create
+from workers.builtin.providers.default import create
+from workers.builtin.providers.litellm import call_arguments
+from workers.builtin.wires import http
 from workers.core.assemble import assemble, fit
 from workers.core.records import MessageAdded, decode_record
 
@@ -64,6 +67,7 @@ class _Stage:
     async def close(self) -> None:
         """Listen no more."""
         assert self._server is not None  # noqa: S101 - it was opened
+        await http.close()
         self._server.close()
         await self._server.wait_closed()
 
@@ -87,6 +91,8 @@ class _Stage:
         lines = WIRES[model](entropy)
         self._body = mutated("".join(lines).encode("utf-8", "surrogatepass"), entropy)
         request = self._request(model, (Message.user("hello"),))
+        if entropy.below(2):
+            request.provider_opts[VIA] = LITELLM
         chunks: list[Chunk] = []
         try:
             async for chunk in self._provider.stream(request):
