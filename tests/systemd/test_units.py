@@ -45,7 +45,7 @@ def test_systemd_waits_for_the_daemon_and_not_the_other_way_round(path):
 
     assert float(unit["TimeoutStopSec"]) > stop_s
     assert float(unit["TimeoutStartSec"]) > zygote.warm_s_max
-    assert float(unit["WatchdogSec"]) / ROUNDS_PER_WATCHDOG >= limits.VITALS_INTERVAL_S
+    assert float(unit["WatchdogSec"]) / ROUNDS_PER_WATCHDOG >= limits.SELF_CHECK_INTERVAL_S
     assert unit["RestartPreventExitStatus"] == f"{EXIT_USAGE} {EXIT_RUNNING}"
     assert float(unit["TimeoutStopSec"]) < service.SYSTEMCTL_S
 
