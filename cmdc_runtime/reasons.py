@@ -232,13 +232,13 @@ class NoProcess(DownReason, frozen=True, kw_only=True):
 
 
 class NurseryLost(DownReason, frozen=True, kw_only=True):
-    """The nursery died while it was about to fork the process."""
+    """The zygote died while it was about to fork the process."""
 
     decided_by: ClassVar[str] = "the daemon"
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return "the nursery died before the process was forked"
+        return "the zygote died before the process was forked"
 
 
 class Other(DownReason, frozen=True, kw_only=True):

@@ -190,7 +190,7 @@ INTERRUPTED: Final = "interrupted"
 _KILLS: Final[tuple[KillTools, ...]] = ("killable", "all")
 """What the first and the second Ctrl-C end; the one after them leaves."""
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-_WARMING: Final = "warming the nursery, which takes some seconds the first time"
+_WARMING: Final = "warming the zygote, which takes some seconds the first time"
 
 
 class Conversation:

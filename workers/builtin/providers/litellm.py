@@ -1,6 +1,6 @@
 """The provider for every model that litellm knows: OpenAI's, Anthropic's, Google's, local ones.
 
-litellm takes seconds to import, so the nursery does it before it forks. The adapter translates
+litellm takes seconds to import, so the zygote does it before it forks. The adapter translates
 conversations to the OpenAI shape, deltas to chunks and exceptions to ``ProviderError``, and decides
 nothing else. Retries are the kernel's, so litellm's own are off. A vendor's oddity that litellm
 leaves to its caller is dealt with here, with a test that shows the wire.
