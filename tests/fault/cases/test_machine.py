@@ -151,7 +151,7 @@ READS_WALL = {
     "workers/builtin/plugins/auto_checkpoint.py": "drops checkpoints by their age in days",
 }
 COUNTS_WITH_STAMPS = {
-    "workers/effects/deadlines.py": "a deadline for people holds across processes and daemons",
+    "workers/performers/deadlines.py": "a deadline for people holds across processes and daemons",
     "supervisor/upkeep/pruning.py": "what has ended is kept for days, across daemons",
     "workers/builtin/tools/reason.py": "the time of a run holds across processes and daemons",
 }
