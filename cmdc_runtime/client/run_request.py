@@ -8,8 +8,9 @@ import msgspec
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.client.arguments import SessionLike
-from cmdc_runtime.errors import AgentAborted, AgentFailed, InvalidOptions
+from cmdc_runtime.errors import AgentAborted, InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped, ReasoningDone
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options, parse
@@ -28,6 +29,8 @@ RUN_END_S: Final = 60.0
 REST_S: Final = 60.0
 """Until the process of a session is given up that was made for a run, where its client is gone: it
 is what ends the session. A run goes on to its own end before that."""
+CRASHED: Final = "crashed("
+"""What the reason of a cycle begins with that was given up since processes died of it."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
 
@@ -162,7 +165,6 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
 
     Raises:
         AgentAborted: the prompt was dropped before the run began.
-        AgentFailed: the cycle failed before the run was over.
     """
     events = list(found)
     result = ReasoningResult.of(one for one in events if isinstance(one, ReasoningEvent))
@@ -170,25 +172,33 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
         return result
     frame = [one for one in events if not isinstance(one, ReasoningEvent)]
     match frame[-1] if frame else None:
-        case AgentAbort(reason=reason):  # before it had told anything, or nobody told its end
+        case AgentAbort(reason=str() as reason) if reason.startswith(CRASHED):
+            return failed(result, reason)
+        case AgentAbort(reason=reason):  # before it had any event, or without an event of its end
             why = shown(reason, LINE_CHARS_MAX) or "aborted"
             return msgspec.structs.replace(result, status="aborted", reason=why)
         case AgentError(reason=reason):
-            raise AgentFailed(reason)
+            return failed(result, reason)
         case PromptDropped():
             raise AgentAborted("dropped")
         case _:
-            raise AgentFailed("the cycle ended without a run")
+            return failed(result, "the cycle ended without a run")
+
+
+def failed(result: ReasoningResult, reason: str) -> ReasoningResult:
+    """Return what a run came to that nobody told the end of: its best thought is its answer."""
+    answer = ReasoningStrategy().best(result.thoughts, None)
+    return msgspec.structs.replace(result, status="failed", answer=answer, reason=reason)
 
 
 def cut_run(found: Iterable[Event]) -> str | None:
-    """Return the run that a cycle's events tell of, and not of its end; None: there is none."""
-    told = [one for one in found if isinstance(one, ReasoningEvent)]
-    return None if not told or isinstance(told[-1], ReasoningDone) else told[-1].run_id
+    """Return the run that a cycle's events show without its end; None: there is none."""
+    events = [one for one in found if isinstance(one, ReasoningEvent)]
+    return None if not events or isinstance(events[-1], ReasoningDone) else events[-1].run_id
 
 
 def run_length(found: Iterable[Event]) -> int:
-    """Return how many of a cycle's events tell of its run."""
+    """Return how many of a cycle's events are of its run."""
     return sum(isinstance(one, ReasoningEvent) for one in found)
 
 

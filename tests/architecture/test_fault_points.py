@@ -11,7 +11,7 @@ from scripts.matrix.situations import SITUATIONS
 from scripts.reference.markdown import part_of
 from supervisor.adapters.journal.faulted import with_fault_points, writes
 from supervisor.adapters.journal.operations import WRITES
-from supervisor.worker import DAEMON
+from supervisor.processes.worker import DAEMON
 
 ROOT = page.ROOT
 ELSEWHERE = {

@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib.util
+import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -265,6 +267,57 @@ def test_a_run_that_fails_is_a_result(client, scripted):
 
     assert (result.status, result.answer) == ("failed", None)
     assert "without a branch" in result.reason
+
+
+class Deadly(Ask):
+    """Ends its process once it knows the answers, or before it has asked anything."""
+
+    name = "deadly"
+
+    def init(self, opts, context):
+        if self.opts.get("count") == 0:
+            os._exit(3)
+
+    def aggregate(self, thoughts, state):
+        os._exit(3)
+
+
+@pytest.mark.parametrize("restarts", [3, 0], ids=["session goes on", "session ends"])
+@pytest.mark.parametrize("count", [1, 0])
+def test_a_strategy_that_ends_its_process_is_a_failed_result(client, scripted, count, restarts):
+    """With what is known; the session tells its end, unless that was the session's as well."""
+    told, given = [], (Deadly, {"count": count})
+    result = cmdc.Runner.run(
+        given,
+        "Well?",
+        options={"model": scripted(default=last_word), "max_restarts": restarts},
+        on_event=told.append,
+        client=client,
+    )
+
+    assert result.status == "failed"
+    assert result.answer == ("0" if count and restarts else None)
+    assert ("0 restarts" if not restarts else "died" if count else "exit status 3") in result.reason
+    if count and restarts:
+        assert (told[-1].kind, told[-1].status) == ("reasoning_done", "failed")
+
+
+class Hung(Ask):
+    """Does not come to a decision."""
+
+    name = "hung"
+
+    def aggregate(self, thoughts, state):
+        threading.Event().wait(TURN_S)
+
+
+def test_a_strategy_that_hangs_has_its_time_and_no_more(client, scripted):
+    """The best answer so far is the run's."""
+    model = scripted(default=last_word)
+    result = cmdc.Runner.run(Hung, "Well?", model=model, timeout=3.0, client=client)
+
+    assert (result.status, result.answer) == ("timeout", "1")
+    assert result.elapsed_ms < TURN_S * 1000 / 2
 
 
 @pytest.mark.parametrize("held", [3, 2], ids=["nothing said", "a part said"])

@@ -17,7 +17,6 @@ import msgspec
 
 from cmdc_runtime import foreign
 from cmdc_runtime.events import (
-    Event,
     ReasoningBranch,
     ReasoningDone,
     ReasoningPrune,
@@ -116,7 +115,7 @@ class EndBranch(msgspec.Struct, frozen=True, kw_only=True):
 class Tell(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the session's subscribers."""
 
-    event: Event
+    event: ReasoningEvent
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,17 +211,8 @@ class RunBudget:
 
     def charged(self, came: ThoughtCame) -> TokenUsage:
         """Return what a branch is taken to have used: one that was cut, all that was reserved."""
-        usage = came.usage
-        if not came.is_cut:
-            return usage
-        tokens = max(usage.total_tokens, self._tokens.reserved(came.branch_id))
         nano = self._nano.reserved(came.branch_id)
-        return msgspec.structs.replace(
-            usage,
-            completion_tokens=usage.completion_tokens + tokens - usage.total_tokens,
-            total_tokens=tokens,
-            cost_usd=max(usage.cost_usd or 0.0, nano / _NANO) if nano else usage.cost_usd,
-        )
+        return charge(came, self._tokens.reserved(came.branch_id), nano / _NANO)
 
     def settle(self, branch_id: str, usage: TokenUsage) -> None:
         """Give back what a branch has not used."""
@@ -230,6 +220,20 @@ class RunBudget:
         is_unpriced = usage.cost_usd is None and usage.total_tokens > 0
         nano = ceil(round((usage.cost_usd or 0) * _NANO, 3))  # never less than it was
         self._nano.settle(branch_id, None if is_unpriced else nano)
+
+
+def charge(came: ThoughtCame, tokens: int, cost_usd: float) -> TokenUsage:
+    """Return what a branch is taken to have used that these were reserved for; 0: no limit."""
+    usage = came.usage
+    if not came.is_cut:
+        return usage
+    total = max(usage.total_tokens, tokens)
+    return msgspec.structs.replace(
+        usage,
+        completion_tokens=usage.completion_tokens + total - usage.total_tokens,
+        total_tokens=total,
+        cost_usd=max(usage.cost_usd or 0.0, cost_usd) if cost_usd else usage.cost_usd,
+    )
 
 
 # --- thoughts -------------------------------------------------------------------------------------

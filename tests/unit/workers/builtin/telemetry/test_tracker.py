@@ -9,8 +9,8 @@ from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Exception as ExceptionReason
 from scripts.reference.sources import declared
-from workers.builtin.telemetry.sheet import Facts
-from workers.builtin.telemetry.tracker import TOLD
+from workers.builtin.telemetry.spans import Facts
+from workers.builtin.telemetry.tracker import TRACKED
 
 MODEL = "openai:gpt-5"
 FACTS = Facts("s-1", MODEL, 2)
@@ -283,4 +283,4 @@ def test_any_sequence_keeps_the_rules(heard, ends, captures, drawing_of):
 
 def test_every_event_of_a_span_is_taken():
     """An event whose class names a span needs a row in _HANDLERS of telemetry/tracker.py."""
-    assert {*(kind for kind in declared(ev.Event) if kind.span), PipelineRun} == TOLD
+    assert {*(kind for kind in declared(ev.Event) if kind.span), PipelineRun} == TRACKED
