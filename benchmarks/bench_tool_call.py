@@ -74,6 +74,9 @@ class Stage:
 
     daemons_lost, worker_id = 0, "w-1-0123456789abcdef"
 
+    async def contained(self) -> None:
+        """Return at once: nothing is started here that hides."""
+
     async def attached(self) -> None:
         """Have no daemon that could be lost."""
 

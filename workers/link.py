@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -24,6 +25,7 @@ from cmdc_runtime.wire.frames import (
     HEADER,
     Batch,
     Completed,
+    Contained,
     FromWorker,
     JournalRecord,
     ToWorker,
@@ -102,6 +104,8 @@ class Outbox:
 
 log = structlog.get_logger()
 
+CONTAINED_S: Final = 2.0
+"""For the daemon to put this process into its cgroup; the kernel takes 25 ms where it was idle."""
 FLUSH_S: Final = 1.0
 """How long the last frames may take to leave the process at its end."""
 WHY_CHARS_MAX: Final = 500
@@ -131,7 +135,9 @@ class Link:
         on_frame: Callable[[ToWorker], None],
         on_unreadable: Callable[[str], None],
     ) -> None:
-        """Connect; ``on_frame`` gets every frame but ``Written``, once ``start`` was called.
+        """Connect; ``on_frame`` gets every frame, once ``start`` was called.
+
+        ``Written`` and ``Contained`` are for the link itself.
 
         ``on_unreadable`` gets which message could not be read, and why: without it the worker
         would wait for what has come already.
@@ -142,8 +148,9 @@ class Link:
         self._outbox = Outbox()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._is_calm, self._is_attached = asyncio.Event(), asyncio.Event()
-        self._is_calm.set()
-        self._is_attached.set()
+        self._is_contained = asyncio.Event()
+        for event in (self._is_calm, self._is_attached, self._is_contained):
+            event.set()
         self._daemons_lost = 0
         self._connect(worker_id)
 
@@ -211,6 +218,20 @@ class Link:
             self._waiters.append((number, done))
             await done
 
+    def wait_for_cgroup(self, *, is_contained: bool) -> None:
+        """Have ``contained`` wait for the daemon's word, unless the process is in its cgroup."""
+        if not is_contained:
+            self._is_contained.clear()
+
+    async def contained(self) -> None:
+        """Return when what this process starts is in its session's cgroup, and ends with it.
+
+        So it is after ``CONTAINED_S``, too, and without a daemon: what is started then is found
+        by its environment alone.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_contained.wait(), CONTAINED_S)
+
     async def room(self) -> None:
         """Return when the daemon keeps up: a producer of many events waits here."""
         await self._pump.room()
@@ -240,6 +261,7 @@ class Link:
         Nobody can guess that one, and so nobody takes it before: the worker's own is registered.
         """
         self._is_attached.clear()
+        self._is_contained.set()  # the next daemon does it, and does not say so
         self._pump.stop()
         self._daemons_lost += 1
         self._connect(new_worker_id(self._daemons_lost))
@@ -296,6 +318,8 @@ class Link:
             return
         if isinstance(frame, Written):
             self._ack(frame.number, frame.index)
+        elif isinstance(frame, Contained):
+            self._is_contained.set()
         else:
             self._on_frame(frame)
 

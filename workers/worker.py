@@ -358,6 +358,7 @@ class Worker:
 
     def _expect(self, assign: Assign) -> None:
         """Beat as often as the session's limit needs, and report that its agent is being made."""
+        self._link.wait_for_cgroup(is_contained=assign.is_contained)
         if self._heartbeat is not None:
             self._heartbeat.note("starting", 0, (), assign.next_index - 1)
             self._heartbeat.start(period_for(assign.unresponsive_after))

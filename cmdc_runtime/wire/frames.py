@@ -181,6 +181,12 @@ class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
     """Be no agent, only answer how it stands: nothing is recorded or gone on with."""
     set_aside: tuple[int, ...] = ()
     """Steps of rebuilding that have killed processes before: they are left out."""
+    is_contained: bool = True
+    """False: it is not in its cgroup yet; ``Contained`` follows, and no tool runs before that."""
+
+
+class Contained(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """The agent is in its cgroup, and so is what it starts from now on: tools may run."""
 
 
 MISPLACED: Final = "?"

@@ -58,6 +58,8 @@ class Containment:
     """Called with why the process must be killed: it hangs, or uses too much."""
     on_stack: Callable[[], None] | None = None
     """Called when it is to write its stacks."""
+    on_contained: Callable[[], object] | None = None
+    """Called once, when it is in its cgroup, or known to have none."""
     cgroup: Cgroup | None = None
     limits: Limits = field(default_factory=Limits)
     oom_known: int = 0
@@ -135,6 +137,9 @@ class Containment:
                 _fail(self, StartFailed(stage="spawn", message=why))
             return
         finally:
+            on_contained, self.on_contained = self.on_contained, None
+            if on_contained is not None:
+                on_contained()
             if self.slot < 0:  # it was given back meanwhile
                 await self._close_cgroup()
         if is_in and not self._is_over:

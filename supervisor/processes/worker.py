@@ -86,6 +86,7 @@ class Worker:
         """Let go of who had it, once it is finalized, so that nobody waits for a collection."""
         self.owner = None
         self.containment.on_fail = self.containment.on_stack = None
+        self.containment.on_contained = None
         self.hosts.retire()
 
     def _fail(self, reason: PlainReason) -> None:

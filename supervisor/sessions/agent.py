@@ -31,6 +31,7 @@ from cmdc_runtime.wire.frames import (
     Adopted,
     Answer,
     Batch,
+    Contained,
     Detached,
     ExitNotice,
     FailedReply,
@@ -201,6 +202,8 @@ class Agent(WorkerOwner):
     def take_over(self, policy: Supervision) -> None:
         """Hear the worker from now on, and keep it within its limits."""
         self._hear(policy)
+        tell = partial(self.services.pool.send, self.worker, Contained())
+        self.worker.containment.on_contained = tell
         self.worker.containment.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
 
     def _hear(self, policy: Supervision) -> None:

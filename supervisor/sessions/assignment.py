@@ -126,4 +126,5 @@ def _assign(services: Services, session: SessionView) -> Assign:
         unresponsive_after=spec.supervision.unresponsive_after,
         max_open_files=spec.supervision.max_open_files,
         set_aside=session.set_aside,
+        is_contained=False,
     )

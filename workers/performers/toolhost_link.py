@@ -79,6 +79,9 @@ class Wire(Protocol):
     async def synced(self) -> None:
         """Return when everything that was written so far is in the journal."""
 
+    async def contained(self) -> None:
+        """Return when what this process starts ends with its session."""
+
     async def attached(self) -> None:
         """Return when there is a daemon."""
 

@@ -331,6 +331,7 @@ class ToolRunner:
                     batch.work, call.call_id, now_ms(), job.summary, args=job.args_given(call)
                 )
             )
+            await self._link.contained()
             if batch.is_suspect or job.tool.effects not in REPEATABLE:
                 await self._link.synced()
             ending = await self._execute(job)

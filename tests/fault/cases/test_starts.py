@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ from cmdc_runtime.wire import codec, frames
 from cmdc_runtime.wire.frames import HEADER, of_router
 from tests.fault.cases.births import no_births
 from tests.fault.cases.shortages import no_descriptors, no_processes
+from tests.fault.cases.test_storage import facts
 from tests.fault.conftest import Cradle
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -212,10 +214,15 @@ def test_worker_that_is_killed_before_it_is_up_is_told_and_never_heard_again(
 
 
 @pytest.fixture(params=[no_processes, no_descriptors], ids=["EAGAIN", "EMFILE"])
-def shortage(request, place, zygote):
-    """What daemon and zygote are short of."""
+def shortage(request, place, zygote, client):
+    """What daemon and zygote are short of; it begins when no fork is under way."""
     with request.param((place.process.pid, zygote)) as found:
-        yield found
+
+        def begin():
+            assert place.poll(lambda: facts(client).spares >= place.spares)
+            found.begin()
+
+        yield replace(found, begin=begin)
 
 
 @pytest.mark.fault_case("F21")

@@ -66,6 +66,9 @@ class Stage:
     def refuse_host(self, address):
         self.runner.host_lost(HostLost(address=address, message="no room"))
 
+    async def contained(self):
+        pass
+
     async def synced(self):
         pass
 

@@ -83,6 +83,10 @@ class Runner:
         loaded = [LoadedTool(tool, Packed(kind="ref", label=tool.name)) for tool in tools]
         self.runner = ToolRunner(loaded, SETTINGS, self.posted.append, self)
         self.synced_after = []
+        self.is_contained = True
+
+    async def contained(self):
+        await come(lambda: self.is_contained)
 
     async def synced(self):
         self.synced_after.append(list(self.posted))
@@ -278,6 +282,28 @@ def test_a_write_waits_until_it_is_written_down():
 
     assert seen[0].call_id == "write"
     assert "write" not in [one.call_id for one in seen if isinstance(one, ToolReturned)]
+
+
+def test_nothing_runs_before_its_process_is_contained():
+    """Also a read: what it starts and hides would never be found again."""
+    read = Async(fine, effects="read")
+
+    async def run():
+        runner = Runner(read)
+        runner.is_contained = False
+        tasks = runner.start()
+        await come(lambda: runner.posted)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        before = list(read.calls)
+        runner.is_contained = True
+        await asyncio.gather(*tasks)
+        return before, runner.results
+
+    before, (result,) = asyncio.run(run())
+
+    assert before == []
+    assert (result.text, len(read.calls)) == ("fine", 1)
 
 
 def test_a_read_waits_too_where_the_cycle_has_cost_a_process():

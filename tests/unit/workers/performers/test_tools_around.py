@@ -25,6 +25,9 @@ class Link:
     async def attached(self):
         """Return at once."""
 
+    async def contained(self):
+        """Return at once."""
+
     async def synced(self):
         """Return at once."""
 
