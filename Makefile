@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test hops quick check fmt lint types imports sync docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,10 @@ cov: setup ## Tests with branch coverage, agents' processes included
 bench: setup ## Run the benchmarks: NAME=<subject> for one, JSON=1 for one line per metric
 	@$(if $(filter $(PROVEN_BENCHES),$(NAME)),$(PROOF) bench-$(NAME) --size $(if $(BIG),1000,0) --) \
 	  $(BIN)/python -m benchmarks $(NAME) $(if $(JSON),--json)
+
+bench-compare: setup ## A revision and the work tree, benchmark by benchmark in turns: BASE=main NAME=<subject> PAIRS=5
+	@$(BIN)/python -m benchmarks.compare "$(BASE)" $(NAME) $(if $(PAIRS),--pairs $(PAIRS)) \
+	  $(if $(REPEATS),--repeats $(REPEATS))
 
 incidents: setup ## Play the ways to die of one session and write docs/discussion/why-did-my-session-die.md
 	@$(BIN)/python -m scripts.incidents

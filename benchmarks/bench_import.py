@@ -1,7 +1,7 @@
 """What does it cost to start: the import of the package, the daemon's own, and until READY?
 
 Expected: ``import zmq, msgspec`` about 60 ms and ours no more than twice that; the daemon's sockets
-are there after 0.3 s; its nursery is warm after what ``import litellm`` takes and half a second.
+are there after 0.3 s; its zygote is warm after what ``import litellm`` takes and half a second.
 """  # noqa: D400 - a question
 
 import json

@@ -26,11 +26,11 @@ from benchmarks.metrics import Metric, at_most, measured
 from benchmarks.processes import ROOT, Peer, environment
 from benchmarks.settings import Settings
 from benchmarks.wire import ANSWER_MS, Wire
-from cmdc_runtime.codec import encode, raw
 from cmdc_runtime.commands import GetStatus
-from cmdc_runtime.frames import HEADER, Reply, Send
 from cmdc_runtime.ids import SessionId, new_command_id
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.codec import encode, raw
+from cmdc_runtime.wire.frames import HEADER, Send, ValueReply
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 BAR: Final = at_most(1.5)
 BLOCK: Final = 20
@@ -173,7 +173,7 @@ def _same_bytes(wire: Wire, session_id: SessionId) -> tuple[bytes, int]:
     """Return the frame that asks for a status, and how long the frame of the answer is."""
     id_ = new_command_id()
     ask = Send(id=id_, session_id=session_id, durable=False, body=raw(GetStatus()))
-    answer = Reply(id=id_, body=raw(wire.status(session_id)))
+    answer = ValueReply(id=id_, body=raw(wire.status(session_id)))
     return encode(ask), len(encode(answer))
 
 

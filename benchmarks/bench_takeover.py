@@ -6,7 +6,7 @@ with the daemon, and every session needs another process. The baseline of *ready
 Python that imports what the daemon imports.
 
 Expected: a second for the import and the bind, next to nothing for each agent that is taken over;
-some 15 ms for each that has to be forked, behind the nursery's start.
+some 15 ms for each that has to be forked, behind the zygote's start.
 """  # noqa: D400 - a question
 
 import os

@@ -18,14 +18,14 @@ from benchmarks.metrics import Bar, Metric, at_most, measured
 from benchmarks.processes import Peer, end, environment
 from benchmarks.settings import Settings
 from cmdc_runtime.extensions import Isolation, tool
-from cmdc_runtime.frames import FromWorker, HostWanted
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packing import pack
+from cmdc_runtime.wire.frames import FromWorker, HostWanted
 from workers.core.inputs import Result, ToolReturned
 from workers.core.step import RunTools
-from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.loader import load_tools
+from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.toolhost.start import command
 
 PROCESS: Final = at_most(2)
@@ -72,7 +72,10 @@ class Stage:
             with host.stdin as given:
                 given.write(frame.address.encode())
 
-    drifts, worker_id = 0, "w-1-0123456789abcdef"
+    daemons_lost, worker_id = 0, "w-1-0123456789abcdef"
+
+    async def contained(self) -> None:
+        """Return at once: nothing is started here that hides."""
 
     async def attached(self) -> None:
         """Have no daemon that could be lost."""
@@ -97,7 +100,7 @@ class Stage:
 
     async def close(self) -> None:
         """End the host."""
-        await self._runner.settle()
+        await self._runner.closed()
         for host in self._hosts:
             end(host, END_S)
 

@@ -104,7 +104,7 @@ class Daemon:
             raise RuntimeError(f"the daemon did not start: {line!r}")
 
     def await_warm(self) -> None:
-        """Return when the nursery is warm and the spares are there."""
+        """Return when the zygote is warm and the spares are there."""
         self.await_ready()
         with Wire(self.runtime_dir) as wire:
             self.await_spares(wire)

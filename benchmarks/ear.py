@@ -12,11 +12,11 @@ from typing import Final, Self
 
 import zmq
 
-from cmdc_runtime.codec import decode, decode_events
 from cmdc_runtime.events import Event
-from cmdc_runtime.frames import Events, Published
 from cmdc_runtime.runtime_dir import EVENTS_SOCKET, socket_address
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.codec import decode, decode_events
+from cmdc_runtime.wire.frames import Events, Published
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 HEARD_MS: Final = 30_000
 GREETING_MS: Final = 50

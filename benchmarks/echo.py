@@ -12,8 +12,8 @@ from typing import Final
 import zmq
 
 from benchmarks.proxy import end_with_stdin
-from cmdc_runtime.frames import HEADER
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.frames import HEADER
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 WORKER: Final = b"worker"
 

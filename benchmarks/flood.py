@@ -13,9 +13,9 @@ from typing import Final
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import MessageDelta
-from cmdc_runtime.frames import BATCH_EVENTS_MAX
-from workers.effects.publish import Publisher
+from cmdc_runtime.wire.frames import BATCH_EVENTS_MAX
 from workers.link import Link
+from workers.performers.publish import Publisher
 
 MARK: Final = "~flood~"
 """Begins the text of every event that counts; a time stamp follows it."""

@@ -26,7 +26,7 @@ LITELLM_ENVIRONMENT: Final = {
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOG": "ERROR",
 }
-"""No download and no .env at import: the same terms as in the nursery."""
+"""No download and no .env at import: the same terms as in the zygote."""
 
 Order = Callable[..., Any]  # Any: whatever goes through JSON
 

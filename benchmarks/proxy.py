@@ -17,8 +17,8 @@ from benchmarks.flood import stamped
 from benchmarks.pacer import ticks
 from benchmarks.processes import serve
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import encode_events
 from cmdc_runtime.events import MessageDelta
+from cmdc_runtime.wire.codec import encode_events
 
 GREETING_S: Final = 0.01
 

@@ -14,10 +14,10 @@ import zmq
 
 from benchmarks.flood import MARK
 from benchmarks.processes import serve
-from cmdc_runtime.codec import decode, decode_events
 from cmdc_runtime.events import MessageDelta
-from cmdc_runtime.frames import Events, Published
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.codec import decode, decode_events
+from cmdc_runtime.wire.frames import Events, Published
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 SILENCE_MS: Final = 5_000
 """What has not come by then was lost."""

@@ -16,16 +16,25 @@ from typing import Any, Final, Self, TypeVar
 
 import zmq
 
-from cmdc_runtime.codec import decode, decode_as, encode, raised, raw
 from cmdc_runtime.commands import Command, GetStatus
-from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Reply, Send, ToClient, of_router
 from cmdc_runtime.ids import CommandId, SessionId, new_command_id
 from cmdc_runtime.options import parse
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import Request, SessionInfo, StartSession, StopSession
 from cmdc_runtime.runtime_dir import CONTROL_SOCKET, read_token, socket_address
-from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.spec import agent_spec, supervision
+from cmdc_runtime.wire.codec import decode, decode_as, encode, raised, raw
+from cmdc_runtime.wire.frames import (
+    HEADER,
+    Ask,
+    FailedReply,
+    Notify,
+    Send,
+    ToClient,
+    ValueReply,
+    of_router,
+)
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 MODEL: Final = "openai:none"
 """An agent that is never prompted needs a name only."""
@@ -157,11 +166,11 @@ class Wire:
         for _ in range(count):
             frame = self._take()
             at_s = time.perf_counter()
-            if isinstance(frame, Failed):
+            if isinstance(frame, FailedReply):
                 raise raised(frame)
             if isinstance(frame, Notify):
                 yield at_s, frame.down
-            elif isinstance(frame, Reply):
+            elif isinstance(frame, ValueReply):
                 yield at_s, frame.id
 
     def _ask_all(self, requests: Sequence[Request]) -> None:
@@ -179,12 +188,12 @@ class Wire:
             raise TimeoutError(f"the daemon gave no answer within {ANSWER_MS / 1000:g} s")
         return decode(ToClient, of_router(self._socket.recv_multipart()) or b"")
 
-    def _next_reply(self) -> Reply:
+    def _next_reply(self) -> ValueReply:
         while isinstance(frame := self._take(), Notify):
             self._downs.append(frame.down)
-        if isinstance(frame, Failed):
+        if isinstance(frame, FailedReply):
             raise raised(frame)
-        assert isinstance(frame, Reply)
+        assert isinstance(frame, ValueReply)
         return frame
 
 

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 import cmdc_runtime.messages as _messages
-from cmdc_runtime.exports import HOME_OF, MODULES
+from cmdc_runtime.exports import MODULE_OF, MODULES
 from cmdc_runtime.version import VERSION as __version__  # noqa: N811 - Python's own name for it
 
 # The import of a submodule binds its name here: the call ``messages`` comes first.
@@ -21,9 +21,9 @@ def __getattr__(name: str) -> Any:  # Any: whatever the name stands for
     """Load a public name."""
     if name in MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in HOME_OF:
+    if name not in MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(HOME_OF[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(MODULE_OF[name]), name)
     return value
 
 
@@ -32,4 +32,4 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-__all__ = [*HOME_OF, *MODULES, "__version__"]  # noqa: PLE0604 - of str, as the list is
+__all__ = [*MODULE_OF, *MODULES, "__version__"]  # noqa: PLE0604 - of str, as the list is

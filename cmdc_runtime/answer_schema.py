@@ -2,7 +2,7 @@
 
 A provider gets a schema as JSON, and the journal keeps it as MessagePack. What one of them has no
 form for (nan, an infinity, an integer beyond 64 bits, half a surrogate pair, bytes, a set, a key
-that is no text) or nests too deep for either is told here, where somebody can mend it, and not by a
+that is no text) or nests too deep for either is reported here, where somebody can mend it, not by a
 request that fails again and again. What a schema refers to is found where it is defined, and never
 fetched: ``reference_problem`` is the one check, of a tool's parameters as of an answer's form.
 ``mismatches`` asks it too where a value cannot be checked: a schema may be older than the check.
@@ -87,8 +87,8 @@ def mismatches(kind: Any, schema: Mapping[str, Any], value: object) -> list[Any]
         problem = reference_problem(kind, schema)
         if problem is None and isinstance(error, RecursionError):
             problem = "refers to what is nested too deeply to be checked"
-        told = problem or f"refers to what is no schema: {reason_of(error)}"
-        raise UncheckableError(told) from error
+        problem_text = problem or f"refers to what is no schema: {reason_of(error)}"
+        raise UncheckableError(problem_text) from error
 
 
 def _references(kind: Any, schema: object) -> Iterator[str]:
@@ -166,8 +166,8 @@ def answer_schema(response_format: object) -> Schema:
         return response_format
     of_pydantic = getattr(response_format, "model_json_schema", None)
     if callable(of_pydantic):
-        return _told(of_pydantic)
-    return _told(lambda: msgspec.json.schema(response_format))
+        return _made_by(of_pydantic)
+    return _made_by(lambda: msgspec.json.schema(response_format))
 
 
 def schema_problem(schema: Schema) -> str | None:
@@ -190,7 +190,7 @@ def schema_problem(schema: Schema) -> str | None:
     return None if problem is None else one_line(f"the schema {problem}", PROBLEM_CHARS_MAX)
 
 
-def _told(make: Any) -> Schema:  # Any: a maker of schemas, the library's or the application's
+def _made_by(make: Any) -> Schema:  # Any: a maker of schemas, the library's or the application's
     try:
         made = make()
     except Exception as error:  # the class of an application may do anything

@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.option_checks import unknown_name
 from cmdc_runtime.options import FIELDS, Options
 from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.subagent import SubAgent
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A named set of options; what is None or empty here is left to the options' defaults.
 
-    ``name`` and ``purpose`` tell the model who it is. Nothing is checked before an agent is made.
+    ``name`` and ``purpose`` say to the model who it is. Nothing is checked before an agent is made.
     """
 
     __repr__ = printed

@@ -39,7 +39,7 @@ def bounded(check: Callable[[], T]) -> T:
 
     try:
         signal.signal(signal.SIGVTALRM, end)
-    except ValueError:  # signals are heard in the main thread alone
+    except ValueError:  # signals are handled in the main thread alone
         return check()
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, CHECK_CPU_S, AGAIN_S)

@@ -33,7 +33,7 @@ SECONDS_MAX: Final = 1_000_000.0
 INCARNATION_MAX: Final = 2**31 - 1
 """Processes of one session; at one restart a second it takes 68 years."""
 INDEX_MAX: Final = 2**53 - 1
-"""Of an event, a record or a command in its session: what JSON's readers tell apart."""
+"""Of an event, a record or a command in its session: what JSON's readers distinguish."""
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, in ms since 1970: the last moment that has a date."""
 COMMAND_VALUES_MAX: Final = 200_000
@@ -41,7 +41,7 @@ COMMAND_VALUES_MAX: Final = 200_000
 NAME_CHARS_MAX: Final = 256
 """Of a group, a reference, a command's id: what names a thing and is one line."""
 STOP_REASON_CHARS_MAX: Final = 1_000
-"""Of what a caller gives as the reason of a session's end, which everybody is told."""
+"""Of what a caller gives as the reason of a session's end, which everybody reads."""
 MEMORY_BYTES_MAX: Final = 2**62
 """What the kernel takes as a limit, with room to add to it."""
 
@@ -83,7 +83,7 @@ class Checked(msgspec.StructMeta):
             try:
                 return super().__call__(*args, **given)
             except Exception as error:  # ``__post_init__`` may stumble over anything
-                # An error stands above what it tells of, and is loaded when there is one.
+                # An error stands above what it is about, and is loaded when there is one.
                 errors = importlib.import_module("cmdc_runtime.errors")
                 if isinstance(error, errors.CmdcError):
                     raise

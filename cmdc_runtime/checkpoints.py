@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checked_struct import TIME_MS_MAX, Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.plain import (
@@ -24,6 +23,7 @@ from cmdc_runtime.plain import (
     text_problem,
     whole_problem,
 )
+from cmdc_runtime.redaction import printed, printed_fields
 
 SCHEMA_VERSION: Final = 1
 CHECKPOINT_BYTES_MAX: Final = 64 * 2**20
@@ -43,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
     ``state`` is what the session remembers, as plain values, and None where only the facts were
     asked for. ``stripped_fields`` are what a process has for itself, and the next one makes anew.
-    ``problem`` says why what is told of a checkpoint in a list cannot be read, None where it can.
+    ``problem`` says why the facts of a checkpoint in a list cannot be read, None where it can.
     """
 
     __repr__ = printed
@@ -166,7 +166,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_facts(metadata: dict[str, Any], stripped_fields: tuple[str, ...]) -> bytes:
-    """Return what is told of a checkpoint beside its own fields."""
+    """Return the facts of a checkpoint beside its own fields."""
     return msgspec.msgpack.encode(_Metadata(metadata=metadata, stripped_fields=stripped_fields))
 
 
@@ -203,7 +203,7 @@ def snapshot_of(facts: CheckpointFacts, body: bytes = b"") -> Snapshot:
         CheckpointUnreadable: what is kept of it is damaged, or of a newer program.
     """
     try:
-        told = msgspec.msgpack.decode(facts.metadata, type=_Metadata)
+        held = msgspec.msgpack.decode(facts.metadata, type=_Metadata)
     except _UNREADABLE as error:
         raise CheckpointUnreadable(f"checkpoint {facts.checkpoint_id}: {error}") from error
     return Snapshot(
@@ -212,8 +212,8 @@ def snapshot_of(facts: CheckpointFacts, body: bytes = b"") -> Snapshot:
         label=facts.label,
         saved_at_ms=facts.saved_ms,
         schema_version=facts.schema_version,
-        metadata=told.metadata,
-        stripped_fields=told.stripped_fields,
+        metadata=held.metadata,
+        stripped_fields=held.stripped_fields,
         state=plain_state(read_saved(body)) if body else None,
     )
 

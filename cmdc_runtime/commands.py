@@ -14,12 +14,12 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked, Seconds
 from cmdc_runtime.checkpoints import Snapshot
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.pages import Page
-from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
 
 KillTools = Literal["all", "killable", "none"]
 SteerScope = Literal["session", "tree"]
@@ -32,7 +32,7 @@ CALL_BYTES_MAX: Final = 2**20
 """Of the arguments of a call that a prompt carries, as MessagePack."""
 
 REASON_BYTES_MAX: Final = 2**16
-"""Of the reason of one abort: each event, record and answer that tells of it has it."""
+"""Of the reason of one abort: each event, record and answer about it has it."""
 
 IMMUNE_TOOLS: Final = ("write_file", "edit_file", "write_todos", "compact_conversation")
 """Tools that an abort and a steering leave running: half of their work would be worse."""
@@ -100,7 +100,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     ``state`` is idle, running, streaming or executing_tools; while no process answers it is
     starting, restarting, stopping, hibernated or unresponsive. Those of a hibernated session are
     the counters that it had when it fell asleep; else they are 0 while no process answers. Of what
-    lives no more it is parked or ended, and ``reason`` says why. ``unsaved`` tells that the session
+    lives no more it is parked or ended, and ``reason`` says why. ``unsaved`` says that the session
     has done what waits for room on the daemon's disk: the newest of it, and of its messages, is
     lost if daemon and agent both die before. ``uncertain`` names calls of which nobody knows
     whether they took effect, oldest first: the newest 100 whose results are in the conversation.
@@ -175,7 +175,7 @@ class Abort(Command, frozen=True, kw_only=True):
 
 
 class Steer(Command, frozen=True, kw_only=True):
-    """Add guidance to the running cycle; it is told to the model at the next gap.
+    """Add a text to the running cycle; the model reads it before its next turn.
 
     Killable tools are ended at once; ``scope`` "tree" ends subagents too. To an idle session it is
     a prompt.
@@ -334,7 +334,7 @@ class GetMessages(Command, frozen=True, kw_only=True):
 
 
 class NextPage(Command, frozen=True, kw_only=True):
-    """Answer what follows the first ``offset`` bytes of an answer that came as ``Paged``."""
+    """Answer what follows the first ``offset`` bytes of an answer that came as ``PagedReply``."""
 
     looks: ClassVar[bool] = True
     answer: ClassVar[Any] = Page

@@ -26,9 +26,9 @@ stands elsewhere has the code of its base, and arrives as that: it names no ``fi
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from cmdc_runtime.discretion import text_shown
 from cmdc_runtime.plain import ends_of, shown
 from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.redaction import text_shown
 
 REASON_CHARS_MAX: Final = 4_000
 """Of a reason in the text of an error; the error has all of it."""
@@ -48,10 +48,10 @@ class CmdcError(Exception):
     code: ClassVar[str] = "internal"
     fields: ClassVar[Mapping[str, Any]] = {}  # Any: types, as msgspec.convert takes them
 
-    def __init__(self, *told: object) -> None:
-        """Keep what is told, without credentials of addresses, cut where it shows too much."""
+    def __init__(self, *args: object) -> None:
+        """Keep the arguments, without credentials of addresses, cut where it shows too much."""
         super().__init__(
-            *(_cut(one, TEXT_CHARS_MAX) if isinstance(one, str) else one for one in told)
+            *(_cut(one, TEXT_CHARS_MAX) if isinstance(one, str) else one for one in args)
         )
 
     def details(self) -> dict[str, object]:
@@ -292,8 +292,8 @@ class AgentAborted(SessionError):
     def __init__(self, reason: Any) -> None:  # Any: plain data of whoever aborted it
         """Keep the reason."""
         self.reason = reason
-        told = shown(reason, REASON_CHARS_MAX) or "no reason given"
-        super().__init__(f"the cycle was aborted: {told}")
+        why = shown(reason, REASON_CHARS_MAX) or "no reason given"
+        super().__init__(f"the cycle was aborted: {why}")
 
 
 class AgentFailed(SessionError):
@@ -345,9 +345,9 @@ class ExtensionError(CmdcError):
 
     code = "extension"
 
-    def __init__(self, *told: object) -> None:
-        """Keep what is told as it is."""
-        Exception.__init__(self, *told)
+    def __init__(self, *args: object) -> None:
+        """Keep the arguments as they are."""
+        Exception.__init__(self, *args)
 
 
 class ProtocolError(CmdcError):

@@ -48,7 +48,7 @@ CALLS: Final = (
     "user_respond",
 )
 """The calls of a client, which are functions of ``cmdc_runtime`` and of ``cmdc_runtime.aio``."""
-HOMES: Final = {
+NAMES_OF_MODULE: Final = {
     "cmdc_runtime.blueprint": ("Blueprint",),
     "cmdc_runtime.checkpoints": ("Snapshot",),
     "cmdc_runtime.client.exchange": ("Reply",),
@@ -201,4 +201,4 @@ HOMES: Final = {
     "cmdc_runtime.subagent": ("SubAgent",),
 }
 MODULES: Final = ("aio", "backends", "events", "plugins", "reasoning", "reasons", "stores", "tools")
-HOME_OF: Final = {name: home for home, names in HOMES.items() for name in names}
+MODULE_OF: Final = {name: module for module, names in NAMES_OF_MODULE.items() for name in names}

@@ -9,7 +9,7 @@ the victim is killed by SIGKILL. So a plan goes on where it stopped, in the next
 ``record`` kills nobody: the names that are passed are added to ``<session id>.passed``.
 
 A plan is found at the pass, and not when the process starts, because a worker is forked before it
-is anybody's, and one daemon serves the cells of a whole matrix. To add a point, call
+is anybody's, and one daemon serves the cases of a whole matrix. To add a point, call
 ``fault_point``; what is written to the journal has its points already (``journal/faulted.py``).
 """
 
@@ -68,11 +68,11 @@ def is_armed() -> bool:
     return _folder is not None
 
 
-def fault_point(session_id: str, records: Iterable[HasKind], settled: Sized, moment: str) -> None:
+def fault_point(session_id: str, records: Iterable[HasKind], outcomes: Sized, moment: str) -> None:
     """Have an agent die here, before or after it hands a write over, if the plan says so."""
     if _folder is None:
         return
-    kinds = written_kinds((record.kind for record in records), settled)
+    kinds = written_kinds((record.kind for record in records), outcomes)
     pass_point(session_id, f"{AGENT}.{kinds}.{moment}", {AGENT: lambda: (os.getpid(),)})
 
 
@@ -82,9 +82,9 @@ def rebuild_point(session_id: str, step: int) -> None:
         pass_point(session_id, f"{AGENT}.rebuild.{step}", {AGENT: lambda: (os.getpid(),)})
 
 
-def written_kinds(records: Iterable[str], settled: Sized) -> str:
+def written_kinds(records: Iterable[str], outcomes: Sized) -> str:
     """Return what one write is called by: the kinds of its records, each once, in their order."""
-    kinds = [*dict.fromkeys(records), *([OUTCOME] if settled else ())]
+    kinds = [*dict.fromkeys(records), *([OUTCOME] if outcomes else ())]
     return "+".join(kinds or [NOTHING])
 
 
@@ -120,7 +120,7 @@ def _pass(base: Path, name: str, victims: Victims) -> None:
     except FileNotFoundError:
         return
     if line == RECORD:
-        _note(base.with_name(f"{base.name}.passed"), name)
+        _record(base.with_name(f"{base.name}.passed"), name)
         return
     if not line:
         return
@@ -138,7 +138,7 @@ def _pass(base: Path, name: str, victims: Victims) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _note(passed: Path, name: str) -> None:
+def _record(passed: Path, name: str) -> None:
     file = os.open(passed, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(file, f"{name}\n".encode())  # one call: lines of two processes never mix

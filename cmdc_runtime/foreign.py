@@ -3,9 +3,9 @@
 ``call`` and ``wait`` are how such code is run. Whatever it ends with, be it ``SystemExit``,
 ``KeyboardInterrupt``, ``GeneratorExit``, a cancellation of its own or an exception that cannot even
 be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. Its texts
-are made there and then, since that runs code of the exception's class; to tell it runs none.
-``told`` and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever
-runs the task is none of the code's doing, and goes its way.
+are made there and then, since that runs code of the exception's class; to read them runs none.
+``summary_of`` and ``traceback_of`` make text of any exception, and never fail. A cancellation by
+whoever runs the task is none of the code's own, and goes its way.
 
 These texts are shown: to the model, in events, records, logs. In a process that knows credentials
 (``hide_by``) none of them is in such a text.
@@ -25,8 +25,8 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.plain import mended
+from cmdc_runtime.redaction import HIDDEN
 
 TEXT_CHARS_MAX: Final = 4_000
 """Of an exception's own text."""
@@ -41,15 +41,15 @@ _hide: list[Callable[[str], str]] = []
 
 
 class ForeignError(Exception):
-    """Code that is not ours failed with ``error``; the text is what ``told`` makes of it."""
+    """Code that is not ours failed with ``error``; the text is what ``summary_of`` makes of it."""
 
     def __init__(self, error: BaseException) -> None:
-        """Keep the error, and what is told of it."""
+        """Keep the error, and the texts made of it."""
         self.name = _name(error)
         self.text = text_of(error, None)
         """The exception's own, whole."""
         self.trace = traceback_of(error)
-        super().__init__(told(self))
+        super().__init__(summary_of(self))
         self.error = error
 
     @property
@@ -73,7 +73,7 @@ def hidden(text: str) -> str:
     try:
         for hide in _hide:
             text = hide(text)
-    except Exception:  # noqa: BLE001 - it reads options of others, and what tells must not fail
+    except Exception:  # noqa: BLE001 - it reads options of others, and who reports must not fail
         return HIDDEN
     return text
 
@@ -101,8 +101,8 @@ def bare_text_of(value: object, chars_max: int | None = TEXT_CHARS_MAX) -> str:
     return mended(text)
 
 
-def told(error: BaseException, chars_max: int | None = TEXT_CHARS_MAX) -> str:
-    """Return an exception as it is told: its type, and its text if there is any."""
+def summary_of(error: BaseException, chars_max: int | None = TEXT_CHARS_MAX) -> str:
+    """Return an exception's type, and its text if there is any."""
     name = error.name if type(error) is ForeignError else _name(error)
     text = text_of(error, chars_max)
     return f"{name}: {text}" if text else name
@@ -115,7 +115,7 @@ def traceback_of(error: BaseException, chars_max: int = TRACEBACK_CHARS_MAX) -> 
     try:
         lines = "".join(traceback.format_exception(error))
     except BaseException:  # noqa: BLE001 - its attributes are a stranger's code
-        lines = told(error)
+        lines = summary_of(error)
     return mended(hidden(lines)[-chars_max:])
 
 

@@ -1,6 +1,6 @@
 """Takes credentials out of texts: they are known by their values, whatever they are called.
 
-``cmdc_runtime.discretion`` says which texts among options are secrets. Each is hidden in every form
+``cmdc_runtime.redaction`` says which texts among options are secrets. Each is hidden in every form
 in which somebody may repeat it. What it costs is bounded by the size of the text and by the number
 of the secrets.
 
@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus, unquote
 
 import msgspec
 
-from cmdc_runtime.discretion import HIDDEN, SECRET_NAME, is_header, of_address, told, values_of
+from cmdc_runtime.redaction import HIDDEN, SECRET_NAME, is_header, of_address, secrets_in, values_of
 
 # --- in another shape, or in part -----------------------------------------------------------------
 
@@ -164,6 +164,8 @@ LOOKED_CHARS_MAX: Final = 64 * 1024
 stands between them for secrets as a whole."""
 ALL: Final = ""
 """Stands among secrets for whatever a text says."""
+WORDS_OF_OURS: Final = ("via", "litellm")
+"""An option of a provider, and its value, that say nothing of anybody's: the name of a library."""
 _BELOW: Final = ("opts", "headers")
 """How names end of what holds options of a provider or headers, wherever they are given."""
 
@@ -173,7 +175,8 @@ def secrets_of_options(given: object) -> set[str]:
     found: dict[str, None] = {}
     strings = _strings(given)
     for path, text in itertools.islice(strings, STRINGS_MAX):
-        found |= dict.fromkeys(told(path, text))
+        if (*path, text) != WORDS_OF_OURS:
+            found |= dict.fromkeys(secrets_in(path, text))
     is_all = len(found) > SECRETS_MAX or next(strings, None) is not None
     return {ALL} if is_all else {*found}
 
@@ -189,7 +192,7 @@ def secrets_by_name(given: object) -> set[str]:
     for path, text in itertools.islice(_strings(given), STRINGS_MAX):
         is_named = bool(path) and SECRET_NAME.search(path[-1]) is not None
         is_secret = is_named or any(name.lower().endswith(_BELOW) for name in path)
-        found |= dict.fromkeys(told(path, text) if is_secret else of_address(text))
+        found |= dict.fromkeys(secrets_in(path, text) if is_secret else of_address(text))
     return {*itertools.islice(found, NAMED_MAX)}
 
 

@@ -1,4 +1,4 @@
-"""Names for identifiers, so that the type checker can tell them apart, and the makers of new ones.
+"""Names for identifiers, so that the type checker distinguishes them, and the makers of new ones.
 
 Every random id of the project is made here; ``core`` folders take ids as arguments.
 """

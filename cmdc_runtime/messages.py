@@ -122,7 +122,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """Tokens of one or more requests; ``a + b`` adds them up.
 
     ``cost_usd`` is None where the model has no known price, ``cached_tokens`` None where the
-    provider does not tell.
+    provider does not say.
     """
 
     prompt_tokens: Total = 0

@@ -52,7 +52,7 @@ _SIZE: Final = re.compile(
 
 
 class Unfit(TypeError):
-    """What is wrong with parts of a value, one argument for each; the value itself stays untold."""
+    """What is wrong with parts of a value, one argument for each; the value itself is not shown."""
 
 
 def check_provider_opts(value: object) -> object:
@@ -76,7 +76,7 @@ def check_user_data(value: object) -> object:
 
 
 def check_messages(value: object) -> list[Message]:
-    """Return a history. Each wrong part of each message is told with its place."""
+    """Return a history. Each wrong part of each message is reported with its place."""
     messages: list[Message] = []
     problems: list[str] = []
     for at, given in enumerate(msgspec.convert(value, _History)):
@@ -275,5 +275,5 @@ def unknown_name(name: object, known: Collection[str]) -> str:
     if not isinstance(name, str):
         return f"{short(name)}: the name of an option is a str"
     near = nearest(name, known)
-    told = name if len(name) <= NAME_CHARS_MAX and name.isprintable() else short(name)
-    return f"{told}: no such option" + ("" if near is None else f"; did you mean {near}?")
+    given = name if len(name) <= NAME_CHARS_MAX and name.isprintable() else short(name)
+    return f"{given}: no such option" + ("" if near is None else f"; did you mean {near}?")

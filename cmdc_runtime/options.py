@@ -43,9 +43,8 @@ from cmdc_runtime.checked_struct import (
     Silence,
 )
 from cmdc_runtime.commands import IMMUNE_TOOLS
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
-from cmdc_runtime.foreign import text_of, told
+from cmdc_runtime.foreign import summary_of, text_of
 from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import (
@@ -70,6 +69,7 @@ from cmdc_runtime.option_checks import (
     unknown_name,
 )
 from cmdc_runtime.plain import own, short, text_problem
+from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.requests import RestartType
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.tool_environment import VariableNames
@@ -106,7 +106,7 @@ class Builder(Protocol):
     """A class or an object usable as ``blueprint=``; a class is made without arguments.
 
     Where ``build`` is a class method or a static one, nothing is made. ``name`` and ``purpose``,
-    if they are there and text, tell the model who it is.
+    if they are there and text, say to the model who it is.
     """
 
     def build(self, opts: dict[str, Any], /) -> "Options | OptionsSource":
@@ -130,7 +130,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
     working_dir: str = "."  # where tools work; relative paths start there
-    provider_opts: dict[str, Any] = {}  # passed to litellm: api_key, api_base, temperature …
+    provider_opts: dict[str, Any] = {}  # for the model: api_key, api_base, temperature, via …
     prompt_mode: PromptMode = "full"  # how much the runtime adds to the system prompt
     messages: Annotated[list[Message], Meta(max_length=HISTORY_MESSAGES_MAX)] = []  # history
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
@@ -159,9 +159,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     retry_base_delay: Seconds = 2.0  # before the first retry; it doubles from there
     retry_max_delay: Seconds = 60.0  # no retry waits longer
     retry_jitter: Share = 0.0  # share of the delay added at random
-    stall_after: Moment = 30.0  # without a chunk: stream_stalled is told, and again
+    stall_after: Moment = 30.0  # without a chunk: stream_stalled, and again
     stall_timeout: Moment = 120.0  # without a chunk: the request is given up and retried
-    loop_threshold: Loops = 3  # equal calls in a row, or pairs: the model is told
+    loop_threshold: Loops = 3  # equal calls in a row, or pairs: the model is warned
     loop_abort: Loops = 5  # the cycle is aborted
     loop_exempt_tools: ToolNames = []  # that may be called over and over
     exit_on: ExitConditions = []  # what ends the process, and so the session, for good
@@ -279,8 +279,8 @@ def _built(blueprint: object, opts: dict[str, Any]) -> tuple[Options, object]:
 
 
 def _is_somebody(blueprint: object) -> bool:
-    told = (getattr(blueprint, name, None) for name in ("name", "purpose"))
-    return any(isinstance(text, str) and text.strip() for text in told)
+    identity = (getattr(blueprint, name, None) for name in ("name", "purpose"))
+    return any(isinstance(text, str) and text.strip() for text in identity)
 
 
 def _said(options: Options) -> dict[str, Any]:
@@ -406,4 +406,4 @@ def _lines(label: str, name: str, error: Exception, value: object) -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, InvalidOptions) else told(error)
+    return str(error) if isinstance(error, InvalidOptions) else summary_of(error)

@@ -107,7 +107,7 @@ class Pages:
         """Return the pieces of a value; what is encoded as a whole is not kept beside its bytes."""
         if isinstance(value, tuple | list):
             return self._items(value)
-        return _given_away([self._encode(value)])
+        return _released([self._encode(value)])
 
     def _items(self, value: Sequence[object]) -> Iterator[bytes]:
         yield _array_header(len(value))
@@ -128,7 +128,7 @@ def _cut(begun: bytes, pieces: Iterator[bytes]) -> tuple[bytes | None, bytes]:
     return whole[:PAGE_BYTES], whole[PAGE_BYTES:]
 
 
-def _given_away(pieces: list[bytes]) -> Iterator[bytes]:
+def _released(pieces: list[bytes]) -> Iterator[bytes]:
     """Yield the pieces, and keep none that was yielded."""
     while pieces:
         yield pieces.pop(0)

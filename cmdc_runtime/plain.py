@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.discretion import SECRET_CHARS_MAX, text_shown
+from cmdc_runtime.redaction import SECRET_CHARS_MAX, text_shown
 
 DEPTH_MAX: Final = 64
 """Levels of lists and dicts, the outermost counted; far below what any decoder's stack takes."""
@@ -111,7 +111,7 @@ def owned(value: Any) -> Any:  # Any: what ``problem_of`` has nothing against
 
 
 def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
-    """Say what ``isinstance`` says, without a look at what ``value`` tells about itself."""
+    """Say what ``isinstance`` says, without a look at what ``value`` says of itself."""
     return issubclass(type(value), kinds)
 
 
@@ -359,7 +359,7 @@ def short(value: object, path: tuple[str, ...] = ("",)) -> str:
 
 
 def ends_of(text: str, chars_max: int) -> str:
-    """Return ``text``, or its beginning and its end, which tell most, where it is too long."""
+    """Return ``text``, or its beginning and its end, which say most, where it is too long."""
     if len(text) <= chars_max:
         return text
     tail = chars_max // 4
@@ -382,7 +382,7 @@ def mended(text: str) -> str:
     """Return ``text`` with U+FFFD for each half of a surrogate pair that stands alone.
 
     Two halves that belong together are the one character that they mean. For text whose sender
-    can't be told: what a program printed, what a model streams.
+    can't be sent: what a program printed, what a model streams.
     """
     return text if _SURROGATE.search(text) is None else _HALVES.sub(_whole, text)
 

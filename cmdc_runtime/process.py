@@ -1,6 +1,6 @@
 """What a daemon and its workers agree on before the first frame: the entry point and exit codes.
 
-``run_module`` is the only function that the nursery's children are started with. The daemon names
+``run_module`` is the only function that the zygote's children are started with. The daemon names
 a worker module by a string and never imports it, and what crosses by pickle stays this small.
 """
 
@@ -9,7 +9,7 @@ from typing import Final
 
 EXIT_OK: Final = 0
 EXIT_CRASHED: Final = 70
-"""Python code raised; the last words hold the traceback (EX_SOFTWARE)."""
+"""Python code raised; the exit notice has the traceback (EX_SOFTWARE)."""
 EXIT_ORPHANED: Final = 75
 """The daemon is gone (EX_TEMPFAIL)."""
 EXIT_BAD_OPTIONS: Final = 78
@@ -30,7 +30,7 @@ CODE_STAGE: Final = "code"
 FRAME_STAGE: Final = "frame"
 """Where a start fails because the process cannot read what the daemon sends it."""
 
-WORKER_MODULE: Final = "workers.bootstrap"
+WORKER_MODULE: Final = "workers.worker"
 HOST_MODULE: Final = "workers.toolhost.start"
 PRELOAD_MODULE: Final = "workers.preload"
 

@@ -36,7 +36,7 @@ _TELLS_CHILDREN: Final = Path("/proc/thread-self/children").exists()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLine:
-    """The fields of a line of /proc/<pid>/stat that tell a process from its successors."""
+    """The fields of a line of /proc/<pid>/stat that distinguish a process from its successors."""
 
     pid: int
     state: str

@@ -79,6 +79,10 @@ OURS: Final[Mapping[str, str]] = {
 
 Nothing of them is sent, so they harm no session that has them already.
 """
+VIA: Final = "via"
+"""The option that says by what a model is asked; without it that is decided for each request."""
+LITELLM: Final = "litellm"
+"""Its one value: by litellm's library, whatever the model."""
 _OF_TESTS: Final = "mock_"
 INTERNAL: Final = frozenset(
     (
@@ -100,11 +104,19 @@ def options_problem(options: Mapping[str, object]) -> str | None:
     """Return what among a model's ``options`` can never work, by its place, or None."""
     return (
         header_problem(options)
+        or _via_problem(options)
         or _name_problem(options)
         or _bytes_problem(options)
         or _time_problem(options)
         or _many_answers_problem(options)
     )
+
+
+def _via_problem(options: Mapping[str, object]) -> str | None:
+    via = options.get(VIA)
+    if via is None or via == LITELLM:
+        return None
+    return f"[{VIA!r}]: expected {LITELLM!r}, the one way that can be chosen, got {short(via)}"
 
 
 def _name_problem(options: Mapping[str, object]) -> str | None:

@@ -81,7 +81,7 @@ class Shutdown(DownReason, frozen=True, kw_only=True):
 class Exception(DownReason, frozen=True, kw_only=True):  # noqa: A001 - the contract's name
     """Python code of the process raised and nobody caught it."""
 
-    decided_by: ClassVar[str] = "the process's last words, whatever ended it then"
+    decided_by: ClassVar[str] = "the process's own exit notice, whatever ended it then"
 
     type: str
     message: str
@@ -232,13 +232,13 @@ class NoProcess(DownReason, frozen=True, kw_only=True):
 
 
 class NurseryLost(DownReason, frozen=True, kw_only=True):
-    """The nursery died while it was about to fork the process."""
+    """The zygote died while it was about to fork the process."""
 
     decided_by: ClassVar[str] = "the daemon"
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return "the nursery died before the process was forked"
+        return "the zygote died before the process was forked"
 
 
 class Other(DownReason, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Everything a client may ask of the daemon itself, and what it answers.
 
-To add a request: its class here and its row in ``supervisor/handlers.py``.
+To add a request: its class here and its row in ``supervisor/api/handlers.py``.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -53,7 +53,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon knows about a session without asking it.
 
-    ``created_ms`` tells it from another one that had or will have its id. ``asleep`` is the status
+    ``created_ms`` sets it apart from another that had or will have its id. ``asleep`` is the status
     with which its agent fell asleep, while it sleeps; opaque to the daemon.
     """
 
@@ -98,7 +98,7 @@ class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How processes become agents: ``at_once`` of them may, and ``waiting`` would.
 
     ``peak`` is the most that were about to become one together. ``alarms`` counts how often so many
-    waited that it was told, which is over when none waits any more.
+    waited that it was published, which is over when none waits any more.
     """
 
     at_once: int
@@ -205,7 +205,7 @@ class StopSession(Request, frozen=True, kw_only=True):
 
 
 def stop_reason_problem(reason: object) -> str | None:
-    """Return what is wrong with the reason of a stop: it is a line that everybody is told."""
+    """Return what is wrong with the reason of a stop: it is a line that everybody reads."""
     return text_problem(reason, chars_max=STOP_REASON_CHARS_MAX, one_line=True)
 
 

@@ -8,9 +8,9 @@ Nothing here creates or removes anything; that is the daemon's (``supervisor.ada
 Environment, user and home are arguments. To add a default place, add it to both functions below:
 the daemon's default must be one of those where a client looks.
 
-The roll is a folder of it with a file for each agent that is up, by which the next daemon finds
-those that live. An agent signs before it takes its first command; whoever buries it strikes it off.
-The roll goes with the machine's boot, as the processes do.
+The agent registry is a folder of it with a file for each agent that is up, by which the next daemon
+finds those that live. An agent registers before it takes its first command; whoever reaps it
+unregisters it. The registry goes with the machine's boot, as the processes do.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.frames import WIRE_VERSION
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.plain import SHOWN_CHARS_MAX, text_problem
+from cmdc_runtime.wire.frames import WIRE_VERSION
 
 # --- the daemon -----------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class RunningDaemon:
 
 
 def default_runtime_dir(environ: Mapping[str, str], *, uid: int, home: Path) -> Path:
-    """Return where a daemon of this user puts its sockets unless it is told otherwise."""
+    """Return where a daemon of this user puts its sockets unless it is configured otherwise."""
     if chosen := environ.get("CMDC_RUNTIME_DIR"):
         return Path(chosen)
     if session := environ.get("XDG_RUNTIME_DIR"):
@@ -93,7 +93,7 @@ def candidate_runtime_dirs(environ: Mapping[str, str], *, home: Path) -> tuple[P
 
 
 def default_state_dir(environ: Mapping[str, str], *, home: Path) -> Path:
-    """Return where a daemon of this user keeps its journal unless it is told otherwise.
+    """Return where a daemon of this user keeps its journal unless it is configured otherwise.
 
     ``STATE_DIRECTORY`` is systemd's, and may name several separated by colons (systemd.exec(5)).
     """
@@ -256,15 +256,15 @@ def _cache_dir(home: Path) -> Path:
     return home / ".cache/cmdc/run"
 
 
-# --- the roll of agents ---------------------------------------------------------------------------
+# --- the agent registry ---------------------------------------------------------------------------
 
-ROLL: Final = "agents"
-ENTRY_BYTES_MAX: Final = 4096
+REGISTRY: Final = "agents"
+REGISTRATION_BYTES_MAX: Final = 4096
 _START_TICKS_AT: Final = 19
 """Of /proc/<pid>/stat, counted behind the command's closing parenthesis."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """One agent that is up; with ``boot_id`` and ``start_ticks`` its pid names it for good."""
 
     worker_id: WorkerId
@@ -275,13 +275,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     wire: int = WIRE_VERSION
     brings_slot: bool = False
-    """It has the memory of its slot on the heartbeat board, and brings that to its next daemon."""
+    """It has the memory of its slot of the heartbeats, and brings that to its next daemon."""
 
 
-def own_entry(worker_id: WorkerId, session_id: SessionId, incarnation: Incarnation) -> Entry:
-    """Return the entry of this process."""
+def own_registration(
+    worker_id: WorkerId, session_id: SessionId, incarnation: Incarnation
+) -> Registration:
+    """Return the registration of this process."""
     stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
-    return Entry(
+    return Registration(
         worker_id=worker_id,
         session_id=session_id,
         incarnation=incarnation,
@@ -292,47 +294,49 @@ def own_entry(worker_id: WorkerId, session_id: SessionId, incarnation: Incarnati
     )
 
 
-def sign(directory: Path, entry: Entry) -> None:
-    """Put an agent on the roll of a runtime directory.
+def register(directory: Path, registration: Registration) -> None:
+    """Put an agent into the registry of a runtime directory.
 
     Raises:
         OSError: it can't be written.
     """
-    folder = directory / ROLL
+    folder = directory / REGISTRY
     folder.mkdir(mode=PRIVATE_MODE, exist_ok=True)
-    fresh = folder / _unfinished(entry.worker_id)
-    fresh.write_bytes(msgspec.json.encode(entry))
-    fresh.replace(folder / entry.worker_id)
+    fresh = folder / _unfinished(registration.worker_id)
+    fresh.write_bytes(msgspec.json.encode(registration))
+    fresh.replace(folder / registration.worker_id)
 
 
-def strike(directory: Path, worker_id: WorkerId) -> None:
-    """Take an agent off the roll, also one that died over its signature; no error if it is not."""
+def unregister(directory: Path, worker_id: WorkerId) -> None:
+    """Take an agent out of the registry, also one that died as it registered; no error without."""
     for name in (worker_id, _unfinished(worker_id)):
         with suppress(OSError):
-            (directory / ROLL / name).unlink(missing_ok=True)
+            (directory / REGISTRY / name).unlink(missing_ok=True)
 
 
-def signed(directory: Path) -> frozenset[str]:
-    """Return the ids of the workers on the roll, also those whose entries can't be read."""
+def registered_ids(directory: Path) -> frozenset[str]:
+    """Return the ids of the workers in the registry, also those whose files can't be read."""
     try:
-        return frozenset(os.listdir(directory / ROLL))  # noqa: PTH208 - a thousand names a second
+        return frozenset(os.listdir(directory / REGISTRY))  # noqa: PTH208 - a thousand names a second
     except FileNotFoundError:
         return frozenset()
 
 
-def entries(directory: Path) -> Iterator[Entry]:
-    """Yield who is on the roll; what can't be read is removed."""
-    folder = directory / ROLL
+def registrations(directory: Path) -> Iterator[Registration]:
+    """Yield who is in the registry; what can't be read is removed."""
+    folder = directory / REGISTRY
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
             with path.open("rb") as file:
-                entry = msgspec.json.decode(file.read(ENTRY_BYTES_MAX), type=Entry)
+                registration = msgspec.json.decode(
+                    file.read(REGISTRATION_BYTES_MAX), type=Registration
+                )
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             continue
-        if entry.worker_id == path.name:
-            yield entry
+        if registration.worker_id == path.name:
+            yield registration
 
 
 def _unfinished(worker_id: WorkerId) -> str:

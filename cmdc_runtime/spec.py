@@ -14,12 +14,10 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
-from cmdc_runtime.foreign import told
+from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.model_names import model_parts, model_problem
@@ -30,6 +28,7 @@ from cmdc_runtime.plain import short, text_problem
 from cmdc_runtime.reasoning.limits import Reason
 from cmdc_runtime.reasoning.strategies import CHAIN_PLUGIN, LABEL_CHARS_MAX, OWN, chain_of
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import (
     GENERAL_PURPOSE,
@@ -40,6 +39,7 @@ from cmdc_runtime.subagent import (
     SubagentSpec,
 )
 from cmdc_runtime.user_values import packed
+from cmdc_runtime.wire import codec
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     __repr__ = printed
     __rich_repr__ = printed_fields
     called: ClassVar[str] = "the session's definition"
-    """By who is told of bytes that are none."""
+    """By who is summary_of of bytes that are none."""
 
     model: str
     system_prompt: str | None
@@ -195,10 +195,10 @@ def supervision(options: Options) -> Supervision:
 
 def carries_code(spec: AgentSpec) -> bool:
     """Say whether a tool or plugin of the agent, or of a subagent of its, travels as code."""
-    parcels = [*spec.tools, *spec.plugins, *filter(None, (spec.redact,))]
+    packed = [*spec.tools, *spec.plugins, *filter(None, (spec.redact,))]
     for one in spec.subagents:
-        parcels += [*(one.tools or ()), *(one.plugins or ())]
-    return any(map(brings_code, parcels))
+        packed += [*(one.tools or ()), *(one.plugins or ())]
+    return any(map(brings_code, packed))
 
 
 # --- subagents ----------------------------------------------------------------------------------
@@ -487,12 +487,22 @@ def _strategy_tool(given: object, *, may_branch: bool) -> Packed | None:
         raise InvalidOptions([f"reasoning_strategy: expected one, got {len(tool.strategies)}"])
     if not may_branch:
         raise InvalidOptions(["reasoning_strategy: its branches are subagents; max_depth is 0"])
+    own = msgspec.structs.replace(tool, name=STRATEGY_TOOL, fork=tool.fork is not False)
     try:
-        own = msgspec.structs.replace(tool, name=STRATEGY_TOOL, fork=tool.fork is not False)
         packed = pack(own, "reasoning_strategy")
     except InvalidTool as error:
-        raise InvalidOptions([str(error).replace("strategies[0]: ", "", 1)]) from error
+        _check_each(own)
+        raise InvalidOptions([str(error)]) from error
     return msgspec.structs.replace(packed, label=STRATEGY_TOOL)
+
+
+def _check_each(tool: Reason) -> None:
+    """Refuse a session's own strategy with a line for each problem."""
+    try:
+        tool.to_options()
+    except InvalidOptions as error:
+        told = (one.replace("strategies[0]: ", "", 1) for one in error.problems)
+        raise InvalidOptions([f"reasoning_strategy: {one}" for one in told]) from error
 
 
 def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -501,7 +511,7 @@ def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str,
             name, own = model.model_source()
             opts = {**own, **provider_opts}
         except Exception as error:  # its own code
-            raise InvalidOptions([f"model: {short(model)} failed: {told(error)}"]) from error
+            raise InvalidOptions([f"model: {short(model)} failed: {summary_of(error)}"]) from error
         if problem := model_problem(name):
             raise InvalidOptions([f"model: {short(model)} names none: {problem}"])
         try:

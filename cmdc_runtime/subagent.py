@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.discretion import printed, printed_fields
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.redaction import printed, printed_fields
 
 TASK_TOOL: Final = "task"
 """The built-in tool by which the model starts a subagent."""

@@ -7,7 +7,7 @@ that an older program must not read is a new ``FORMAT``.
 
 Before any of a file is kept it is checked: numbers, order, ids and bodies (``check_whole``). Who
 reads a file asks here, the program that sends it and the daemon that takes it alike. What passes
-can be written to a journal and taken over from it. What only the agent can tell, whether a record
+can be written to a journal and taken over from it. What only the agent knows, whether a record
 or a command means something to it, is left to the agent: every body is one whole value in
 MessagePack, so it harms nobody but the session that it is of.
 """
@@ -27,13 +27,13 @@ from cmdc_runtime.checked_struct import (
     TIME_MS_MAX,
 )
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, facts_problem
-from cmdc_runtime.codec import decode_as, is_answer
 from cmdc_runtime.errors import ProtocolError, UsageError
-from cmdc_runtime.frames import FRAME_BYTES_MAX
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, is_session_id
 from cmdc_runtime.plain import packed_problem, text_problem, whole_problem
 from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import Origin, PastCommand, PastRecord, ReplayedBatch, StartSession
+from cmdc_runtime.wire.codec import decode_as, is_answer
+from cmdc_runtime.wire.frames import FRAME_BYTES_MAX
 
 # --- the file -------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ def unpacked(value: Any, levels: int = 2 * DEPTH_MAX) -> Any:  # Any: what ``pac
 
 
 def shown(value: Any) -> Any:  # Any: the application's own
-    """Return a value as events tell it: of plain values only."""
+    """Return a value as events have it: of plain values only."""
     return msgspec.to_builtins(value, builtin_types=(bytes,))
 
 

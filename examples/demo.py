@@ -112,7 +112,7 @@ def _fields(event: cmdc.events.Event) -> str:
 def main() -> None:
     """Run the demo; exits with 1 if anything was lost."""
     with ExitStack() as stack:
-        with console.status("starting a model, a daemon and its nursery"):
+        with console.status("starting a model, a daemon and its zygote"):
             started = time.monotonic()
             model = choose_model(stack)
             session = cmdc.create_agent(
@@ -142,7 +142,7 @@ def main() -> None:
         for message in session.messages():
             said = message.content or f"calls {', '.join(c.name for c in message.tool_calls)}"
             console.print(f"  [dim]{message.role:<12}{escape(said[:60])}[/]")
-    console.print("\n[dim]The agent, the nursery and the daemon end with this program.[/]")
+    console.print("\n[dim]The agent, the zygote and the daemon end with this program.[/]")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 A lane is the paths of one run, separated by blanks. The first lane's output is seen as it comes,
 the others' when they are done. The exit status is that of the first lane that failed. Ctrl-C and
 SIGTERM end all.
+
+A shell without job control has what it starts in the background ignore SIGINT and SIGQUIT, and a
+process hands that on to all that it starts. Tests that interrupt want them as in the foreground.
 """
 
 import shutil
@@ -20,7 +23,9 @@ END_S: Final = 60.0
 
 def main(lanes: list[str]) -> int:
     """Run all lanes; return the exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     with ExitStack() as stack:
         outputs: list[IO[bytes] | None] = [None]
         outputs += [stack.enter_context(tempfile.TemporaryFile()) for _ in lanes[1:]]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cmdc_runtime.exports import CALLS, HOME_OF, MODULES
+from cmdc_runtime.exports import CALLS, MODULE_OF, MODULES
 
 ROOT: Final = Path(__file__).parents[1]
 CLIENT: Final = ROOT / "cmdc_runtime" / "client"
@@ -202,7 +202,7 @@ def _functions(owned: set[str], *, is_async: bool) -> str:
 
 def _stub() -> str:
     """Return what type checkers read of the package."""
-    homes = {**dict.fromkeys(MODULES, "cmdc_runtime"), **HOME_OF}
+    homes = {**dict.fromkeys(MODULES, "cmdc_runtime"), **MODULE_OF}
     imports = [f"from {home} import {name} as {name}" for name, home in homes.items()]
     return _header("cmdc_runtime/exports.py") + "\n".join([*imports, "", "__version__: str"])
 

@@ -1,6 +1,6 @@
 """``python -m supervisor``: run the daemon in the foreground.
 
-These few lines are all that the nursery's children could ever import again of the daemon: for a
+These few lines are all that the zygote's children could ever import again of the daemon: for a
 main module of this name multiprocess does not even do that.
 """
 

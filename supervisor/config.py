@@ -41,7 +41,7 @@ CONFIG_FILE_BYTES_MAX: Final = 2**20
 _PREFIX: Final = "CMDC_"
 _FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "ready_fd", "echo_fd"})
 RELOADABLE: Final = frozenset({"log_level", "max_sessions", "retain_days", "spares"})
-"""What a running daemon takes over from a configuration that it reads again."""
+"""What a running daemon adopts from a configuration that it reads again."""
 _SECRET: Final = {
     "journal": "empty for a file in state_dir, memory, or "
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -99,7 +99,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     allow_code_by_value: Literal["same-uid", "always", "never"] = "same-uid"
     """Whose tools and plugins may come as code instead of by name."""
     agent_grace: Annotated[float, Meta(ge=0, le=3600)] = 60.0
-    """Seconds that agents go on without a daemon, for the next one to take them over; with 0 they
+    """Seconds that agents go on without a daemon, for the next one to adopt them; with 0 they
     end with it. Those of an embedded daemon always do."""
     embedded: bool = False
     """A private child of one application: its runtime directory goes with it."""
@@ -155,7 +155,7 @@ class Changes:
     applied: dict[str, object]
     """Options that change now, with their new values."""
     needs_restart: list[str]
-    """Options that have changed and cannot be taken over."""
+    """Options that have changed and cannot be applied while it runs."""
 
 
 def changes(running: DaemonConfig, fresh: DaemonConfig) -> Changes:

@@ -1,7 +1,7 @@
 """The daemon: the only place of this package that constructs, and the order of its life.
 
 Claim the directory, open the journal, bind the sockets, go on with the sessions that an earlier
-daemon left, say READY, warm the nursery, serve until a signal or the owner's end, and then stop
+daemon left, say READY, warm the zygote, serve until a signal or the owner's end, and then stop
 every session, so that nothing that was started here outlives it; or, asked for by SIGUSR2, leave
 every agent to the daemon that comes next.
 
@@ -27,55 +27,55 @@ import zmq
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import FromClient, FromWorker, Notify, ToClient, ToWorker
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.prctl import set_child_subreaper
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder, socket_path
-from cmdc_runtime.sockets import Role
 from cmdc_runtime.version import VERSION
-from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
-from supervisor.adapters.doors import Doors
+from cmdc_runtime.wire.frames import FromClient, FromWorker, Notify, ToClient, ToWorker
+from cmdc_runtime.wire.sockets import Role
+from supervisor.adapters.accept_gate import AcceptGate
 from supervisor.adapters.endpoint import Endpoint
+from supervisor.adapters.flush_barrier import FlushBarrier
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import JournalFailed
 from supervisor.adapters.journal.faulted import with_fault_points
 from supervisor.adapters.journal.opening import open_journal
-from supervisor.adapters.left import find_left
-from supervisor.adapters.nursery import Nursery, NurseryLost
 from supervisor.adapters.orphans import end_strangers
-from supervisor.adapters.presence import Kept, Presence, log_file
+from supervisor.adapters.presence import KeptPath, Presence, log_file
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
+from supervisor.adapters.self_check import Caller, ask_journal, ask_reaper
+from supervisor.adapters.survivors import find_survivors
 from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.zygote import Zygote, ZygoteLost
+from supervisor.api.gate import Admission, Gate
+from supervisor.api.handlers import ApiContext
+from supervisor.api.request_router import RequestRouter
 from supervisor.config import DaemonConfig
-from supervisor.core.cells import cell_name
-from supervisor.core.household import root_spec
+from supervisor.core.cgroups import cgroup_name
 from supervisor.core.limits import STOP_ALL_S
+from supervisor.core.self_check import status_line
 from supervisor.core.session_phase import SHOWN
+from supervisor.core.session_tree import root_spec
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Label, Report
-from supervisor.core.vitals import status_line
-from supervisor.frontdesk import FrontDesk
-from supervisor.gate import Admission, Gate
-from supervisor.handlers import House
 from supervisor.logs import log_losses, set_level
-from supervisor.memory import MemoryWatch, Place, cut
-from supervisor.passage import Passage
-from supervisor.pruning import Pruning
-from supervisor.reload import Hangup, Reload
-from supervisor.reports import Reports
-from supervisor.runtime import TreeRuntime, ZygoteChild, write_recording
-from supervisor.sessions import Sessions
-from supervisor.starts import Starts
-from supervisor.takeover import TakenOver, TakeOver
-from supervisor.vitals import VitalSigns
-from supervisor.wards import Wards
-from supervisor.watchers import Watchers
-from supervisor.worker import VICTIMS, pids_of
-from supervisor.workforce import Workforce
+from supervisor.processes.containment import Containments
+from supervisor.processes.pool import WorkerPool
+from supervisor.processes.starts import Starts
+from supervisor.processes.worker import VICTIMS, pids_of
+from supervisor.sessions.adoption import Adoption, AdoptionResult
+from supervisor.sessions.monitors import MonitorService
+from supervisor.sessions.reports import Reports
+from supervisor.sessions.sessions import Sessions
+from supervisor.sessions.tree_runtime import TreeRuntime, ZygoteChild, write_recording
+from supervisor.upkeep.memory import MemoryWatch, WatchedSocket, cut
+from supervisor.upkeep.pruning import Pruning
+from supervisor.upkeep.reload import Hangup, Reload
+from supervisor.upkeep.self_check import SelfCheck
 
 # --- signals --------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(number, _woken)
-    signal.signal(number, partial(_tell, loop, call))
+    signal.signal(number, partial(_call_in, loop, call))
     signal.siginterrupt(number, False)  # noqa: FBT003 - it has no name for it
     signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
 
@@ -103,7 +103,7 @@ def _woken() -> None:
 
 
 # Any: the number and the frame that was interrupted.
-def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object], *_: Any) -> None:
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object], *_: Any) -> None:
     loop.call_soon_threadsafe(call)
 
 
@@ -111,7 +111,7 @@ def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object], *_: Any) 
 
 THREADS: Final = 8
 """For files and cgroups, of which one piece of work takes milliseconds. One that hangs keeps its
-thread for ``cells.KILL_S``, so some are spare."""
+thread for ``cgroups.KILL_S``, so some are spare."""
 START_S: Final = 10.0
 """For all of them to run; a busy machine needs milliseconds."""
 
@@ -167,8 +167,8 @@ class Daemon:
         _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
-        self._nursery = Nursery(on_lost=self._nursery_lost)
-        self._zygote_child = ZygoteChild(self._nursery, self._warmed)
+        self._zygote = Zygote(on_lost=self._zygote_lost)
+        self._zygote_child = ZygoteChild(self._zygote, self._warmed)
         self._runtime = self._zygote_child.runtime = TreeRuntime(
             root_spec(self._zygote_child), self._report
         )
@@ -176,35 +176,35 @@ class Daemon:
         self._hub = Hub(self._context, self._journal)
         self._pruning = Pruning(self._journal, config.retain_days)
         self._reports = Reports(self._hub)
-        self._left = find_left(config.runtime_dir)
-        kept = [cell_name(one.entry.session_id, one.entry.incarnation) for one in self._left]
-        self._wards = Wards(config.runtime_dir, config.state_dir, config.log_level, kept)
-        self._wards.know(lambda: self._nursery.pids | self._reaper.pids)
-        self._workforce = self._make_workforce(config)
-        self._passage = Passage(Caller(self._context, self._endpoint.control, "passage"))
+        self._survivors = find_survivors(config.runtime_dir)
+        self._containments = self._make_containments(config)
+        self._pool = self._make_pool(config)
+        caller = Caller(self._context, self._endpoint.control, "flush-barrier")
+        self._flush_barrier = FlushBarrier(caller)
         self._sessions = Sessions(
             self._runtime,
-            self._workforce,
+            self._pool,
             self._hub,
             self._journal,
-            self._passage,
+            self._flush_barrier,
             config.max_sessions,
             config.starts_waiting,
         )
         accepts_code = config.allow_code_by_value != "never"
-        self._sessions.watchers = Watchers(self._journal, self._sessions.look_up, self._notify)
-        house = House(self._sessions, self._sessions.watchers, self._hub, accepts_code, self.facts)
-        self._desk = FrontDesk(house, self._sessions)
+        monitors = MonitorService(self._journal, self._sessions.look_up, self._notify)
+        self._sessions.monitors = monitors
+        context = ApiContext(self._sessions, monitors, self._hub, accepts_code, self.facts)
+        self._requests = RequestRouter(context, self._sessions)
         self._control: Router[FromClient, ToClient] = Router(
-            self._context, Role.CONTROL, FromClient, self._desk.receive
+            self._context, Role.CONTROL, FromClient, self._requests.receive
         )
         self._workers: Router[FromWorker, ToWorker] = Router(
-            self._context, Role.WORKERS, FromWorker, self._workforce.receive
+            self._context, Role.WORKERS, FromWorker, self._pool.receive
         )
         self._memory = self._memory_watch()
         self._caller = Caller(self._context, self._endpoint.control)
         self._admission = self._admitting()
-        self._workforce.hear(self._workers)
+        self._pool.hear(self._workers)
         self._stop = asyncio.Event()
         self._is_handing_over = False
         """What runs is left to the next daemon."""
@@ -213,28 +213,30 @@ class Daemon:
         self._reload = self._reloading(read_again)
 
     def _admitting(self) -> Admission:
-        """Put gate and socket before the desk, and have the gate asked about events."""
+        """Put gate and socket before the request router, and have the gate asked about events."""
         endpoint = self._endpoint
-        gate = Gate(self._sessions, self._workforce.staff, endpoint.token, endpoint.keep_token)
-        self._desk.control = self._sessions.control = self._control
-        self._desk.gate, self._control.check = gate, gate.check
+        gate = Gate(
+            self._sessions, self._pool.session_processes, endpoint.token, endpoint.keep_token
+        )
+        self._requests.control = self._sessions.control = self._control
+        self._requests.gate, self._control.check = gate, gate.check
         return Admission(self._context, gate.lets_listen, self._hub.bars)
 
     def _memory_watch(self) -> MemoryWatch:
         """Watch what peers make this process remember; a worker's connection is never cut."""
-        workforce, reaper, places = self._workforce, self._reaper, self._endpoint
+        pool, reaper, places = self._pool, self._reaper, self._endpoint
         self._hub.on_excess = lambda pid: len(
             cut(socket_path(places.events), lambda of, _is_sending: of == pid)
         )
 
         def ours() -> frozenset[int]:
-            return reaper.pids | frozenset(list(workforce.awaited.values()))
+            return reaper.pids | frozenset(list(pool.awaited.values()))
 
         return MemoryWatch(
             (
-                Place(Role.CONTROL, socket_path(places.control), self._control.heard),
-                Place(Role.WORKERS, socket_path(places.workers), self._workers.heard, ours),
-                Place(Role.EVENTS, socket_path(places.events), self._hub.heard),
+                WatchedSocket(Role.CONTROL, socket_path(places.control), self._control.heard),
+                WatchedSocket(Role.WORKERS, socket_path(places.workers), self._workers.heard, ours),
+                WatchedSocket(Role.EVENTS, socket_path(places.events), self._hub.heard),
             )
         )
 
@@ -243,15 +245,21 @@ class Daemon:
             "log_level": set_level,
             "max_sessions": self._allow_sessions,
             "retain_days": self._pruning.retain,
-            "spares": self._workforce.want_spares,
+            "spares": self._pool.want_spares,
         }
         return Reload(self._config, read_again, take_over, self._notifier)
 
-    def _make_workforce(self, config: DaemonConfig) -> Workforce:
-        return Workforce(
-            self._nursery,
+    def _make_containments(self, config: DaemonConfig) -> Containments:
+        kept = [cgroup_name(one.entry.session_id, one.entry.incarnation) for one in self._survivors]
+        made = Containments(config.runtime_dir, config.state_dir, config.log_level, kept)
+        made.know(lambda: self._zygote.pids | self._reaper.pids)
+        return made
+
+    def _make_pool(self, config: DaemonConfig) -> WorkerPool:
+        return WorkerPool(
+            self._zygote,
             self._reaper,
-            self._wards,
+            self._containments,
             self._endpoint.workers,
             config.spares,
             grace_s=0.0 if config.embedded else config.agent_grace,
@@ -266,14 +274,14 @@ class Daemon:
             version=VERSION,
             nursery=self._zygote_child.state,
             sessions=len(self._sessions.live),
-            spares=self._workforce.spares,
+            spares=self._pool.spares,
             events_address=self._endpoint.events,
             refused_frames=self._control.refused + self._workers.refused,
-            layers=self._wards.layers,
+            layers=self._containments.layers,
             journal=str(self._journal.health),
             cut_connections=self._memory.cut + self._hub.cut,
             lost_log_lines=log_losses().dropped_lines,
-            starts=self._workforce.starts.facts(),
+            starts=self._pool.starts.facts(),
         )
 
     async def run(self) -> None:
@@ -297,34 +305,34 @@ class Daemon:
             on_signal(number, self._stop.set)
         hangup = Hangup(on_reload=self._reload.request, on_gone=self._stop.set)
         on_signal(signal.SIGHUP, hangup.hear)
-        on_signal(signal.SIGCHLD, self._workforce.reap)
+        on_signal(signal.SIGCHLD, self._pool.reap)
         on_signal(signal.SIGUSR1, partial(self._record, "asked for by SIGUSR1"))
         on_signal(signal.SIGUSR2, self._hand_over)
-        self._wards.start(self._config.echo_fd)
-        self._workforce.awaited = {one.entry.worker_id: one.pid for one in self._left}
+        self._containments.start(self._config.echo_fd)
+        self._pool.awaited = {one.entry.worker_id: one.pid for one in self._survivors}
         self._workers.bind(self._endpoint.workers)
         self._admission.open()
         self._hub.bind(self._endpoint.events)
         self._memory.start()
         # Before the first client is heard: one that waited for this daemon must not be told that
-        # its session is gone because it was not taken over yet.
+        # its session is gone because it was not adopted yet.
         self._runtime.begin()
-        taken = await self._take_over()
+        taken = await self._adopt_sessions()
         if taken is None:
             return
-        self._workforce.awaited = {}
+        self._pool.awaited = {}
         self._control.bind(self._endpoint.control)
         if self._config.owner_pid is not None:
             self._watch_owner(self._config.owner_pid)
         self._say_ready()
-        doors = Doors(self._endpoint.directory)
+        accept_gate = AcceptGate(self._endpoint.directory)
         background = [
-            _keep("spares", self._workforce.keep_spares()),
-            _keep("wards", self._wards.watch()),
+            _keep("spares", self._pool.keep_spares()),
+            _keep("containments", self._containments.watch()),
             _keep("pruning", self._pruning.keep()),
-            _keep("doors", doors.keep()),
-            _keep("presence", self._presence(doors).keep()),
-            _keep("vitals", self._vital_signs().keep()),
+            _keep("accept_gate", accept_gate.keep()),
+            _keep("presence", self._presence(accept_gate).keep()),
+            _keep("self-check", self._self_check().keep()),
             _keep("status", self._notifier.keep_status(self._status)),
             _keep("reload", self._reload.keep()),
         ]
@@ -338,19 +346,19 @@ class Daemon:
             await self._stop.wait()
             self._check_end()
         finally:
-            self._tell_stop()
+            self._announce_stop()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    async def _take_over(self) -> TakenOver | None:
+    async def _adopt_sessions(self) -> AdoptionResult | None:
         """Go on with what an earlier daemon left; None where a stop comes first.
 
         Then all of it is the next daemon's: of an agent that has not called nobody knows here what
         it has done, and nobody was served.
         """
-        begun = TakeOver(self._sessions, self._left, Other(detail=DAEMON_RESTARTED))
-        taking = asyncio.create_task(begun.run(), name="takeover")
+        begun = Adoption(self._sessions, self._survivors, Other(detail=DAEMON_RESTARTED))
+        taking = asyncio.create_task(begun.run(), name="adoption")
         stopped = asyncio.create_task(self._stop.wait(), name="stop")
         await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -358,12 +366,12 @@ class Daemon:
             return await taking
         taking.cancel()
         await asyncio.gather(taking, stopped, return_exceptions=True)
-        self._tell_stop()
+        self._announce_stop()
         self._check_end()
         self._hand_over()
         return None
 
-    def _tell_stop(self) -> None:
+    def _announce_stop(self) -> None:
         self._notifier.stopping()
         log.info("daemon.stopping", sessions=len(self._sessions.live))
 
@@ -375,7 +383,7 @@ class Daemon:
             self._record("the root gave up")
             raise RootGaveUp(f"the supervision tree gave up: {self._gave_up}")
 
-    def _presence(self, doors: Doors) -> Presence:
+    def _presence(self, accept_gate: AcceptGate) -> Presence:
         """Return who sees that everything that others look for is there."""
         places = self._endpoint
         listeners = {
@@ -384,21 +392,21 @@ class Daemon:
             places.events: self._hub.listen,
         }
         kept = [
-            Kept(Path(socket_path(address)), partial(listen, address))
+            KeptPath(Path(socket_path(address)), partial(listen, address))
             for address, listen in listeners.items()
         ]
-        kept += (*self._wards.kept(), *log_file())
+        kept += (*self._containments.kept(), *log_file())
         return Presence(
             places.lock,
-            doors,
+            accept_gate,
             kept,
-            self._workforce.sign_again,
+            self._pool.register_again,
             may_restore=not self._config.embedded,
         )
 
     def _hand_over(self) -> None:
         """Stop, and leave the agents to the next daemon, if they are allowed to wait for one."""
-        self._is_handing_over = self._workforce.grace_s > 0
+        self._is_handing_over = self._pool.grace_s > 0
         self._stop.set()
 
     def _journal_turned(self, condition: Condition) -> None:
@@ -413,18 +421,18 @@ class Daemon:
     def _allow_sessions(self, count: int) -> None:
         self._sessions.sessions_max = count
 
-    def _vital_signs(self) -> VitalSigns:
+    def _self_check(self) -> SelfCheck:
         questions = {
             "reaper": ask_reaper,
             "journal": lambda: ask_journal(self._journal),
             "router": self._caller.ask_router,
         }
-        return VitalSigns(questions, self._notifier.alive, self._notifier.watchdog_s)
+        return SelfCheck(questions, self._notifier.alive, self._notifier.watchdog_s)
 
     def _status(self) -> str:
         phases = (SHOWN[session.phase] for session in self._sessions.live.values())
         journal = str(self._journal.health)
-        return status_line(phases, self._workforce.spares, self._zygote_child.state, journal)
+        return status_line(phases, self._pool.spares, self._zygote_child.state, journal)
 
     def _notify(self, client: bytes, notice: Notify) -> bool:
         """Tell a client of an end, unless that may be only this daemon's: the journal has none."""
@@ -434,9 +442,9 @@ class Daemon:
 
     def _record(self, note: str) -> None:
         lines = self._runtime.record(note)
-        self._wards.spawn(asyncio.to_thread(write_recording, self._config.state_dir, lines))
+        self._containments.spawn(asyncio.to_thread(write_recording, self._config.state_dir, lines))
 
-    def _nursery_lost(self, lost: NurseryLost) -> None:
+    def _zygote_lost(self, lost: ZygoteLost) -> None:
         self._zygote_child.lost(lost)
 
     def _warmed(self) -> None:
@@ -450,13 +458,13 @@ class Daemon:
             self._sessions.is_leaving = True
             self._gave_up = report.reason
             self._stop.set()
-        self._reports.tell(report)
+        self._reports.publish(report)
 
     def _pids_of(self, victim: str, session_id: str) -> tuple[int, ...]:
         """Return whom a fault point kills."""
         session = self._sessions.live.get(SessionId(session_id))
         family = () if session is None else (session, *session.children)
-        return pids_of(victim, self._nursery, lambda: [one.worker for one in family])
+        return pids_of(victim, self._zygote, lambda: [one.worker for one in family])
 
     def _say_ready(self) -> None:
         """Tell an owner that waits on a pipe that the sockets are bound."""
@@ -477,20 +485,20 @@ class Daemon:
 
     async def _close(self) -> None:
         self._sessions.is_leaving = True
-        leaving = (self._desk.close, self._workforce.leave, self._wards.leave)
+        leaving = (self._requests.close, self._pool.leave, self._containments.leave)
         ending = (
             self._stop_tree,
-            self._workforce.close,
-            self._desk.close,
-            self._nursery.close,
+            self._pool.close,
+            self._requests.close,
+            self._zygote.close,
             self._end_strangers,
-            self._wards.close,
+            self._containments.close,
         )
         if self._is_handing_over:
             self._workers.close()  # what comes now is the next daemon's, of which they keep it all
         ends = leaving if self._is_handing_over else ending
         try:
-            for end in (*ends, self._passage.close, self._journal.close):
+            for end in (*ends, self._flush_barrier.close, self._journal.close):
                 await self._try(end)
         finally:
             self._memory.stop()
@@ -514,8 +522,8 @@ class Daemon:
 
     async def _end_strangers(self) -> None:
         """End what came to this process from its dead workers and that no sweep has known."""
-        self._workforce.reap()
-        killed = await asyncio.to_thread(end_strangers, self._nursery.pids | self._reaper.pids)
+        self._pool.reap()
+        killed = await asyncio.to_thread(end_strangers, self._zygote.pids | self._reaper.pids)
         if killed:
             log.warning("orphan.killed", killed=killed)
         self._reaper.close()

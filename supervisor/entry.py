@@ -28,7 +28,7 @@ from supervisor.adapters.systemd import Notifier
 from supervisor.config import SECRET_VARIABLES, DaemonConfig, load_config
 from supervisor.daemon import Daemon
 from supervisor.logs import configure_logs
-from supervisor.memory import bound_arenas
+from supervisor.upkeep.memory import bound_arenas
 
 log = structlog.get_logger()
 

@@ -135,7 +135,7 @@ class Sink:
         try:
             while batch := self._next():
                 if self._write(memoryview(batch)):
-                    self._tell_losses()
+                    self._report_losses()
         finally:
             with self._turn:  # after a fault of ours, too: the next line starts another
                 if self._thread is threading.current_thread():
@@ -195,7 +195,7 @@ class Sink:
         poll.register(STDERR if self._stream is None else self._stream.fileno(), select.POLLOUT)
         poll.poll(RETRY_S * 1e3)
 
-    def _tell_losses(self) -> None:
+    def _report_losses(self) -> None:
         """Tell what was dropped, as soon as there is room."""
         with self._turn:
             untold = self._untold
@@ -257,7 +257,7 @@ class _Process:
     """What there is once in a process: the sink, and from which level on lines are kept."""
 
     def __init__(self) -> None:
-        self.sink = Sink(None, _tell_losses)
+        self.sink = Sink(None, _report_losses)
         self.severity_min = _SEVERITY["info"]
 
     def begin_anew(self) -> None:
@@ -275,7 +275,7 @@ def configure_logs(
     set_level(level)
     sys.excepthook = _crash
     _process.sink.flush(EXIT_FLUSH_S)
-    _process.sink = Sink(stream, _tell_losses)
+    _process.sink = Sink(stream, _report_losses)
     has_colours = os.isatty(STDERR) if stream is None else stream.isatty()
     structlog.configure(
         processors=[
@@ -326,7 +326,7 @@ def _drop_below_level(_logger: WrappedLogger, method: str, event: EventDict) -> 
     return event
 
 
-def _tell_losses(lost: Losses) -> None:
+def _report_losses(lost: Losses) -> None:
     structlog.get_logger().warning(
         "log.dropped",
         lines=lost.dropped_lines,

@@ -1,6 +1,6 @@
 """An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic.
 
-Its process knows credentials, and no failure that is told here shows one of them. They are the
+Its process knows credentials, and no failure that is reported here shows one of them. They are the
 options of the session's provider, those of earlier models too, what has a telling name or lies in
 headers among the options of plugins and tools and in ``user_data``, and the variables of the
 environment that say so. They are looked for when something has failed, as they are then.
@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import foreign, hiding
-from cmdc_runtime.board import SNAPSHOT_STEP
 from cmdc_runtime.errors import CheckpointUnreadable, InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import (
@@ -25,54 +24,54 @@ from cmdc_runtime.extensions.provider import (
     context_window_of,
     price_usd_of,
 )
-from cmdc_runtime.frames import Assign
+from cmdc_runtime.heartbeats import SNAPSHOT_STEP
 from cmdc_runtime.hiding import ALIKE_CHARS_MIN
-from cmdc_runtime.parcels import Packed, digest_of
-from cmdc_runtime.reasons import PlainReason
+from cmdc_runtime.packed_code import Packed, digest_of
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
-from workers.agent import Agent, Ways
+from cmdc_runtime.wire.frames import Assign
+from workers.agent import Agent, Saver
 from workers.core import aside
 from workers.core.budget import Budget
 from workers.core.evolve import replay
 from workers.core.records import CodeTaken, Continued, Record
 from workers.core.retry import Backoff
-from workers.core.snapshot import Past, continued, restore
+from workers.core.snapshot import SessionHistory, continued, restore
 from workers.core.state import Memory, PluginFacts, Policy
 from workers.core.tags import invited_by
-from workers.effects.checkpoints import Checkpoints, Forks, Redact, Saved
-from workers.effects.deadlines import Rest
-from workers.effects.hands import Hands, Tools
-from workers.effects.model import (
+from workers.link import Link
+from workers.loader import Code, CodeChangedError, LoadError, load_provider
+from workers.performers.checkpoints import Checkpoints, Forks, Redact, Saved
+from workers.performers.deadlines import IdleTimer
+from workers.performers.model import (
     Asker,
     CallSettings,
+    ModelCallbacks,
     ModelCaller,
-    ModelWays,
     Patience,
     Requests,
     system_of,
 )
-from workers.effects.plugin_port import PluginBox, PluginPorts
-from workers.effects.publish import Publisher
-from workers.effects.subagents import Subagents
-from workers.effects.summary import Summarizer
-from workers.effects.toolbox import Opener
-from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
-from workers.link import Link
-from workers.loader import Code, CodeChangedError, LoadError, load_provider
-from workers.opening import LoadedPlugin, Opening
-from workers.pipeline import Home, Pipeline
-from workers.saving import Saver
+from workers.performers.plugin_port import PluginLoader, PluginPorts
+from workers.performers.publish import Publisher
+from workers.performers.replies import Replies
+from workers.performers.subagents import Subagents
+from workers.performers.summary import Summarizer
+from workers.performers.table import ExitCallbacks, PerformerParts, Performers
+from workers.performers.toolbox import CodeOpener
+from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
+from workers.pipeline import Pipeline, PluginServices
+from workers.session_code import LoadedPlugin, SessionCode
 
 # --- credentials ----------------------------------------------------------------------------------
 
 _READABLE: Final = "ref"
-"""The kind of parcels whose options anybody can read; the others are code."""
+"""The kind of packed code whose options anybody can read; the others are code by value."""
 
 
 def keep(spec: AgentSpec, memory: Memory | Callable[[], Memory] | None = None) -> None:
-    """Hide the credentials of a session in all failures that this process tells from now on.
+    """Hide the credentials of a session in all failures that this process reports from now on.
 
     ``memory`` is what is known of it so far, or returns what is known later on.
     """
@@ -87,17 +86,17 @@ def keep(spec: AgentSpec, memory: Memory | Callable[[], Memory] | None = None) -
 def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
     """Return what is hidden now, in every form; ``memory`` is None before there is one."""
     model, opts = spec.model, [spec.provider_opts]
-    parcels = [*spec.tools, *spec.plugins]
+    all_packed = [*spec.tools, *spec.plugins]
     for one in spec.subagents:
         opts.append(one.provider_opts or {})
-        parcels += (*(one.tools or ()), *(one.plugins or ()))
+        all_packed += (*(one.tools or ()), *(one.plugins or ()))
     if memory is not None:
         model = memory.model
         opts += [memory.provider_opts, *memory.former_opts]
-        known_parcels = [tool.packed for tool in memory.tools]
-        known_parcels += [plugin.packed for plugin in memory.plugins]
-        parcels += filter(None, known_parcels)
-    named = hiding.secrets_by_name((spec.user_data, *_options_of(parcels)))
+        of_memory = [tool.packed for tool in memory.tools]
+        of_memory += [plugin.packed for plugin in memory.plugins]
+        all_packed += filter(None, of_memory)
+    named = hiding.secrets_by_name((spec.user_data, *_options_of(all_packed)))
     given = hiding.secrets_of_options(opts) | named
     variables = {
         value for value in hiding.secrets_of_environment(os.environ) if not _is_path(value)
@@ -107,8 +106,8 @@ def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
     )
 
 
-def _options_of(parcels: Iterable[Packed]) -> Iterator[object]:
-    for one in parcels:
+def _options_of(all_packed: Iterable[Packed]) -> Iterator[object]:
+    for one in all_packed:
         if one.kind == _READABLE and one.data is not None:
             yield msgspec.msgpack.decode(one.data)
 
@@ -132,7 +131,7 @@ def _is_path(value: str) -> bool:
 
 # --- the agent ------------------------------------------------------------------------------------
 
-PROVIDER = "litellm"
+PROVIDER = "default"
 
 
 class BuildError(Exception):
@@ -144,21 +143,20 @@ class ChangedError(BuildError):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What an agent is built into: its connection, its daemon's folder, its ways to end."""
+class BuildContext:
+    """What an agent is built into: its connection, its daemon's folder, its exit callbacks."""
 
     link: Link
     runtime_dir: Path
-    on_crash: Callable[[BaseException], None]
-    on_exit: Callable[[PlainReason], None]
+    exit_callbacks: ExitCallbacks
     at: Callable[[int | None], None] = lambda _step: None
-    """Told of each step of rebuilding before it is taken, and with None when there is no other."""
-    opening_at: Callable[[int], None] = lambda _step: None
-    """Told of the step of each parcel that a command brings, before and, with 0, behind it."""
+    """Called before each step of rebuilding, and with None when there is no other."""
+    report_code_step: Callable[[int], None] = lambda _step: None
+    """Called before each step that opens packed code of a command, and with 0 behind it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Loaded:
     """What was loaded for one agent."""
 
     provider: Provider
@@ -166,11 +164,13 @@ class Parts:
     plugins: tuple[Plugin, ...]
     redact: Redact | None
     user_data: dict[str, Any]  # Any: the application's own
-    greeting: Callable[[str], str | None]
-    around: Surroundings
+    session_start_problem: Callable[[str], str | None]
+    context: BuildContext
 
 
-def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surroundings) -> Agent:
+def build_agent(
+    assign: Assign, spec: AgentSpec, past: SessionHistory, context: BuildContext
+) -> Agent:
     """Return the agent that ``spec`` and ``past`` make, at rest.
 
     Raises:
@@ -178,48 +178,48 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         ChangedError: the code of one is not the code that the session took.
         CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
     """
-    around.at(None)
+    context.at(None)
     keep(spec)
-    opening = _opening(assign, past, around)
+    session_code = _session_code(assign, past, context)
     try:
         provider = load_provider(PROVIDER)
         if past.snapshot:
-            around.at(SNAPSHOT_STEP)
+            context.at(SNAPSHOT_STEP)
         start, past = _start(Memory(policy=policy_of(assign, spec, provider)), assign, past)
-        opening.left_out |= start.left_out
-        opening.code = _code(assign, spec, start, past)
-        own, opened = opening.tools(spec.tools), opening.plugins(spec.plugins)
+        session_code.left_out |= start.left_out
+        session_code.code = _code(assign, spec, start, past)
+        own, opened = session_code.tools(spec.tools), session_code.plugins(spec.plugins)
         first = first_memory(start.policy, spec, opened, own)
         start = start if past.snapshot else first
-        memory, leaning = aside.fold(start, past.records, around.at)
-        news = (*past.left_out, *leaning, *opening.news, *_news(spec, first, memory))
+        memory, leaning = aside.fold(start, past.records, context.at)
+        news = (*past.left_out, *leaning, *session_code.news, *_news(spec, first, memory))
         memory = replay(memory, news)
-        lost = opening.without_doomed(memory, past.records)
+        lost = session_code.newly_left_out(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
         keep(spec, memory)
-        tools, plugins = opening.tools_of(memory, own), opening.plugins_of(memory, opened)
-        redact = None if spec.redact is None else opening.function(spec.redact, "redact")
-        around.at(None)
-        if opening.code.news:
-            taken = CodeTaken(code=opening.code.news)
+        tools, plugins = session_code.tools_of(memory, own), session_code.plugins_of(memory, opened)
+        redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
+        context.at(None)
+        if session_code.code.news:
+            taken = CodeTaken(code=session_code.code.news)
             news, memory = (*news, taken), replay(memory, [taken])
         user_data = unpacked(spec.user_data)
     except CodeChangedError as error:
         raise ChangedError(str(error)) from error
     except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
-    greeting = opening.greeting(memory, plugins)
-    parts = Parts(provider, tools, plugins, redact, user_data, greeting, around)
-    agent = _wire(assign, spec, memory, parts)
+    session_start_problem = session_code.session_start_problem(memory, plugins)
+    loaded = Loaded(provider, tools, plugins, redact, user_data, session_start_problem, context)
+    agent = _wire(assign, spec, memory, loaded)
     keep(spec, agent.memory)
-    agent.take_up(Saver(past.unsaved()), news)
+    agent.continue_from(Saver(past.unsaved()), news)
     return agent
 
 
-def _start(empty: Memory, assign: Assign, past: Past) -> tuple[Memory, Past]:
+def _start(empty: Memory, assign: Assign, past: SessionHistory) -> tuple[Memory, SessionHistory]:
     """Return the memory of the snapshot, and the past without one that cannot be read.
 
-    Who begins a session with nothing but a state is told that it cannot be read: without it there
+    A session that begins with nothing but a state does not start when that cannot be read: there
     is nothing to go on with.
 
     Raises:
@@ -234,7 +234,7 @@ def _start(empty: Memory, assign: Assign, past: Past) -> tuple[Memory, Past]:
         return empty, replace(past, snapshot=b"", left_out=left_out)
 
 
-def _code(assign: Assign, spec: AgentSpec, start: Memory, past: Past) -> Code:
+def _code(assign: Assign, spec: AgentSpec, start: Memory, past: SessionHistory) -> Code:
     """Return what code the session took: not of what it is resumed with for the first time."""
     known, resumptions = dict(start.code), {start.resumption}
     for record in past.records:
@@ -260,12 +260,12 @@ def _news(spec: AgentSpec, first: Memory, memory: Memory) -> Iterable[Record]:
         yield continued(first, resumed.id, resumed.changes)
 
 
-def _opening(assign: Assign, past: Past, around: Surroundings) -> Opening:
-    """Return what opens the parcels; of a session that only begins they are all needed."""
+def _session_code(assign: Assign, past: SessionHistory, context: BuildContext) -> SessionCode:
+    """Return what opens packed code; of a session that only begins all of it is needed."""
     if assign.incarnation == 1 and not past.snapshot and not past.records:
-        return Opening()
-    return Opening(
-        around.at, frozenset(assign.set_aside), left_out=aside.tools_left_out(past.records)
+        return SessionCode()
+    return SessionCode(
+        context.at, frozenset(assign.set_aside), left_out=aside.tools_left_out(past.records)
     )
 
 
@@ -325,39 +325,43 @@ def _wire(
     assign: Assign,
     spec: AgentSpec,
     memory: Memory,
-    parts: Parts,
+    loaded: Loaded,
 ) -> Agent:
-    provider, around = parts.provider, parts.around
-    link = around.link
-    agent = Agent(assign, memory, link, Publisher(assign.next_index, link.publish))
+    provider, context = loaded.provider, loaded.context
+    link = context.link
+    publisher = Publisher(assign.next_index, link.publish)
+    agent = Agent(assign, memory, link, publisher)
+    replies = Replies(link, publisher, agent.status)
     patience = Patience(spec.max_retries, _backoff(spec), spec.stall_timeout)
     asker = Asker(provider, patience, agent.has_answered)
-    saved = Saved(assign.session_id, assign.group_id, spec, parts.redact)
-    checkpoints = Checkpoints(str(around.runtime_dir), saved, agent.memory, agent.reply)
-    ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, parts.user_data)
-    home = Home(ports.of, ports.of_observer, agent.plugin_crashed, parts.greeting)
-    pipeline = Pipeline(parts.plugins, agent.plugin_context, home)
+    saved = Saved(assign.session_id, assign.group_id, spec, loaded.redact)
+    checkpoints = Checkpoints(str(context.runtime_dir), saved, agent.memory, replies.reply)
+    ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, loaded.user_data)
+    services = PluginServices(
+        ports.of, ports.of_observer, agent.plugin_crashed, loaded.session_start_problem
+    )
+    pipeline = Pipeline(loaded.plugins, agent.plugin_context, services)
     pipeline.restore(dict(memory.plugin_states))
-    agent.know_hooks(pipeline.hooks_by_plugin())
-    opener = Opener(around.opening_at)
-    subagents = Subagents(str(around.runtime_dir), agent.post)
+    agent.set_hooks(pipeline.hooks_by_plugin())
+    opener = CodeOpener(context.report_code_step)
+    subagents = Subagents(str(context.runtime_dir), agent.post)
     steps = partial(subagents.past.steps, assign.session_id)
-    tool_settings = replace(_tool_settings(assign, spec, parts, opener), recall=steps)
-    runner = ToolRunner(parts.tools, tool_settings, agent.post, link, pipeline)
+    tool_settings = replace(_tool_settings(assign, spec, loaded, opener), recall=steps)
+    runner = ToolRunner(loaded.tools, tool_settings, agent.post, link, pipeline)
     settings = CallSettings(spec.stall_after, spec.stall_timeout)
     summarizer = Summarizer(
         asker, agent.post, session_id=assign.session_id, working_dir=spec.working_dir
     )
-    kit = Tools(
+    parts = PerformerParts(
         spec=spec,
         session_id=assign.session_id,
         incarnation=assign.incarnation,
         group_id=assign.group_id,
-        requests=Requests(spec, runner),
+        requests=Requests(spec, runner.toolbox),
         model=ModelCaller(
             provider,
             settings,
-            ModelWays(agent.post, link.room),
+            ModelCallbacks(agent.post, link.room),
             lambda: pipeline.filters(memory.policy.tags),
         ),
         summarizer=summarizer,
@@ -365,16 +369,16 @@ def _wire(
         subagents=subagents,
         plugins=pipeline,
         ports=ports,
-        plugin_box=PluginBox(pipeline, agent.post, opener),
+        plugin_loader=PluginLoader(pipeline, agent.post, opener),
         checkpoints=checkpoints,
         forks=Forks(checkpoints),
+        replies=replies,
     )
-    hands = Hands(kit, agent.post, agent.watch)
-    agent.equip(
-        hands,
-        Rest(spec.hibernate_after, lambda: hands.are_idle, agent.doze),
-        Ways(around.on_crash, around.on_exit),
-        msgspec.structs.replace(spec, user_data=parts.user_data),
+    performers = Performers(parts, agent.post, context.exit_callbacks)
+    agent.wire(
+        performers,
+        IdleTimer(spec.hibernate_after, lambda: performers.is_idle, agent.report_idle),
+        msgspec.structs.replace(spec, user_data=loaded.user_data),
     )
     return agent
 
@@ -383,17 +387,19 @@ def _backoff(spec: AgentSpec) -> Backoff:
     return Backoff(spec.retry_base_delay, spec.retry_max_delay, spec.retry_jitter)
 
 
-def _tool_settings(assign: Assign, spec: AgentSpec, parts: Parts, opener: Opener) -> ToolSettings:
+def _tool_settings(
+    assign: Assign, spec: AgentSpec, loaded: Loaded, opener: CodeOpener
+) -> ToolSettings:
     return ToolSettings(
         session_id=assign.session_id,
         incarnation=assign.incarnation,
         group_id=assign.group_id,
         working_dir=spec.working_dir,
-        user_data=parts.user_data,
+        user_data=loaded.user_data,
         parallel_max=spec.max_parallel_tools,
         timeout_s=spec.tool_timeout,
         retries_max=spec.tool_max_retries,
-        runtime_dir=parts.around.runtime_dir,
+        runtime_dir=loaded.context.runtime_dir,
         environment=chosen(os.environ, spec.tool_env),
         opener=opener,
         is_subagent=assign.parent_id is not None,

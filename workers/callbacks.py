@@ -2,9 +2,9 @@
 
 A bug of ours in a callback ends the process, since nobody knows what it left half done. What a
 tool, a plugin or a library has put into the loop ends nothing: the code that was called says whose
-it is. What a plugin has put there is told as a crash of that plugin.
+it is. What a plugin has put there is published as a crash of that plugin.
 
-Code of strangers may end the loop as its own: it cancels what ``asyncio.all_tasks()`` returns.
+Foreign code may end the loop as its own: it cancels what ``asyncio.all_tasks()`` returns.
 ``hide_from`` keeps the agent's own tasks and those of others like it out of that.
 """
 
@@ -43,7 +43,7 @@ def owned(plugin: str) -> Iterator[None]:
 
 
 def owner_of(context: dict[str, Any]) -> str:  # Any: asyncio's own shape
-    """Return the plugin that put there what the loop tells of; empty where it was none, or a task.
+    """Return the plugin that put there what the loop reports; empty where it was none, or a task.
 
     Where the loop keeps the context is said nowhere, so another loop may have none to look at.
     """
@@ -52,9 +52,9 @@ def owner_of(context: dict[str, Any]) -> str:  # Any: asyncio's own shape
 
 
 def is_ours(context: dict[str, Any]) -> bool:  # Any: asyncio's own shape
-    """Say whether what the loop tells of is a bug in a callback of our own code.
+    """Say whether what the loop reports is a bug in a callback of our own code.
 
-    What tells its caller of a mistake is the mistake of who put the call there.
+    An error that is meant for its caller is the mistake of who put the call there.
     """
     error = context.get("exception")
     if error is None or isinstance(error, CmdcError) or "handle" not in context:
@@ -91,7 +91,7 @@ def _is_in(path: Path, *folders: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
-# --- tasks that strangers do not find -------------------------------------------------------------
+# --- tasks that foreign code does not find --------------------------------------------------------
 
 _T = TypeVar("_T")
 
@@ -117,5 +117,5 @@ def _created(
 
 
 def _hide(task: asyncio.Task[Any]) -> None:  # Any: whatever it returns
-    # Of asyncio's words for other implementations of tasks: all_tasks() has it no more.
+    # Of asyncio's calls for other implementations of tasks: all_tasks() has it no more.
     asyncio._unregister_task(task)  # noqa: SLF001

@@ -1,12 +1,12 @@
-"""Lets the nursery outlive a fork that the kernel refuses.
+"""Lets the zygote outlive a fork that the kernel refuses.
 
 multiprocess's forkserver ends over such a fork, and with it all that was imported and warmed; who
-asked hears of a dead server and not of the reason. With ``outlive_failed_forks`` it hears of the
-reason, and the nursery forks again as soon as it is allowed to. It goes by the names of the local
-variables of multiprocess's loop: where these are others, a nursery ends as before.
+asked gets a dead server and not the reason. With ``outlive_failed_forks`` it gets the
+reason, and the zygote forks again as soon as it is allowed to. It goes by the names of the local
+variables of multiprocess's loop: where these are others, a zygote ends as before.
 
-Where a daemon dies before it has said what to fork, and before its child was told what to do, both
-end without a word: nobody is left who asked.
+Where a daemon dies before it has sent what to fork, or before its child has received what to do,
+both end silently: nobody is left who asked.
 """
 
 import errno
@@ -22,7 +22,7 @@ from multiprocess import forkserver, reduction, spawn
 from cmdc_runtime.process import EXIT_ORPHANED
 
 _PIPES: Final = ("child_r", "child_w")
-"""In the forkserver's loop: what the child would read, and where its pid is told."""
+"""In the forkserver's loop: what the child would read, and where its pid is sent."""
 
 _refused: Final[list[int]] = []
 """The pipes of the last fork that failed, open until the next one: who asked is still reading."""
@@ -40,7 +40,7 @@ class _Os:
         return getattr(os, name)
 
     def fork(self) -> int:
-        """Fork; where that fails, tell minus the error's number in place of the child's pid.
+        """Fork; where that fails, send minus the error's number in place of the child's pid.
 
         Raises:
             ConnectionAbortedError: it failed; the forkserver takes the next request then.
@@ -54,7 +54,7 @@ class _Os:
             if error.errno is None or not {*_PIPES, "fds"} <= request.keys():
                 raise
             _refused.extend(request[name] for name in _PIPES)
-            # Among these is the one with whose end the nursery ends.
+            # Among these is the one with whose end the zygote ends.
             for fd in request["fds"]:
                 os.close(fd)
             with suppress(BrokenPipeError):
@@ -73,7 +73,7 @@ class _Reduction:
 
         Raises:
             ConnectionAbortedError: it ended before there were any; the forkserver takes the next
-                request then, or hears that its daemon is gone.
+                request then, or finds that its daemon is gone.
         """
         try:
             fds: list[int] = reduction.recvfds(request, size)

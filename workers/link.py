@@ -1,14 +1,15 @@
-"""A worker's one connection to its daemon: frames out, frames in, and what it takes to change it.
+"""A worker's one connection to its daemon: frames out, frames in, and the change of daemons.
 
-Records and events are kept until the daemon says that they are safe. When it is gone the connection
+Records and events are held until the daemon acknowledges them. When it is gone the connection
 is given up, and another one waits for the next daemon, under a name of its own: nothing of the
-first can come late. That daemon is sent again what ``Outbox`` keeps, and then everything goes on.
+first can come late. What ``Outbox`` holds is sent to that daemon again; then everything goes on.
 """
 
 import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -16,22 +17,23 @@ import structlog
 import zmq
 
 from cmdc_runtime import plain
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import EventIndex, new_worker_id
+from cmdc_runtime.wire.codec import decode, encode
+from cmdc_runtime.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER,
     Batch,
+    Completed,
+    Contained,
     FromWorker,
     JournalRecord,
-    Settled,
     ToWorker,
     Write,
     Written,
     of_router,
 )
-from cmdc_runtime.ids import EventIndex, new_worker_id
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 
 # --- what is not yet safe -------------------------------------------------------------------------
 
@@ -40,7 +42,7 @@ CALM_BYTES: Final = 8 * 2**20
 HELD_BYTES_MAX: Final = 64 * 2**20
 """A worker that must keep more than this can't go on: nobody has stored its work for too long."""
 
-Parts: TypeAlias = Sequence[bytes]
+MessageParts: TypeAlias = Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class _Held:
     number: int
     first: int
     last: int
-    parts: Parts
+    parts: MessageParts
     size: int
 
 
@@ -70,7 +72,7 @@ class Outbox:
     """Of all messages, in bytes."""
     _held: deque[_Held] = field(default_factory=deque)
 
-    def hold(self, parts: Parts, batches: Sequence[Batch], *, number: int = 0) -> None:
+    def hold(self, parts: MessageParts, batches: Sequence[Batch], *, number: int = 0) -> None:
         """Keep a message that is about to be sent."""
         first = batches[0].first if batches else 0
         last = batches[-1].first + batches[-1].count - 1 if batches else 0
@@ -79,8 +81,8 @@ class Outbox:
         self.number = max(self.number, number)
         self.size += size
 
-    def settle(self, number: int, index: int) -> None:
-        """Let go of what is safe: records up to ``number``, events up to ``index``."""
+    def ack(self, number: int, index: int) -> None:
+        """Drop what is safe: records up to ``number``, events up to ``index``."""
         self.written = max(self.written, number)
         while self._held:
             oldest = self._held[0]
@@ -93,7 +95,7 @@ class Outbox:
         found = (held.first for held in self._held if held.first)
         return EventIndex(next(found, next_index))
 
-    def __iter__(self) -> Iterator[Parts]:
+    def __iter__(self) -> Iterator[MessageParts]:
         """Yield the messages, oldest first."""
         return (held.parts for held in self._held)
 
@@ -102,6 +104,8 @@ class Outbox:
 
 log = structlog.get_logger()
 
+CONTAINED_S: Final = 2.0
+"""For the daemon to put this process into its cgroup; the kernel takes 25 ms where it was idle."""
 FLUSH_S: Final = 1.0
 """How long the last frames may take to leave the process at its end."""
 WHY_CHARS_MAX: Final = 500
@@ -117,7 +121,7 @@ _VALUE: Final = re.compile(r"(Invalid (?:enum )?value) '.*'", re.DOTALL)
 """Where msgspec shows what it was given."""
 
 
-class FrameTooLargeError(Exception):
+class PartTooLargeError(Exception):
     """A part of a message is larger than any socket takes."""
 
 
@@ -131,7 +135,9 @@ class Link:
         on_frame: Callable[[ToWorker], None],
         on_unreadable: Callable[[str], None],
     ) -> None:
-        """Connect; ``on_frame`` gets every frame but ``Written``, once ``start`` was called.
+        """Connect; ``on_frame`` gets every frame, once ``start`` was called.
+
+        ``Written`` and ``Contained`` are for the link itself.
 
         ``on_unreadable`` gets which message could not be read, and why: without it the worker
         would wait for what has come already.
@@ -142,9 +148,10 @@ class Link:
         self._outbox = Outbox()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._is_calm, self._is_attached = asyncio.Event(), asyncio.Event()
-        self._is_calm.set()
-        self._is_attached.set()
-        self._drifts = 0
+        self._is_contained = asyncio.Event()
+        for event in (self._is_calm, self._is_attached, self._is_contained):
+            event.set()
+        self._daemons_lost = 0
         self._connect(worker_id)
 
     def _connect(self, identity: str) -> None:
@@ -172,11 +179,11 @@ class Link:
     def write(
         self,
         records: Sequence[JournalRecord],
-        settled: Sequence[Settled],
+        outcomes: Sequence[Completed],
         batches: Iterable[tuple[Batch, bytes]],
         snapshot: bytes = b"",
     ) -> None:
-        """Give records and outcomes to the journal, and with them the events that tell of them.
+        """Send records and outcomes for the journal, and with them the events that go with them.
 
         They are one message: the daemon has all of it or nothing, whenever the process dies. A
         ``snapshot`` is the state after them.
@@ -186,14 +193,14 @@ class Link:
         """
         number = self._outbox.number + 1
         write = Write(
-            records=tuple(records), settled=tuple(settled), number=number, snapshot=snapshot
+            records=tuple(records), completed=tuple(outcomes), number=number, snapshot=snapshot
         )
         parts = [HEADER, encode(write)]
-        told: list[Batch] = []
+        sent: list[Batch] = []
         for batch, body in batches:
             parts += (encode(batch), body)
-            told.append(batch)
-        self._keep(parts, told, number)
+            sent.append(batch)
+        self._hold_and_send(parts, sent, number)
 
     def publish(self, batch: Batch, body: bytes) -> None:
         """Send a batch of events.
@@ -201,7 +208,7 @@ class Link:
         Raises:
             FrameTooLargeError: it would be lost, so it was not sent.
         """
-        self._keep((HEADER, encode(batch), body), (batch,))
+        self._hold_and_send((HEADER, encode(batch), body), (batch,))
 
     async def synced(self) -> None:
         """Return when everything that was written so far is in the journal."""
@@ -211,12 +218,28 @@ class Link:
             self._waiters.append((number, done))
             await done
 
+    def wait_for_cgroup(self, *, is_contained: bool) -> None:
+        """Have ``contained`` wait for the daemon's word, unless the process is in its cgroup."""
+        if not is_contained:
+            self._is_contained.clear()
+
+    async def contained(self) -> None:
+        """Return when what this process starts is in its session's cgroup, and ends with it.
+
+        So it is after ``CONTAINED_S``, too, and without a daemon: what is started then is found
+        by its environment alone.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_contained.wait(), CONTAINED_S)
+
     async def room(self) -> None:
         """Return when the daemon keeps up: a producer of many events waits here."""
         await self._pump.room()
         await self._is_calm.wait()
 
-    def _keep(self, parts: Parts, batches: Sequence[Batch], number: int = 0) -> None:
+    def _hold_and_send(
+        self, parts: MessageParts, batches: Sequence[Batch], number: int = 0
+    ) -> None:
         _check(parts)
         self._outbox.hold(parts, batches, number=number)
         if self._outbox.size > CALM_BYTES:
@@ -225,28 +248,29 @@ class Link:
                 raise ConnectionError(f"nobody has stored {self._outbox.size} bytes of its work")
         self._send(parts)
 
-    def _send(self, parts: Parts) -> None:
+    def _send(self, parts: MessageParts) -> None:
         if self._is_attached.is_set() and not self._pump.send(parts):
             # The daemon has not read for very long: what it misses can't be made up for later.
             raise ConnectionError("the daemon does not take frames any more")
 
     # --- from one daemon to the next ------------------------------------------------------------
 
-    def drift(self) -> None:
+    def detach(self) -> None:
         """Give up a dead daemon's connection; the next one is waited for under another name.
 
-        Nobody can guess that one, and so nobody takes it before: the worker's own is on the roll.
+        Nobody can guess that one, and so nobody takes it before: the worker's own is registered.
         """
         self._is_attached.clear()
+        self._is_contained.set()  # the next daemon does it, and does not say so
         self._pump.stop()
-        self._drifts += 1
-        self._connect(new_worker_id(self._drifts))
+        self._daemons_lost += 1
+        self._connect(new_worker_id(self._daemons_lost))
         self._pump.start()
 
-    def call(self, frame: FromWorker) -> None:
-        """Send one frame to whoever comes next, though nobody has taken this worker over yet.
+    def announce(self, frame: FromWorker) -> None:
+        """Send one frame to the next daemon, which has not adopted this worker yet.
 
-        While one still waits for him, another would tell him nothing more.
+        While one still waits to be read, another would say nothing more.
         """
         if not self._pump.waiting():
             self._pump.send((HEADER, encode(frame)))
@@ -254,7 +278,7 @@ class Link:
     def attach(self, written: int) -> None:
         """Go on with a daemon whose journal has the writes up to ``written``."""
         self._is_attached.set()
-        self._settle(written, 0)
+        self._ack(written, 0)
         for parts in self._outbox:
             self._send(parts)
 
@@ -268,9 +292,9 @@ class Link:
         return self._name
 
     @property
-    def drifts(self) -> int:
+    def daemons_lost(self) -> int:
         """How many daemons it has lost."""
-        return self._drifts
+        return self._daemons_lost
 
     def first_event(self, next_index: EventIndex) -> EventIndex:
         """Return the oldest event that can be sent again, ``next_index`` where there is none."""
@@ -293,12 +317,14 @@ class Link:
             self._on_unreadable(str(error))
             return
         if isinstance(frame, Written):
-            self._settle(frame.number, frame.index)
+            self._ack(frame.number, frame.index)
+        elif isinstance(frame, Contained):
+            self._is_contained.set()
         else:
             self._on_frame(frame)
 
-    def _settle(self, number: int, index: int) -> None:
-        self._outbox.settle(number, index)
+    def _ack(self, number: int, index: int) -> None:
+        self._outbox.ack(number, index)
         if self._outbox.size <= CALM_BYTES:
             self._is_calm.set()
         left: list[tuple[int, asyncio.Future[None]]] = []
@@ -320,7 +346,7 @@ class Link:
         try:
             return decode(ToWorker, data)
         except ProtocolError as error:
-            raise ProtocolError(f"{_name_of(data)} cannot be read: {_told(error)}") from error
+            raise ProtocolError(f"{_name_of(data)} cannot be read: {_described(error)}") from error
 
 
 def _name_of(data: bytes) -> str:
@@ -329,13 +355,13 @@ def _name_of(data: bytes) -> str:
     return f"the daemon's frame {next(found, 'of a kind that is not known')}"
 
 
-def _told(error: ProtocolError) -> str:
+def _described(error: ProtocolError) -> str:
     """Return what is wrong with a frame, without the values in it: they may be anybody's."""
     text = _VALUE.sub(r"\1", plain.without_controls(str(error)))
     return text[:WHY_CHARS_MAX]
 
 
-def _check(parts: Parts) -> None:
+def _check(parts: MessageParts) -> None:
     size = max(map(len, parts))
     if size > FRAME_BYTES_MAX:  # ZeroMQ would drop it, and the connection with it
-        raise FrameTooLargeError(f"a part of {size} bytes; at most {FRAME_BYTES_MAX} can go")
+        raise PartTooLargeError(f"a part of {size} bytes; at most {FRAME_BYTES_MAX} can go")

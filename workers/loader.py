@@ -4,7 +4,7 @@
 ``workers.builtin.plugins.cost_guard``; ``module:name`` is what it says. There is no list of
 built-ins to keep: a new module in such a folder is a new name.
 
-What a parcel has by value never changes. One by reference names a module, and an upgrade of the
+What packed code has by value never changes. One by reference names a module, and an upgrade of the
 application may put other code under that name while the session has no process. So the first
 process that opens it writes down a digest of each module that came along (``Code``); a later one
 compares the files with these before it imports any of them. Built-ins are a part of this program,
@@ -34,9 +34,9 @@ from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY, parcels_in
+from cmdc_runtime.packed_code import Packed, digest_of
+from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY, packed_in
 from cmdc_runtime.packing.origin import companions
-from cmdc_runtime.parcels import Packed, digest_of
 from cmdc_runtime.subagent import STRATEGY_TOOL
 from workers.builtin import plugins as built_in_plugins
 from workers.builtin import providers as built_in_providers
@@ -60,15 +60,15 @@ _Loaded = TypeVar("_Loaded", bound=_Named)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CodeKind:
     """One kind of extension: what it is called, and where the built-in ones are."""
 
     noun: str
     built_in: ModuleType
 
 
-TOOLS: Final = Kind("tool", built_in_tools)
-STRATEGIES: Final = Kind("strategy", built_in_strategies)
+TOOLS: Final = CodeKind("tool", built_in_tools)
+STRATEGIES: Final = CodeKind("strategy", built_in_strategies)
 
 
 class LoadError(Exception):
@@ -78,7 +78,7 @@ class LoadError(Exception):
         """Keep both parts; together they are the message."""
         self.label = label
         self.message = message
-        # A session's own strategy is an option, and travels as a tool's parcel.
+        # A session's own strategy is an option, and travels as a tool's packed code.
         what = label if label == STRATEGY_TOOL else f"{noun} {label!r} cannot be loaded"
         super().__init__(f"{what}: {message}")
 
@@ -88,7 +88,7 @@ class UnknownNameError(LookupError):
 
 
 class CodeChangedError(LoadError):
-    """The code under a parcel's name is not the one that the session took."""
+    """The code under the name of packed code is not the one that the session took."""
 
     def __init__(self, packed: Packed, modules: list[str], noun: str) -> None:
         """Name at most ``_NAMED_MAX`` of ``modules``."""
@@ -101,13 +101,13 @@ class CodeChangedError(LoadError):
         )
 
 
-def load_tools(parcels: Iterable[Packed]) -> tuple[Tool, ...]:
+def load_tools(all_packed: Iterable[Packed]) -> tuple[Tool, ...]:
     """Return the tools in their order, each checked.
 
     Raises:
         LoadError: one cannot be loaded, is no tool, or has the name of an earlier one.
     """
-    return load_all(parcels, TOOLS, as_tool)
+    return load_all(all_packed, TOOLS, as_tool)
 
 
 def load_strategy(packed: Packed) -> ReasoningStrategy:
@@ -121,7 +121,7 @@ def load_strategy(packed: Packed) -> ReasoningStrategy:
 
 
 def load_all(
-    parcels: Iterable[Packed], kind: Kind, admit: Callable[[object], _Loaded]
+    all_packed: Iterable[Packed], kind: CodeKind, admit: Callable[[object], _Loaded]
 ) -> tuple[_Loaded, ...]:
     """Return what was packed in its order, each as ``admit`` returns it.
 
@@ -129,7 +129,7 @@ def load_all(
         LoadError: one cannot be loaded, is not admitted, or has the name of an earlier one.
     """
     loaded: dict[str, _Loaded] = {}
-    for packed in parcels:
+    for packed in all_packed:
         one = _load(packed, kind, admit)
         if one.name in loaded:
             problem = f"another {kind.noun} is named {one.name!r} too"
@@ -157,7 +157,7 @@ def load_function(packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the 
     Raises:
         LoadError: it can't be loaded, or can't be called.
     """
-    found = _load(packed, Kind(noun, built_in_tools), _as_named)
+    found = _load(packed, CodeKind(noun, built_in_tools), _as_named)
     return found.function
 
 
@@ -173,7 +173,7 @@ def _as_named(thing: object) -> _Function:
     return _Function(getattr(thing, "__name__", ""), thing)
 
 
-def _load(packed: Packed, kind: Kind, admit: Callable[[object], _Loaded]) -> _Loaded:
+def _load(packed: Packed, kind: CodeKind, admit: Callable[[object], _Loaded]) -> _Loaded:
     _check_python(packed, kind)
     try:
         modules = foreign.call(lambda: changed(packed))
@@ -198,7 +198,7 @@ class _Opener(pickle.Unpickler):
         return self.find_class(package, global_name)
 
 
-def _unpack(packed: Packed, kind: Kind) -> object:
+def _unpack(packed: Packed, kind: CodeKind) -> object:
     if packed.kind == "value":
         return _Opener(io.BytesIO(packed.data or b"")).load()
     reference = packed.ref or ""
@@ -217,7 +217,7 @@ def _unpack(packed: Packed, kind: Kind) -> object:
     return created
 
 
-def _opened(value: object, kind: Kind) -> object:
+def _opened(value: object, kind: CodeKind) -> object:
     """Return an option, with all that travelled in it, however deep it stands.
 
     A function is there as itself, a strategy as what makes a new one.
@@ -235,12 +235,12 @@ def _opened(value: object, kind: Kind) -> object:
     return _unpack(packed, kind)
 
 
-def _built_in_names(kind: Kind) -> set[str]:
+def _built_in_names(kind: CodeKind) -> set[str]:
     found = pkgutil.iter_modules(kind.built_in.__path__)
     return {module.name for module in found if not module.name.startswith("_")}
 
 
-def _check_python(packed: Packed, kind: Kind) -> None:
+def _check_python(packed: Packed, kind: CodeKind) -> None:
     here = sys.version_info[:2]
     if packed.python is not None and packed.python != here:
         raise LoadError(
@@ -261,13 +261,13 @@ def _explain(error: BaseException) -> str:
         return str(error)
     if isinstance(error, SystemExit):
         return f"its code called sys.exit({foreign.text_of(error)})"
-    return foreign.told(error)
+    return foreign.summary_of(error)
 
 
 # --- code that changed ----------------------------------------------------------------------------
 
 MODULES_MAX: Final = 1_000
-"""Modules of one parcel that are looked at: the first ones by name. More is no agent's code."""
+"""Modules of one packed code that are read: the first ones by name. More is no agent's code."""
 
 Modules: TypeAlias = Mapping[str, str]
 """Digests of modules by their names."""
@@ -277,7 +277,7 @@ _DIGEST_BYTES: Final = 8
 
 @dataclass(slots=True)
 class Code:
-    """The code of one session's parcels, each known by its parcel's digest.
+    """The code behind one session's packed code, each known by its digest.
 
     ``known`` is what earlier processes took. ``is_latest``: whatever is there now is taken.
     ``news`` is what has still to be recorded.
@@ -288,14 +288,14 @@ class Code:
     news: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def wanted(self, packed: Packed) -> Packed:
-        """Return a parcel with the code that it must have, none where any will do."""
+        """Return packed code with the digests that it must have, none where any will do."""
         if self.is_latest:
             return msgspec.structs.replace(packed, code={})
         known = self.known.get(digest_of(packed), packed.code)
         return msgspec.structs.replace(packed, code=dict(known))
 
     def take(self, wanted: Packed) -> Packed:
-        """Return a parcel, which was opened, with the code that it has; new code is noted."""
+        """Return packed code, which was opened, with its digests; new code is remembered."""
         if wanted.code:
             return wanted
         opened = with_code(wanted)
@@ -306,7 +306,7 @@ class Code:
 
 
 def with_code(packed: Packed) -> Packed:
-    """Return a parcel, which has just been opened, with the digests of the modules it brought."""
+    """Return packed code, which has just been opened, with the digests of its modules."""
     names = {name for one in _modules_of(packed) for name in companions(one)}
     found = {name: _digest(_loaded_spec(name)) for name in sorted(names)[:MODULES_MAX]}
     code = {name: digest for name, digest in found.items() if digest}
@@ -314,19 +314,19 @@ def with_code(packed: Packed) -> Packed:
 
 
 def changed(packed: Packed) -> list[str]:
-    """Return the modules of a parcel's code that are other ones now, or gone; imports none."""
+    """Return the modules of packed code that are other ones now, or gone; imports none."""
     specs: dict[str, ModuleSpec | None] = {}
     return [name for name, digest in packed.code.items() if _digest(_spec(name, specs)) != digest]
 
 
 def _modules_of(packed: Packed) -> Iterator[str]:
-    """Yield the modules that are named by a parcel, or by one among its options."""
+    """Yield the modules that are named by packed code, or by one among its options."""
     if packed.kind == "value":
         return
     module, colon, _ = (packed.ref or "").partition(":")
     if colon:
         yield module
-    for one in parcels_in(packed):
+    for one in packed_in(packed):
         yield from _modules_of(one)
 
 
@@ -363,13 +363,13 @@ def _digest(spec: ModuleSpec | None) -> str:
 
 # --- plugins --------------------------------------------------------------------------------------
 
-PLUGINS: Final = Kind("plugin", built_in_plugins)
+PLUGINS: Final = CodeKind("plugin", built_in_plugins)
 
 
-def load_plugins(parcels: Iterable[Packed]) -> tuple[Plugin, ...]:
+def load_plugins(all_packed: Iterable[Packed]) -> tuple[Plugin, ...]:
     """Return new plugins in their order, each checked.
 
     Raises:
         LoadError: one cannot be loaded, is no plugin, or has the name of an earlier one.
     """
-    return load_all(parcels, PLUGINS, as_plugin)
+    return load_all(all_packed, PLUGINS, as_plugin)

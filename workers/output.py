@@ -97,25 +97,25 @@ def keep_printing() -> None:
     sys.stdout, sys.stderr = _text(1), _text(2)
 
 
-class Unended:
+class UnendedLines:
     """Memory for what a call's process has begun of its lines, which outlives that process.
 
-    Made before the fork, by who tells it when the process was killed.
+    Made before the fork, by who reports it when the process was killed.
     """
 
     def __init__(self) -> None:
         """Begin with nothing; raises OSError where there is no memory."""
         self._memory = mmap.mmap(-1, len(_STREAMS) * _SLOT_BYTES)
 
-    def keep(self, fd: int, begun: bytes) -> None:
-        """Have ``begun`` as what is to be told of a descriptor."""
+    def hold(self, fd: int, begun: bytes) -> None:
+        """Have ``begun`` as what is to be reported of a descriptor."""
         at = (fd - 1) * _SLOT_BYTES
         _LENGTH.pack_into(self._memory, at, 0)  # whoever is killed here leaves nothing
         self._memory[at + _LENGTH.size : at + _LENGTH.size + len(begun)] = begun
         _LENGTH.pack_into(self._memory, at, len(begun))
 
-    def tell(self, call_id: str, tool: str) -> None:
-        """Tell what is left as lines of the call."""
+    def write(self, call_id: str, tool: str) -> None:
+        """Write what is left as lines of the call."""
         marks = _Marks.of(call_id, tool)
         for fd in _STREAMS:
             at = (fd - 1) * _SLOT_BYTES
@@ -131,7 +131,7 @@ class Unended:
         self._memory.close()
 
 
-def mark_lines(call_id: str, tool: str, unended: Unended | None = None) -> None:
+def mark_lines(call_id: str, tool: str, unended: UnendedLines | None = None) -> None:
     """Have the daemon know which call prints, in a process of its own.
 
     Each line that Python code prints becomes a record that names the call, and so does what it has
@@ -225,28 +225,31 @@ class _Marks:
     """For the end of a line, where the call's own process flushes what is begun of it."""
     pid: int = dataclasses.field(default_factory=os.getpid)
     begun: dict["_MarkingWriter", bytes] = dataclasses.field(default_factory=dict)
-    unended: Unended | None = None
+    unended: UnendedLines | None = None
 
     @classmethod
     def of(cls, call_id: str, tool: str) -> "_Marks":
         return cls({"level": "info", "event": TOOL_WROTE, "call_id": call_id, "tool": tool})
 
     def end(self) -> None:
-        """Tell what is begun; whoever prints on has it told with each flush."""
+        """Write what is begun; whoever prints on has it written with each flush."""
         self.waits = False
         for writer in tuple(self.begun):
-            writer.tell_begun(self)
+            writer.write_begun(self)
 
-    def keep(self, writer: "_MarkingWriter") -> None:
-        """Have what is begun told if this process is killed, which is the call's own."""
+    def hold(self, writer: "_MarkingWriter") -> None:
+        """Have what is begun reported if this process is killed, which is the call's own."""
         if self.unended is not None and self.pid == os.getpid():
-            self.unended.keep(writer.fileno(), self.begun.get(writer, b""))
+            self.unended.hold(writer.fileno(), self.begun.get(writer, b""))
 
     def marked(self, line: bytes) -> bytes:
         """Return a line, given without its end, as it is written."""
         if self.fields and self.left and len(line) <= MARKED_BYTES_MAX:
-            told = {**self.fields, "line": line.removesuffix(b"\r").decode(errors="replace")}
-            record = RECORD_MARK + json.dumps(told, ensure_ascii=False).encode()
+            record_fields = {
+                **self.fields,
+                "line": line.removesuffix(b"\r").decode(errors="replace"),
+            }
+            record = RECORD_MARK + json.dumps(record_fields, ensure_ascii=False).encode()
             if len(record) <= LINE_BYTES_MAX:
                 self.left -= 1
                 return record + b"\n"
@@ -279,20 +282,20 @@ class _MarkingWriter(_PatientWriter):
             if rest:
                 marks.begun[self] = rest[:BEGUN_BYTES_MAX] if marks.waits else rest
             if len(rest) > BEGUN_BYTES_MAX and not marks.waits:
-                self.tell_begun(marks)
-            marks.keep(self)
+                self.write_begun(marks)
+            marks.hold(self)
         return len(given)
 
     def flush(self) -> None:
-        """Write what is begun of a line, but where its call tells it in the end."""
+        """Write what is begun of a line, but where its call reports it in the end."""
         marks = _PRINTING.get() or self._marks
         if not marks.waits or marks.pid != os.getpid():
-            self.tell_begun(marks)
+            self.write_begun(marks)
 
-    def tell_begun(self, marks: _Marks) -> None:
+    def write_begun(self, marks: _Marks) -> None:
         """Write what is begun of a line: that of a call is one."""
         with self._turn:
             begun = marks.begun.pop(self, b"")
             if begun:
                 super().write(marks.marked(begun) if marks.fields else begun)
-                marks.keep(self)
+                marks.hold(self)

@@ -17,11 +17,11 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import Chunk, FinishChunk, TextChunk, ThinkingChunk
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import mended, own
-from workers.core.tags import ALL, Found, Tag, TagState, feed, flush
+from workers.core.tags import ALL, FoundTag, Tag, TagState, feed, flush
 
 log = structlog.get_logger()
 
-_Shown = TypeVar("_Shown", str, tuple[Found, ...])
+_Shown = TypeVar("_Shown", str, tuple[FoundTag, ...])
 
 
 class FilterFailedError(Exception):
@@ -47,7 +47,7 @@ class Shown:
     """What may be shown now: chunks, and the tags that stood in the text, filtered too."""
 
     chunks: tuple[Chunk, ...] = ()
-    found: tuple[Found, ...] = ()
+    found: tuple[FoundTag, ...] = ()
 
 
 class OutputFilters:
@@ -64,9 +64,9 @@ class OutputFilters:
         crashed: Callable[[str, str], None],
         invited: frozenset[Tag] = ALL,
     ) -> None:
-        """Make the filters of ``plugins``, in their order; a crash is told by name and error.
+        """Make the filters of ``plugins``, in their order; a crash is reported by name and error.
 
-        ``invited`` are the tags that the system prompt tells the model of.
+        ``invited`` are the tags that the system prompt invites the model to use.
 
         Raises:
             FilterFailedError: one could not be made, and its plugin fails closed.
@@ -119,7 +119,7 @@ class OutputFilters:
                 chain.append(_Link(plugin, found))
         return chain
 
-    def _filtered(self, found: Iterable[Found]) -> tuple[Found, ...]:
+    def _filtered(self, found: Iterable[FoundTag]) -> tuple[FoundTag, ...]:
         """Return tags with their contents filtered, each on its own.
 
         They come before the text around them: where one ends the answer, none of that is shown.
@@ -165,10 +165,10 @@ class OutputFilters:
     def _fail(self, plugin: Plugin, error: ForeignError) -> None:
         trace = foreign.traceback_of(error)
         log.error("plugin.crashed", plugin=plugin.name, hook=FILTER_OUTPUT, exception=trace)
-        told = foreign.told(error)
-        self._crashed(plugin.name, told)
+        text = foreign.summary_of(error)
+        self._crashed(plugin.name, text)
         if plugin.fail == "closed":
-            raise FilterFailedError(plugin.name, told) from error
+            raise FilterFailedError(plugin.name, text) from error
 
 
 def _asked(one: TextFilter, work: Callable[[str], str], text: str) -> tuple[str, bool]:

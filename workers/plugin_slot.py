@@ -22,7 +22,7 @@ from cmdc_runtime.extensions.actions import (
     Action,
     BadActionError,
     ReplaceMessages,
-    settled,
+    checked_actions,
     stops_something,
 )
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
@@ -55,7 +55,7 @@ STEP_BYTES_MAX: Final = 6 * 2**20
 it: all that is one write, which a frame has to hold beside a model's whole reply (8 MB)."""
 
 ERROR_CHARS_MAX: Final = 1000
-"""Of a plugin's error as observers are told; the log has all of it."""
+"""Of a plugin's error as it is published; the log has all of it."""
 
 
 class FailedError(Exception):
@@ -66,7 +66,7 @@ _OURS: Final = (FailedError, BadActionError)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PluginRun:
     """What one run of a plugin came to; nothing in it is of a class of the plugin's."""
 
     actions: tuple[Action, ...]
@@ -75,7 +75,7 @@ class Said:
     """The plugin's from here on, if the run counts."""
     size: int
     """What the actions take, in bytes, without the ``user_data`` that ``merges`` of their events
-    are told with. The messages of one request are not written down."""
+    are merged with. The messages of one request are not recorded."""
     merges: int
 
 
@@ -99,11 +99,11 @@ class Slot:
         self.turn = asyncio.Lock()
         self.threads = Threads(f"plugin-{plugin.name}")
         self.state = msgspec.msgpack.encode(plugin.state)
-        self.told_state = self.state
-        self.greeted_with = self.state
+        self.recorded_state = self.state
+        self.started_with = self.state
 
-    def hears(self, hook: AnyHook) -> bool:
-        """Say whether the plugin wants to hear of this."""
+    def has(self, hook: AnyHook) -> bool:
+        """Say whether the plugin has this hook, for this tool where it is about one."""
         if self.is_off or hook.kind not in self.hooks:
             return False
         tools = self.settings[hook.kind].tools
@@ -111,7 +111,7 @@ class Slot:
             return hook.name in tools
         return True
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Go on with the state of before, as a copy if a stray thread has this instance.
 
         A plugin that can't be put back is off: what it knows is not what was written down.
@@ -126,16 +126,16 @@ class Slot:
 
     def restore(self, state: bytes) -> None:
         """Go on with a state of an earlier process, a new one if it no longer fits."""
-        self.told_state = state
+        self.recorded_state = state
         try:
             self.plugin.state = _opened(self.plugin, state)
         except ForeignError as failed:
             log.warning("plugin_state.discarded", plugin=self.plugin.name, error=str(failed))
             self.plugin.state = self.plugin.State()
-        self.state = self.greeted_with = msgspec.msgpack.encode(self.plugin.state)
+        self.state = self.started_with = msgspec.msgpack.encode(self.plugin.state)
 
 
-async def said_by(slot: Slot, hook: AnyHook, context: PluginContext) -> Said:
+async def run_hook(slot: Slot, hook: AnyHook, context: PluginContext) -> PluginRun:
     """Return what the plugin answered and knows now, within its bound of time.
 
     Raises:
@@ -155,13 +155,13 @@ async def said_by(slot: Slot, hook: AnyHook, context: PluginContext) -> Said:
         raise FailedError(f"it took longer than {timeout_s:g} s") from error
 
 
-async def _run(slot: Slot, hook: AnyHook, context: PluginContext) -> Said:
+async def _run(slot: Slot, hook: AnyHook, context: PluginContext) -> PluginRun:
     plugin = slot.plugin
 
     def work() -> object:
         return plugin.handle_event(hook, context)
 
-    def said() -> Said | _Awaited:
+    def ran() -> PluginRun | _Awaited:
         answer = work()
         if inspect.isawaitable(answer):  # of an async method that a sync one handed on to
             return _Awaited(answer)
@@ -171,14 +171,14 @@ async def _run(slot: Slot, hook: AnyHook, context: PluginContext) -> Said:
         if is_async(plugin, hook.kind):
             answer = await foreign.wait(work)
         else:
-            told = await slot.threads.run(said)
-            if isinstance(told, Said):
-                return told
-            answer = await foreign.wait(lambda: told.answer)
+            run = await slot.threads.run(ran)
+            if isinstance(run, PluginRun):
+                return run
+            answer = await foreign.wait(lambda: run.answer)
         return await slot.threads.run(lambda: _read(plugin, answer, hook.kind))
 
 
-def _read(plugin: Plugin, answer: object, kind: str) -> Said:
+def _read(plugin: Plugin, answer: object, kind: str) -> PluginRun:
     """Return what a run came to; reading it runs the plugin's own classes.
 
     A plugin that answers as a guard is taken for one, whatever its annotations say.
@@ -189,13 +189,13 @@ def _read(plugin: Plugin, answer: object, kind: str) -> Said:
     """
     if stops_something(answer) and not declares_fail(plugin):
         plugin.fail = "closed"
-    actions = settled(answer, kind)
+    actions = checked_actions(answer, kind)
     written = [action for action in actions if not isinstance(action, ReplaceMessages)]
     size = len(msgspec.msgpack.encode(written))
-    return Said(actions, _kept_state(plugin), size, sum(map(merges_of, written)))
+    return PluginRun(actions, _checked_state(plugin), size, sum(map(merges_of, written)))
 
 
-def _kept_state(plugin: Plugin) -> bytes:
+def _checked_state(plugin: Plugin) -> bytes:
     """Return the plugin's state as it is written down.
 
     Raises:
@@ -227,8 +227,8 @@ def _own_copy(hook: AnyHook) -> AnyHook:
     return hook
 
 
-def told(error: BaseException) -> str:
-    """Return an error as it is told: short, and fit to be written down."""
+def short_text(error: BaseException) -> str:
+    """Return an error as it is published: short, and fit to be recorded."""
     origin = error.error if isinstance(error, ForeignError) else error
-    text = foreign.text_of if is_a(origin, _OURS) else foreign.told
+    text = foreign.text_of if is_a(origin, _OURS) else foreign.summary_of
     return text(error, ERROR_CHARS_MAX)

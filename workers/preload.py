@@ -1,7 +1,7 @@
-"""What the nursery imports and warms before it forks: everything that an agent needs.
+"""What the zygote imports and warms before it forks: everything that an agent needs.
 
-Importing this module does the work, because a nursery is told module names only. Rules: whatever
-fails lands in ``REPORT.problems`` and never raises, as the nursery swallows import errors; when the
+Importing this module does the work, because a zygote gets module names only. Rules: whatever
+fails lands in ``REPORT.problems`` and never raises, as the zygote swallows import errors; when the
 import is done there is one thread, no ZeroMQ context, no event loop, and nothing for the garbage
 collector to touch. To preload one more module, add its name to ``_MODULES``.
 """
@@ -23,7 +23,7 @@ from cmdc_runtime.prctl import set_dumpable
 from workers.limits import step_forward
 
 # Before the first import of litellm: no download at import (its thread would live on in the
-# nursery), no reading of a .env file that happens to lie around, no chatter on stderr.
+# zygote), no reading of a .env file that happens to lie around, no chatter on stderr.
 _ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_MODE": "PRODUCTION",
@@ -43,18 +43,18 @@ _MODULES: Final = (
     "litellm.litellm_core_utils.default_encoding",
     "litellm.litellm_core_utils.streaming_chunk_builder_utils",
     "cmdc_runtime.process",
-    "workers.bootstrap",
+    "workers.worker",
     "workers.toolhost.start",
 )
 _FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "providers", "tools"))
 """Packages of which every module is preloaded: a new built-in needs no line here."""
 
 THREADS_WAIT_S: Final = 2.0
-"""How long threads of the warm-up may take to end; anyio's is told to and not joined."""
+"""How long threads of the warm-up may take to end; anyio's is asked to and not joined."""
 
 
 class PreloadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the preload; the nursery's first child tells it to the daemon."""
+    """What came of the preload; the zygote's first child reports it to the daemon."""
 
     origin: str
     """Folder of the ``workers`` package that was imported."""
@@ -106,7 +106,7 @@ def _timed(what: str, do: Callable[[str], None], name: str, problems: list[str])
     start = time.perf_counter()
     try:
         do(name)
-    except Exception as problem:  # noqa: BLE001 - foreign code at import: told, not hidden
+    except Exception as problem:  # noqa: BLE001 - foreign code at import: reported, not hidden
         problems.append(f"{what}: {type(problem).__name__}: {problem}")
         return 0.0
     return (time.perf_counter() - start) * 1e3
@@ -134,7 +134,7 @@ def _warm(_name: str) -> None:
 
 
 def _outlive_failed_forks(_name: str) -> None:
-    from workers.forking import outlive_failed_forks  # noqa: PLC0415 - told as a problem like all
+    from workers.forking import outlive_failed_forks  # noqa: PLC0415 - reported as a problem like all
 
     outlive_failed_forks()
 
@@ -161,7 +161,7 @@ def _left_over(before_fds: dict[str, str]) -> list[str]:
 
 
 def _threads_after_wait() -> int:
-    """Count the threads; one that was told to end may need a moment to be gone."""
+    """Count the threads; one that was asked to end may need a moment to be gone."""
     deadline = time.monotonic() + THREADS_WAIT_S
     while (threads := len(list(Path("/proc/self/task").iterdir()))) > 1:
         if time.monotonic() >= deadline:

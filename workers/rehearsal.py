@@ -1,4 +1,4 @@
-"""A cycle played through without a socket, a model or a clock, before the nursery freezes.
+"""A cycle played through without a socket, a model or a clock, before the zygote freezes.
 
 msgspec builds its decoders, and Python its caches, at the first use. Paid for here once, they are
 shared by every agent: without this each one spends milliseconds on it between Assign and Started.
@@ -8,28 +8,28 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.commands import AwaitCycle, Command, GetMessages, Prompt, Status
-from cmdc_runtime.frames import (
-    Answer,
-    Assign,
-    Deliver,
-    History,
-    JournalRecord,
-    Ready,
-    Settled,
-    Started,
-    ToWorker,
-    Write,
-)
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Signal
 from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.tools import ReadFile
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
+    Answer,
+    Assign,
+    Completed,
+    Deliver,
+    History,
+    JournalRecord,
+    Ready,
+    Started,
+    ToWorker,
+    Write,
+)
 from workers.build import PROVIDER, first_memory, policy_of
-from workers.core import commands, rebuild, results, snapshot
+from workers.core import commands, recovery, results, snapshot
 from workers.core.assemble import Reply
 from workers.core.evolve import replay
 from workers.core.inputs import (
@@ -45,7 +45,7 @@ from workers.core.records import decode_record
 from workers.core.state import Memory
 from workers.core.step import Publish, Step
 from workers.loader import load_provider
-from workers.opening import Opening
+from workers.session_code import SessionCode
 
 _SESSION: Final = SessionId("rehearsal")
 _PROMPT: Final = CommandId("c-1")
@@ -57,7 +57,7 @@ def rehearse() -> None:
     assign = _assign()
     spec: AgentSpec = codec.decode_as(AgentSpec, assign.agent)
     policy = policy_of(assign, spec, load_provider(PROVIDER))
-    first = first_memory(policy, spec, (), Opening().tools(spec.tools))
+    first = first_memory(policy, spec, (), SessionCode().tools(spec.tools))
     step = Step(first)
     records: list[bytes] = []
     for given in _inputs():
@@ -117,10 +117,10 @@ def _through_the_wire(frame: ToWorker) -> ToWorker:
 def _encode(step: Step) -> list[bytes]:
     """Encode what the agent would send, and return the records."""
     bodies = [codec.encode(record) for record in step.records]
-    events = [(0, said.event) for said in step.said if isinstance(said, Publish)]
+    events = [(0, one.event) for one in step.outgoing if isinstance(one, Publish)]
     codec.encode_events(events)
     kept = tuple(JournalRecord(kind="", body=body) for body in bodies)
-    codec.encode(Write(records=kept, settled=(Settled(id=_PROMPT, frame=b""),), number=1))
+    codec.encode(Write(records=kept, completed=(Completed(id=_PROMPT, frame=b""),), number=1))
     return bodies
 
 
@@ -132,7 +132,7 @@ def _resume(memory: Memory, records: list[bytes]) -> None:
     )
     _through_the_wire(frame)
     rebuilt = replay(memory, map(decode_record, records))
-    rebuild.resume(rebuilt, Incarnation(2), Signal(number=9, name="SIGKILL"), 0)
+    recovery.resume(rebuilt, Incarnation(2), Signal(number=9, name="SIGKILL"), 0)
     for said in (Ready(pid=0), Started()):
         msgspec.msgpack.encode(said)
 

@@ -7,7 +7,7 @@ machine has to know their names and their hooks. None of them is called. On stan
 - ``step``: one step was decided as it was recorded, and how the session stands after it,
 - ``set_aside``: the snapshot is left out, as the session leaves it out, and so many records are
   passed over: what was decided on it, up to the record that sets it aside,
-- ``difference``: today's code decides otherwise; ``unplayable``: the journal does not tell enough,
+- ``difference``: today's code decides otherwise; ``unplayable``: the journal does not hold enough,
 - ``failed``: the session could not be loaded here,
 - ``end``: how far it came, with ``--state`` how the session stands there, and with ``--save`` that
   state as a checkpoint of base64.
@@ -23,23 +23,32 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CheckpointUnreadable, CmdcError, InvalidTool
 from cmdc_runtime.extensions.plugin import hooks_of
-from cmdc_runtime.frames import Assign
 from cmdc_runtime.ids import EventIndex, Incarnation
 from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire.codec import decode_as, encode
+from cmdc_runtime.wire.frames import Assign
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import aside
 from workers.core.evolve import replay
 from workers.core.plugins import with_hooks
 from workers.core.records import Record, SetAside
-from workers.core.replaying import Entry, Plain, Played, of_end, of_left_out, of_step, play, whole
+from workers.core.replaying import (
+    Entry,
+    Plain,
+    PlayedStep,
+    of_end,
+    of_left_out,
+    of_step,
+    play,
+    whole,
+)
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory
 from workers.loader import LoadError, load_provider
-from workers.opening import Opening
+from workers.session_code import SessionCode
 
 EXIT_SAME: Final = 0
 EXIT_OTHERWISE: Final = 1
@@ -103,7 +112,7 @@ def _decided_on(left_out: SetAside, entries: Sequence[Entry]) -> int:
 def _first_memory(
     request: StartSession, snapshot: bytes, records: Sequence[Record]
 ) -> tuple[Memory, SetAside | None]:
-    """Return the memory that the records go on from, with the hooks that plugins hear today.
+    """Return the memory that the records go on from, with the hooks that plugins have today.
 
     With it comes what names the snapshot, where that is left out.
     """
@@ -120,10 +129,10 @@ def _first_memory(
     )
     empty = Memory(policy=policy_of(assign, spec, load_provider(PROVIDER)))
     start, left_out = _restored(empty, snapshot, records)
-    opening = Opening(left_out=start.left_out | aside.tools_left_out(records))
-    opened = opening.plugins(spec.plugins)
+    session_code = SessionCode(left_out=start.left_out | aside.tools_left_out(records))
+    opened = session_code.plugins(spec.plugins)
     if not snapshot or left_out is not None:
-        start = first_memory(start.policy, spec, opened, opening.tools(spec.tools))
+        start = first_memory(start.policy, spec, opened, session_code.tools(spec.tools))
     hooks = {plugin.name: hooks_of(plugin) for plugin, _ in opened}
     return with_hooks(start, hooks), left_out
 
@@ -162,7 +171,7 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
         status = EXIT_OTHERWISE
         _say(out, of_left_out(script.left_out, script.passed_over))
     for outcome in play(script.first, script.entries):
-        if isinstance(outcome, Played):
+        if isinstance(outcome, PlayedStep):
             memory = outcome.memory
             played += len(outcome.entries)
             _say(out, of_step(outcome))

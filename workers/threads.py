@@ -1,4 +1,4 @@
-"""Threads for code of strangers that may block, or never return.
+"""Threads for foreign code that may block, or never return.
 
 A thread cannot be ended. Who is cancelled while waiting for one leaves it alone: what it returns is
 discarded, and it is counted until it does return.
@@ -24,10 +24,17 @@ class Threads:
         """Have none; ``name`` is what they are called."""
         self._name = name
         self._running: Final[set[threading.Thread]] = set()
+        self._left: Final[set[threading.Thread]] = set()
 
     def __len__(self) -> int:
         """Return how many run."""
         return len(self._running)
+
+    @property
+    def left(self) -> int:
+        """How many run that nobody waits for any more."""
+        self._left.intersection_update([one for one in self._left if one.is_alive()])
+        return len(self._left)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Return what ``work``, which is not ours, returns in a thread of its own.
@@ -67,10 +74,14 @@ class Threads:
 
         def run() -> None:
             value = surroundings.run(work)
-            with suppress(RuntimeError):  # the loop is closed: nobody is there to hear of it
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for it
                 loop.call_soon_threadsafe(settle, value)
 
         thread = threading.Thread(target=run, name=self._name, daemon=True)
         thread.start()
         self._running.add(thread)
-        return await done
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self._left.add(thread)
+            raise

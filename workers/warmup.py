@@ -1,8 +1,9 @@
-"""One real streamed model call to a throwaway server, so that the first call of a child is cheap.
+"""Real streamed model calls to a throwaway server, so that the first call of a child is cheap.
 
-litellm imports some 500 modules and builds its clients, TLS contexts and schemas at the first call.
-Paid for here, before the nursery freezes its memory, they are shared by every child. Rules: one
-thread, one event loop, and nothing of either is left when ``warm`` returns.
+One goes as a vendor's own wire is spoken, one by litellm, which imports some 500 modules and builds
+its clients, TLS contexts and schemas at the first call. Paid for here, before the zygote freezes
+its memory, they are shared by every child. Rules: one thread, one event loop, and nothing of either
+is left when ``warm`` returns.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from typing import Any, Final
 
 from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.messages import Message
+from cmdc_runtime.provider_options import LITELLM, VIA
 from workers.build import PROVIDER
+from workers.builtin.wires import http
 from workers.core.assemble import assemble
 from workers.loader import load_provider
 
@@ -30,7 +33,9 @@ _PARAMETERS: Final[dict[str, object]] = {
 
 
 def warm() -> None:
-    """Make one streamed call with a tool, and leave no thread, socket, client or loop behind.
+    """Make a streamed call with a tool in each way.
+
+    No thread, socket, client or loop is left behind.
 
     Raises what litellm raises, and TimeoutError after ``CALL_WAIT_S``.
     """
@@ -44,8 +49,10 @@ async def _warm() -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         async with asyncio.timeout(CALL_WAIT_S):
-            await _call(f"http://127.0.0.1:{port}/v1")
+            for way in ({}, {VIA: LITELLM}):
+                await _call({"api_base": f"http://127.0.0.1:{port}/v1", "api_key": "none", **way})
     finally:
+        await http.close()
         server.close()
         await server.wait_closed()
         await litellm.close_litellm_async_clients()
@@ -53,14 +60,14 @@ async def _warm() -> None:
         litellm.in_memory_llm_clients_cache.flush_cache()
 
 
-async def _call(base_url: str) -> None:
+async def _call(options: dict[str, object]) -> None:
     """Ask as an agent does, through the provider that it uses."""
     request = ModelRequest(
         model="openai/warm-up",
         system="s",
         messages=(Message.user("u"),),
         tools=(ToolSpec(name="echo", description="Return the text.", parameters=_PARAMETERS),),
-        provider_opts={"api_base": base_url, "api_key": "none"},
+        provider_opts=options,
     )
     async with contextlib.aclosing(load_provider(PROVIDER).stream(request)) as stream:
         reply = assemble([chunk async for chunk in stream], id_prefix="warm-up")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cmdc_runtime.cli.choices import AgentChoice, agent_options, line_of_input
-from cmdc_runtime.cli.person import typed_line
+from cmdc_runtime.cli.questions import typed_line
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.errors import AgentAborted, AgentFailed, QueueFull
 from cmdc_runtime.lines import neutral

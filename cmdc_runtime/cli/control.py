@@ -39,7 +39,7 @@ def prompt(session: str, text: str, *, as_json: bool, address: str | None) -> No
 def steer(session: str, text: str, *, as_json: bool, address: str | None) -> None:
     """Guide the running cycle of SESSION with TEXT; ``-`` reads it from stdin.
 
-    The model is told as soon as the calls that can be ended are; to an idle session it is a prompt.
+    The model reads it when the calls that can be ended are; to an idle session it is a prompt.
     """
     with running_client(address) as client:
         ref = client.steer(session, text_of(text))
@@ -49,7 +49,7 @@ def steer(session: str, text: str, *, as_json: bool, address: str | None) -> Non
 
 @click.command()
 @click.argument("session")
-@click.option("--reason", help="What observers are told.")
+@click.option("--reason", help="The reason that observers get.")
 @json_option
 @address_option
 def abort(session: str, *, reason: str | None, as_json: bool, address: str | None) -> None:
@@ -62,7 +62,7 @@ def abort(session: str, *, reason: str | None, as_json: bool, address: str | Non
 
 @click.command()
 @click.argument("session")
-@click.option("--reason", default="normal", show_default=True, help="What monitors are told.")
+@click.option("--reason", default="normal", show_default=True, help="The reason that monitors get.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, STOP_TIMEOUT_S_MAX),

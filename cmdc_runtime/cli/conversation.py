@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from cmdc_runtime import events
 from cmdc_runtime.cli.choices import AgentChoice
-from cmdc_runtime.cli.person import Asked, Bystander, Decision, Person
+from cmdc_runtime.cli.questions import AbsentUser, Decision, TerminalUser, User
 from cmdc_runtime.cli.terminal import Terminal, json_line
 from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.client.sync.session import Client, Session
@@ -190,18 +190,18 @@ INTERRUPTED: Final = "interrupted"
 _KILLS: Final[tuple[KillTools, ...]] = ("killable", "all")
 """What the first and the second Ctrl-C end; the one after them leaves."""
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-_WARMING: Final = "warming the nursery, which takes some seconds the first time"
+_WARMING: Final = "warming the zygote, which takes some seconds the first time"
 
 
 class Conversation:
     """A session with its events, from the first one on."""
 
-    def __init__(self, session: Session, stream: EventStream, view: View, asked: Asked) -> None:
-        """Show ``view`` what the session does, and let ``asked`` answer what it wants to know."""
+    def __init__(self, session: Session, stream: EventStream, view: View, user: User) -> None:
+        """Show ``view`` what the session does, and let ``user`` answer what it wants to know."""
         self.session = session
         self._stream = stream
         self._view = view
-        self._asked = asked
+        self._user = user
         self._approvals: dict[str, ApprovalRequired] = {}
 
     def ask(self, text: str) -> Reply:
@@ -237,7 +237,7 @@ class Conversation:
     def _resumed(self, approval_id: str, through: EventIndex) -> Reply | None:
         """Return the reply of the cycle that an approval opened, None if it opened none.
 
-        Events up to ``through`` tell which: a session that is busy goes on as it is.
+        Events up to ``through`` say which: a session that is busy goes on as it is.
         """
         is_resumed = False
         while True:
@@ -273,7 +273,7 @@ class Conversation:
 
     def _is_allowed(self, wanted: ApprovalRequired) -> bool:
         """Have a call decided on and say whether it may be made."""
-        decision: Decision | None = self._heard(lambda: self._asked.decision(wanted))
+        decision: Decision | None = self._answered(lambda: self._user.decision(wanted))
         with contextlib.suppress(ApprovalNotFound):  # somebody else was quicker
             if decision == "reject":
                 self.session.reject(wanted.id)
@@ -283,12 +283,12 @@ class Conversation:
         return False
 
     def _respond(self, question: AskUser) -> None:
-        response = self._heard(lambda: self._asked.response(question))
+        response = self._answered(lambda: self._user.response(question))
         if response is not None:
             with contextlib.suppress(AskNotFound):  # somebody else was quicker
                 self.session.user_respond(question.ref, response)
 
-    def _heard(self, answer: Callable[[], T | None]) -> T | None:
+    def _answered(self, answer: Callable[[], T | None]) -> T | None:
         """Return an answer; a Ctrl-C in its place aborts the cycle."""
         try:
             with _signals_handled((signal.SIGINT,), signal.default_int_handler):
@@ -325,7 +325,7 @@ def conversation(
         stream = stack.enter_context(session.subscribe(since=0))
         watch = session.monitor(view.take_down, persistent=True)
         stack.callback(_demonitor, session, watch.ref)
-        asked = Person(terminal) if is_attended else Bystander(terminal, is_kept=choice.keep)
+        asked = TerminalUser(terminal) if is_attended else AbsentUser(terminal, is_kept=choice.keep)
         yield Conversation(session, stream, view, asked)
         if choice.keep:
             terminal.note(f"session {session.id} goes on; `cmdc stop {session.id}` ends it")

@@ -41,9 +41,9 @@ EXIT_PROBLEM: Final = 1
 FILES_MIN: Final = 1024
 """What most systems allow a process by default; a daemon with fewer is soon full."""
 FILES_PER_SESSION: Final = 8
-"""Of the daemon: a pidfd, a pipe from the nursery, its connection, its output, its tool host's."""
+"""Of the daemon: a pidfd, a pipe from the zygote, its connection, its output, its tool host's."""
 TEMPORARY_BYTES_MIN: Final = 100 * 2**20
-"""Room for what tools and the nursery put there."""
+"""Room for what tools and the zygote put there."""
 CHILD_S: Final = 10.0
 """For a child that ends at once."""
 
@@ -101,27 +101,27 @@ def _python() -> Iterator[Finding]:
 def _kernel() -> Iterator[Finding]:
     name, release = platform.system(), platform.release()
     try:
-        tells = _tells_exit()
+        has_status = _has_exit_status()
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         advice = "a daemon needs Linux 5.4 or newer, and a sandbox that allows pidfd_open"
         found = f"{name} {release}: pidfds do not work ({error})"
         yield Finding(name="kernel", status="problem", found=found, advice=advice)
         return
-    how = "pidfds tell exits" if tells else "pidfds work; exits are told by the nursery alone"
-    advice = "" if tells else "from Linux 6.15 on the kernel tells them whoever is the parent"
+    how = "pidfds give exits" if has_status else "pidfds work; the zygote alone gives exits"
+    advice = "" if has_status else "from Linux 6.15 on the kernel gives them to any process"
     found = f"{name} {release}: {how}"
-    yield Finding(name="kernel", status="ok" if tells else "note", found=found, advice=advice)
+    yield Finding(name="kernel", status="ok" if has_status else "note", found=found, advice=advice)
 
 
-def _tells_exit() -> bool:
-    """Say whether the kernel tells the status of a process that was reaped; raises if no pidfds."""
+def _has_exit_status() -> bool:
+    """Say whether the kernel gives the status of a process that was reaped; raises if no pidfds."""
     command = [sys.executable, "-I", "-S", "-c", ""]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as child:  # noqa: S603 - ourselves
         pidfd = os.pidfd_open(child.pid)
         try:
             child.wait(CHILD_S)
-            (told,) = _MASK.unpack_from(fcntl.ioctl(pidfd, _GET_INFO, _ASK_EXIT))
-            return bool(told & _EXIT)
+            (mask,) = _MASK.unpack_from(fcntl.ioctl(pidfd, _GET_INFO, _ASK_EXIT))
+            return bool(mask & _EXIT)
         except OSError:  # ENOTTY before Linux 6.13, ESRCH before 6.15
             return False
         finally:
@@ -269,7 +269,7 @@ def _daemon(directory: Path, *, is_named: bool) -> Iterator[Finding]:
         if is_same
         else f"it is version {facts.version} and this is {VERSION}: restart it",
     )
-    yield _nursery(facts)
+    yield _zygote(facts)
     is_open = facts.journal == "open"
     yield Finding(
         name="journal",
@@ -304,7 +304,7 @@ async def _facts(directory: Path) -> DaemonFacts:
     return facts
 
 
-def _nursery(facts: DaemonFacts) -> Finding:
+def _zygote(facts: DaemonFacts) -> Finding:
     if facts.nursery in {"ready", "warming"}:
         status: Literal["ok", "note"] = "ok" if facts.nursery == "ready" else "note"
         return Finding(name="nursery", status=status, found=facts.nursery)

@@ -46,22 +46,22 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "ps": ("listing:ps", "List the live sessions."),
     "tree": ("listing:tree", "Show the supervision tree."),
     "doctor": ("doctor:doctor", "Look whether machine and daemon are as they should be."),
-    "plugins": ("plugins:plugins", "List the built-in plugins, or tell all about one."),
+    "plugins": ("plugins:plugins", "List the built-in plugins, or describe one."),
     "tail": ("follow:tail", "Print a session's events as they happen."),
     "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),
     "prompt": ("control:prompt", "Send a prompt to a session."),
     "steer": ("control:steer", "Guide a session's running cycle."),
-    "approve": ("people:approve", "Allow a call that waits for approval."),
-    "reject": ("people:reject", "Refuse a call that waits for approval."),
-    "respond": ("people:respond", "Answer a question that a session asks."),
+    "approve": ("approvals:approve", "Allow a call that waits for approval."),
+    "reject": ("approvals:reject", "Refuse a call that waits for approval."),
+    "respond": ("approvals:respond", "Answer a question that a session asks."),
     "model": ("control:model", "Send a session's next request to another model."),
     "abort": ("control:abort", "End a session's running cycle; the session stays."),
     "stop": ("control:stop", "End a session."),
-    "replay": ("replay:replay", "Decide again what a session decided, and tell differences."),
-    "checkpoints": ("moving:checkpoints", "List, save or delete a session's checkpoints."),
-    "resume": ("moving:resume", "Let a session go on after its end, or fork it."),
-    "export": ("moving:export", "Write a session to a file, to keep it or to move it."),
-    "import": ("moving:import_", "Start the session of such a file."),
+    "replay": ("replay:replay", "Decide again what a session decided, and show differences."),
+    "checkpoints": ("transfer:checkpoints", "List, save or delete a session's checkpoints."),
+    "resume": ("transfer:resume", "Let a session go on after its end, or fork it."),
+    "export": ("transfer:export", "Write a session to a file, to keep it or to move it."),
+    "import": ("transfer:import_", "Start the session of such a file."),
     "service": ("service:service", "Have systemd run the daemon: install, uninstall."),
 }
 """Name to where it is below this package, and its line in the overview."""
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_status(work: Callable[[], object]) -> int:
-    """Return the exit status of a command, its error told on standard error."""
+    """Return the exit status of a command, its error printed on standard error."""
     try:
         status = work()
         flush_output()
@@ -138,6 +138,6 @@ def _shown(error: click.ClickException) -> str:
 
 
 def status_of(error: CmdcError) -> int:
-    """Return the exit status that tells of this error."""
+    """Return the exit status of this error."""
     found = (_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
     return next(found, EXIT_FAILED)

@@ -1,7 +1,7 @@
 """``cmdc tail`` and ``cmdc monitor``: what happens to one session, until it ends or Ctrl-C.
 
 ``cmdc tail --tree`` draws the runs of reasoning strategies in it while they grow. Where a process
-ends, what is known of that stands as lines below the one that tells of it: to show another field of
+ends, what is known of that stands as lines below the one about it: to show another field of
 ``Evidence``, add a line in ``evidence_lines``; what is not known has none. What the process wrote
 is neutral and stands behind a bar, so that nobody takes it for ours.
 """
@@ -117,7 +117,8 @@ def tree_of(run: ReasoningResult) -> TreeRow:
 
     def row(node: ReasoningNode) -> TreeRow:
         head, text, *took = label_of(node)
-        line = one_line(" ".join([f"{head}: {text}", *(f"({one})" for one in took)]))
+        mark = ("[pruned]",) if node.pruned else ()  # a word, since a pipe has no styles
+        line = one_line(" ".join([f"{head}: {text}", *(f"({one})" for one in took), *mark]))
         style = "quiet" if is_lost(node) else "plain"
         return TreeRow(line, map(row, children.get(node.id, ())), style)
 
@@ -127,7 +128,8 @@ def tree_of(run: ReasoningResult) -> TreeRow:
 def _headline(run: ReasoningResult) -> str:
     why = "" if run.reason is None else f" ({run.reason})"
     answer = "" if run.answer is None else f": {run.answer}"
-    return one_line(f"{run.strategy} {run.run_id} {run.status}{why}{answer}")
+    notes = "".join(f" [{one}]" for one in run.notes)
+    return one_line(f"{run.strategy} {run.run_id} {run.status}{why}{answer}{notes}")
 
 
 # --- the end of a process -------------------------------------------------------------------------
@@ -253,8 +255,8 @@ def _print_events(stream: "EventStream", terminal: Terminal, *, as_json: bool) -
 def monitor(session: str, *, is_brief: bool, as_json: bool, address: str | None) -> int:
     """Print a line whenever a process of SESSION ends, until the session has ended.
 
-    Below a line that tells of a failure stands what is known of it. Of a session that has ended
-    already its last end is told.
+    Below a line about a failure stands what is known of it. Of a session that has ended
+    already its last end is printed.
     Exit status: 0 if it ended as asked, 1 if it failed or there was none.
     """
     terminal = Terminal()

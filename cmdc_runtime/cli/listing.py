@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _left(shown: Callable[["Status"], str]) -> Callable[["Status"], str]:
-    """Show of a session what its agent tells, ``-`` where none has: it names its model always."""
+    """Show of a session what its agent reports, ``-`` where none has: it names its model always."""
     return lambda one: shown(one) if one.model else "-"
 
 
@@ -51,7 +51,7 @@ def ps(*, is_all: bool, as_json: bool, address: str | None) -> None:
 
     A parked session is one that the daemon can't go on with: all that is kept of it stays until
     `cmdc resume` goes on with it or `cmdc stop` ends it. The column REASON says why. Of what ended,
-    also before the daemon began, the newest are told while the journal keeps them (retain_days). A
+    also before the daemon began, the newest are shown while the journal keeps them (retain_days). A
     column that only a session's process could fill has a `-` where none answers.
     """
     with running_engine(address) as engine:

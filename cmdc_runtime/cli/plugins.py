@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ALL: Final = "all hooks"
 _INDENT: Final = "  "
 _DEFAULT_CHARS_MAX: Final = 24
-"""Of a default in the table; what is told about one plugin has all of it."""
+"""Of a default in the table; the page of one plugin has all of it."""
 _COLUMNS: Final[Mapping[str, Callable[["PluginFacts"], str]]] = {
     "PLUGIN": lambda one: one.name,
     "PRIORITY": lambda one: str(one.priority),
@@ -32,7 +32,7 @@ _COLUMNS: Final[Mapping[str, Callable[["PluginFacts"], str]]] = {
 @click.argument("name", required=False)
 @json_option
 def plugins(*, name: str | None, as_json: bool) -> None:
-    """List the built-in plugins, or tell all about one; with --json as an array or an object."""
+    """List the built-in plugins, or describe one; with --json as an array or an object."""
     from cmdc_runtime.plugins.catalogue import built_in_plugins  # noqa: PLC0415 - not always needed
 
     found = sorted(built_in_plugins(), key=lambda one: (one.priority, one.name))
@@ -58,7 +58,7 @@ def _chosen(name: str, found: "list[PluginFacts]") -> "PluginFacts":
 
 
 def _hooks(plugin: "PluginFacts") -> list[str]:
-    """Return the names of what the plugin hears; all hooks in two words."""
+    """Return the names of the plugin's hooks; all hooks in two words."""
     from cmdc_runtime.extensions.hooks import HOOKS  # noqa: PLC0415 - not always needed
 
     names = [method.name for method in plugin.methods]

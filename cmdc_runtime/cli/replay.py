@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cmdc_runtime.requests import PastPage
 
 _PLAYER: Final = "workers.replay"
-Told = dict[str, Any]  # Any: what the player says, see its module
+PlayerLine = dict[str, Any]  # Any: what the player says, see its module
 
 
 class ReplayFailed(CmdcError):
@@ -50,11 +50,11 @@ class ReplayFailed(CmdcError):
 def replay(
     session: str, *, until: int | None, forks: bool, as_json: bool, address: str | None
 ) -> int:
-    """Decide again what SESSION has decided, and tell where today's code decides otherwise.
+    """Decide again what SESSION has decided, and say where today's code decides otherwise.
 
     The machine of the agent gets the recorded commands, answers and results again; no model is
     asked, no tool and no plugin runs, and the session itself goes on untouched. A line for each
-    step tells the numbers of its records and how the session stands after it.
+    step has the numbers of its records and how the session stands after it.
 
     Exit status: 0 all records are the same, 1 one is not, or the session can't be played.
     """
@@ -69,12 +69,12 @@ def replay(
     with contextlib.closing(ClientEngine(running_address(address))) as engine:
         past = engine.call(engine.exchange.past(session_id))
         is_same, state = True, ""
-        for told in _played(past, [*arguments, *(["--save"] if forks else [])]):
-            if told["kind"] == "failed":
-                raise ReplayFailed(f"session {session} can't be played here: {told['why']}")
-            is_same = is_same and told["kind"] in {"step", "end"}
-            state = told.pop("saved", "")
-            show(terminal, told)
+        for line in _played(past, [*arguments, *(["--save"] if forks else [])]):
+            if line["kind"] == "failed":
+                raise ReplayFailed(f"session {session} can't be played here: {line['why']}")
+            is_same = is_same and line["kind"] in {"step", "end"}
+            state = line.pop("saved", "")
+            show(terminal, line)
         if state:
             saved = base64.b64decode(state)
             forked = engine.call(engine.exchange.fork(session_id, new_session_id(), saved))
@@ -82,7 +82,7 @@ def replay(
     return 0 if is_same else 1
 
 
-def _played(past: "PastPage", arguments: list[str]) -> Iterator[Told]:
+def _played(past: "PastPage", arguments: list[str]) -> Iterator[PlayerLine]:
     """Yield what the player says; it ends with us, however we end."""
     command = [sys.executable, "-P", "-m", _PLAYER, *arguments]
     pipe = subprocess.PIPE
@@ -90,60 +90,60 @@ def _played(past: "PastPage", arguments: list[str]) -> Iterator[Told]:
         try:
             assert player.stdin is not None  # noqa: S101 - as asked for
             assert player.stdout is not None  # noqa: S101 - as asked for
-            _give(player.stdin, past)
+            _send_past(player.stdin, past)
             yield from _lines(player.stdout)
         finally:
             player.kill()
 
 
-def _give(stdin: IO[bytes], past: "PastPage") -> None:
-    """Write the past; a player that has died tells of it by its silence."""
+def _send_past(stdin: IO[bytes], past: "PastPage") -> None:
+    """Write the past; a player that has died writes no last line."""
     with contextlib.suppress(BrokenPipeError), stdin:
         stdin.write(msgspec.msgpack.encode(past))
 
 
-def _lines(stdout: IO[bytes]) -> Iterator[Told]:
+def _lines(stdout: IO[bytes]) -> Iterator[PlayerLine]:
     kind = ""
-    for line in stdout:
-        told: Told = msgspec.json.decode(line)
-        kind = told["kind"]
-        yield told
+    for text in stdout:
+        line: PlayerLine = msgspec.json.decode(text)
+        kind = line["kind"]
+        yield line
     if kind not in {"end", "failed"}:
         raise ReplayFailed("the process that plays the session died; what it said is above")
 
 
-def _json(terminal: Terminal, told: Told) -> None:
-    terminal.line(json_line(told))
+def _json(terminal: Terminal, line: PlayerLine) -> None:
+    terminal.line(json_line(line))
 
 
-def _text(terminal: Terminal, told: Told) -> None:
-    match told["kind"]:
+def _text(terminal: Terminal, line: PlayerLine) -> None:
+    match line["kind"]:
         case "step":
-            terminal.line(_step(told))
+            terminal.line(_step(line))
         case "set_aside":
-            why = one_line(told["why"], 1_000)
-            terminal.line(f"the {told['what']} is set aside: {why}", "bad")
+            why = one_line(line["why"], 1_000)
+            terminal.line(f"the {line['what']} is set aside: {why}", "bad")
             terminal.line(
-                f"  passed over: {told['passed_over']} records, up to the one that says so"
+                f"  passed over: {line['passed_over']} records, up to the one that says so"
             )
         case "difference":
-            terminal.line(f"record {told['number']}: today's code decides otherwise", "bad")
-            terminal.line(f"  input:    {_cause(told)}")
-            terminal.line(f"  recorded: {_record(told['recorded'])}")
-            terminal.line(f"  now:      {_record(told['now'])}")
+            terminal.line(f"record {line['number']}: today's code decides otherwise", "bad")
+            terminal.line(f"  input:    {_cause(line)}")
+            terminal.line(f"  recorded: {_record(line['recorded'])}")
+            terminal.line(f"  now:      {_record(line['now'])}")
         case "unplayable":
-            why = one_line(told["why"], 1_000)
-            terminal.line(f"record {told['number']}: it can't be played from here: {why}", "bad")
+            why = one_line(line["why"], 1_000)
+            terminal.line(f"record {line['number']}: it can't be played from here: {why}", "bad")
         case "forked":
-            terminal.line(f"session {told['session_id']} goes on from there", "good")
+            terminal.line(f"session {line['session_id']} goes on from there", "good")
         case _:
-            _end(terminal, told)
+            _end(terminal, line)
 
 
-def _end(terminal: Terminal, told: Told) -> None:
-    for name, value in told.get("state", {}).items():
+def _end(terminal: Terminal, line: PlayerLine) -> None:
+    for name, value in line.get("state", {}).items():
         terminal.line(f"{name}: {neutral(json_line(value))}")
-    count, total, passed = told["records"], told["of"], told["passed_over"]
+    count, total, passed = line["records"], line["of"], line["passed_over"]
     if count == total:
         terminal.line(f"{count} records, the same", "good")
     elif count + passed == total:
@@ -152,19 +152,19 @@ def _end(terminal: Terminal, told: Told) -> None:
         terminal.line(f"{count} of {total} records, the same; then not")
 
 
-def _step(told: Told) -> str:
-    first, last, stands = told["first"], told["last"], told["stands"]
+def _step(line: PlayerLine) -> str:
+    first, last, stands = line["first"], line["last"], line["stands"]
     numbers = str(first) if first == last else f"{first}-{last}"
     facts = " ".join(f"{name} {stands[name]}" for name in ("turn", "queue", "calls", "tokens"))
     cost = "" if stands["cost_usd"] is None else f" ${stands['cost_usd']:.4f}"
-    kept = ", ".join(told["records"])
-    return f"{numbers:>9} {stands['state']:<15} {facts}{cost}  {_cause(told)} -> {kept}"
+    kept = ", ".join(line["records"])
+    return f"{numbers:>9} {stands['state']:<15} {facts}{cost}  {_cause(line)} -> {kept}"
 
 
-def _cause(told: Told) -> str:
-    when = f"{clock(told['at_ms'])} " if told["at_ms"] else ""
-    return f"{when}{one_line(' '.join((told['input'], told['ref'])))}".rstrip()
+def _cause(line: PlayerLine) -> str:
+    when = f"{clock(line['at_ms'])} " if line["at_ms"] else ""
+    return f"{when}{one_line(' '.join((line['input'], line['ref'])))}".rstrip()
 
 
-def _record(record: Told | None) -> str:
+def _record(record: PlayerLine | None) -> str:
     return "nothing" if record is None else neutral(json_line(record))

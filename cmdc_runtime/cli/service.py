@@ -2,7 +2,7 @@
 
 Rules: nothing is overwritten or removed that ``install`` did not write, or that was changed since,
 unless ``--force`` says so; a unit file is there as a whole or not at all; where systemd does not
-run, the file is written all the same and the rest is told. The units are those of deploy/systemd,
+run, the file is written all the same, the rest is printed. The units are those of deploy/systemd,
 which a wheel has inside this package.
 
 What ``install`` writes begins with two lines of its own, the second of which holds the hash of all
@@ -34,7 +34,7 @@ _WRITTEN: Final = "# Written by `cmdc service install`; changes belong into a dr
 _SIGNATURE: Final = re.compile(r"# sha256 of what follows: ([0-9a-f]{64})")
 
 
-class Origin(Enum):
+class UnitOrigin(Enum):
     """Who wrote a unit file."""
 
     INSTALLED = auto()  # ``cmdc service install``, and nobody has touched it
@@ -52,18 +52,18 @@ def filled_in(template: str, settings: Mapping[str, str]) -> str:
 
 
 def signed(unit: str) -> str:
-    """Return the unit below the lines that tell who wrote it."""
+    """Return the unit below the lines that say who wrote it."""
     return f"{_WRITTEN}\n# sha256 of what follows: {_hash(unit)}\n{unit}"
 
 
-def origin_of(text: str) -> Origin:
+def origin_of(text: str) -> UnitOrigin:
     """Say who wrote the text of a unit file."""
     first, _, rest = text.partition("\n")
     second, _, unit = rest.partition("\n")
     signature = _SIGNATURE.fullmatch(second)
     if first != _WRITTEN or signature is None:
-        return Origin.FOREIGN
-    return Origin.INSTALLED if signature[1] == _hash(unit) else Origin.CHANGED
+        return UnitOrigin.FOREIGN
+    return UnitOrigin.INSTALLED if signature[1] == _hash(unit) else UnitOrigin.CHANGED
 
 
 def command_line(words: Sequence[str]) -> str:
@@ -184,7 +184,7 @@ def _place_options(function: F) -> F:
 
 @click.group()
 def service() -> None:
-    """Have systemd run the daemon; docs/howto/systemd.md tells more."""
+    """Have systemd run the daemon; see docs/howto/systemd.md."""
 
 
 @service.command()
@@ -292,7 +292,7 @@ def _unit(place: Place, run_as: str | None, config: Path | None) -> str:
 
 
 def _account(name: str) -> str:
-    """Return the name of an account that is there; tell where it may not go and would have to."""
+    """Return the name of an account that is there; print where it may not go and would have to."""
     try:
         account = pwd.getpwnam(name)
     except KeyError:
@@ -333,9 +333,9 @@ def _check_ours(place: Place, *, force: bool) -> None:
         return
     with place.unit.open(encoding="utf-8", errors="replace") as file:
         origin = origin_of(file.read(UNIT_BYTES_MAX))
-    if origin is Origin.INSTALLED:
+    if origin is UnitOrigin.INSTALLED:
         return
-    problem = "was changed by hand" if origin is Origin.CHANGED else "is not from this command"
+    problem = "was changed by hand" if origin is UnitOrigin.CHANGED else "is not from this command"
     raise click.ClickException(
         f"{place.unit} {problem} and is left as it is; move your changes into a drop-in "
         f"({place.words} edit {UNIT}), or say --force"

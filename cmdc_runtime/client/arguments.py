@@ -28,7 +28,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.extensions.tool import as_tool
-from cmdc_runtime.foreign import told
+from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.ids import (
     SESSION_ID_RULE,
     SUPERVISOR,
@@ -86,7 +86,9 @@ def id_of(session: SessionLike) -> SessionId:
     try:
         found = own(session if is_a(session, str) else getattr(session, "id", None))
     except Exception as error:
-        raise InvalidSession(f"a session's id: {short(session)} failed: {told(error)}") from error
+        raise InvalidSession(
+            f"a session's id: {short(session)} failed: {summary_of(error)}"
+        ) from error
     if not isinstance(found, str):
         raise InvalidSession(f"expected a session or a session id, got {short(session)}")
     return SessionId(found)
@@ -423,7 +425,7 @@ def checked_model(
             model, own_opts = model.model_source()
             provider_opts = own_opts if provider_opts is None else provider_opts
     except Exception as error:  # its own code
-        raise InvalidOptions([f"model: {short(model)} failed: {told(error)}"]) from error
+        raise InvalidOptions([f"model: {short(model)} failed: {summary_of(error)}"]) from error
     problems = [*_model_problems(model), *_opts_problems(provider_opts)]
     if problems:
         raise InvalidOptions(problems)

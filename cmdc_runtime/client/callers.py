@@ -37,7 +37,7 @@ Item = TypeVar("Item")
 _log = logging.getLogger(__name__)
 
 
-class AsyncPost:
+class AsyncLoopCalls:
     """Runs what belongs into the loop of a stream, and nothing in a fork; for who is in it."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class AsyncPost:
                 self._loop.call_soon_threadsafe(call)
 
 
-class Post:
+class LoopCalls:
     """Runs what belongs into the loop of a stream, and nothing in a fork; from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, owner: object) -> None:
@@ -127,8 +127,8 @@ class AsyncCaller:
     ) -> T:
         return await method(self._exchange, *args, **kwargs)
 
-    def _post(self) -> AsyncPost:
-        return AsyncPost()
+    def _loop_calls(self) -> AsyncLoopCalls:
+        return AsyncLoopCalls()
 
     def _begun(self, stream: T) -> T:
         """Return a stream whose prompt is sent when its first piece is asked for."""
@@ -143,7 +143,7 @@ class AsyncCaller:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _settle(self, watch: Watch) -> None:
+    async def _await_callbacks(self, watch: Watch) -> None:
         """Do nothing: a task that has not begun looks whether ``watch`` was removed."""
 
 
@@ -233,8 +233,8 @@ class Caller:
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()  # whoever held it is not in this process
 
-    def _post(self) -> Post:
-        return Post(self._started().loop, self)
+    def _loop_calls(self) -> LoopCalls:
+        return LoopCalls(self._started().loop, self)
 
     def _begun(self, stream: B) -> B:
         """Return a stream whose prompt is sent."""
@@ -251,9 +251,9 @@ class Caller:
 
         return deliver
 
-    def _settle(self, watch: Watch) -> None:
+    def _await_callbacks(self, watch: Watch) -> None:
         """Return when no callback of ``watch``, which is removed, runs."""
-        self._started().callbacks.settle(watch)
+        self._started().callbacks.await_done(watch)
 
 
 class AsyncPool:

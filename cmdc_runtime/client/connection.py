@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import COMMAND_VALUES_MAX
 from cmdc_runtime.client.address import DaemonPlace
 from cmdc_runtime.client.dispatcher import Dispatcher
@@ -31,8 +30,8 @@ from cmdc_runtime.client.limits import (
     SESSIONS_HELD_MAX,
     TICK_S,
 )
-from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
+from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.commands import (
     AttachPlugin,
     AttachTools,
@@ -52,17 +51,6 @@ from cmdc_runtime.errors import (
     TransientError,
     UsageError,
 )
-from cmdc_runtime.frames import (
-    Ask,
-    Failed,
-    FromClient,
-    Notify,
-    Paged,
-    Published,
-    Reply,
-    Send,
-    ToClient,
-)
 from cmdc_runtime.ids import CommandId, SessionId, new_command_id
 from cmdc_runtime.packing import brings_code
 from cmdc_runtime.pages import Page
@@ -70,7 +58,19 @@ from cmdc_runtime.plain import VALUES_MAX, packed_problem
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import DaemonFacts, GetFacts, ReadPage, Request
 from cmdc_runtime.runtime_dir import read_token
-from cmdc_runtime.sockets import Dealer, encode
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
+    Ask,
+    FailedReply,
+    FromClient,
+    Notify,
+    PagedReply,
+    Published,
+    Send,
+    ToClient,
+    ValueReply,
+)
+from cmdc_runtime.wire.sockets import Dealer, encode
 
 _Q = TypeVar("_Q", Request, Command)
 
@@ -105,8 +105,8 @@ class Connection:
         )
         self.dispatcher = Dispatcher(self, self._dealer)
         self.down_order = DownOrder(self, self.dispatcher)
-        self._mailbox = Mailbox()
-        self._waiting: dict[CommandId, asyncio.Future[Reply | Paged]] = {}
+        self._mailbox = OpenRequests()
+        self._waiting: dict[CommandId, asyncio.Future[ValueReply | PagedReply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: CmdcError | None = None
         self._instance: str | None = None
@@ -178,7 +178,7 @@ class Connection:
     ) -> Any:
         """Return a session's answer to ``command``: what its ``answer`` says (Any).
 
-        The session is told of a wait that is cancelled.
+        The session is notified of a wait that is cancelled.
 
         Raises:
             CmdcError: what the session or the daemon says is wrong, or CommandTimeout.
@@ -258,7 +258,7 @@ class Connection:
         for old in list(self._gone)[: max(0, len(self._gone) - SESSIONS_HELD_MAX)]:
             del self._gone[old]
 
-    def tell(self, request: Request) -> None:
+    def notify(self, request: Request) -> None:
         """Send a request whose answer nobody waits for; it may be lost."""
         ask = Ask(id=new_command_id(), body=codec.raw(request), token=self._shown())
         self._dealer.send(encode(ask))
@@ -309,9 +309,9 @@ class Connection:
         """Take an answer or a notice."""
         if isinstance(frame, Notify):
             self.monitors.take(frame)
-        elif isinstance(frame, Failed):
+        elif isinstance(frame, FailedReply):
             self._on_failed(frame)
-        elif isinstance(frame, Reply | Paged):
+        elif isinstance(frame, ValueReply | PagedReply):
             self._on_reply(frame)
 
     def on_published(self, topic: bytes, frame: Published, body: bytes) -> None:
@@ -326,15 +326,15 @@ class Connection:
                 if not future.done():
                     future.set_exception(error)
 
-    def _on_reply(self, frame: Reply | Paged) -> None:
-        if frame.id == self._facts_id and isinstance(frame, Reply):
+    def _on_reply(self, frame: ValueReply | PagedReply) -> None:
+        if frame.id == self._facts_id and isinstance(frame, ValueReply):
             self._compare(frame)
             return
         future = self._waiting.get(frame.id)
         if future is not None and not future.done():
             future.set_result(frame)
 
-    def _on_failed(self, frame: Failed) -> None:
+    def _on_failed(self, frame: FailedReply) -> None:
         error = codec.raised(frame)
         if isinstance(error, DaemonUnavailable):
             return  # it is about to end, and what is open is asked of the next one
@@ -369,7 +369,7 @@ class Connection:
                 raise absence from None
             if reply is None or asked.answer is None:
                 return None
-            if isinstance(reply, Reply):
+            if isinstance(reply, ValueReply):
                 found = codec.decode_as(asked.answer, reply.body)
                 is_status = reply.unsaved and isinstance(found, Status)
                 return msgspec.structs.replace(found, unsaved=True) if is_status else found
@@ -383,7 +383,7 @@ class Connection:
 
     async def _rest(
         self,
-        begun: Paged,
+        begun: PagedReply,
         frame_of: Callable[[CommandId, _Q], bytes],
         next_page: Callable[..., _Q],
         wait: _Wait,
@@ -393,7 +393,7 @@ class Connection:
         while True:
             id_, wanted = new_command_id(), next_page(page_id=begun.page_id, offset=offset)
             reply = await self._exchange(id_, frame_of(id_, wanted), wait)
-            if not isinstance(reply, Reply):
+            if not isinstance(reply, ValueReply):
                 raise ProtocolError("a page of an answer came in pages")
             page: Page = codec.decode_as(Page, reply.body)
             if page.is_gone:
@@ -403,7 +403,9 @@ class Connection:
             if page.is_last:
                 return b"".join(pieces)
 
-    async def _exchange(self, id_: CommandId, frame: bytes, wait: _Wait) -> Reply | Paged | None:
+    async def _exchange(
+        self, id_: CommandId, frame: bytes, wait: _Wait
+    ) -> ValueReply | PagedReply | None:
         if self._broken is not None:
             raise self._broken.with_traceback(None)  # each raise would lengthen it
         now_s = self.loop.time()
@@ -412,7 +414,7 @@ class Connection:
         try:
             self._dealer.send(frame)
             self._set_tick(due_s)
-            reply: Reply | Paged = await future
+            reply: ValueReply | PagedReply = await future
         except CmdcError as error:
             is_repeated = self._mailbox.close(id_)
             if is_repeated and wait.is_done is not None and wait.is_done(error):
@@ -495,7 +497,7 @@ class Connection:
                 body = codec.raw(GetFacts())
                 self._dealer.send(encode(Ask(id=self._facts_id, body=body, token=self._shown())))
 
-    def _compare(self, frame: Reply) -> None:
+    def _compare(self, frame: ValueReply) -> None:
         facts = codec.decode_as(DaemonFacts, frame.body)
         is_new = facts.instance != self._instance
         if is_new:

@@ -59,7 +59,7 @@ class AsyncControl(AsyncCaller):
     async def steer(self, session: SessionLike, text: str, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name.
 
-        The model is told at the next gap; killable tools are ended at once, and with ``scope``
+        The model reads it before the next turn; killable tools end at once, and with ``scope``
         "tree" subagents too. To an idle session it is a prompt.
 
         Raises:
@@ -117,7 +117,7 @@ class AsyncControl(AsyncCaller):
     async def reject(
         self, session: SessionLike, approval_id: str, *, auto_resume: bool = False
     ) -> None:
-        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so.
+        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that says so.
 
         Raises:
             ApprovalNotFound: no such approval is pending.

@@ -34,7 +34,7 @@ Shown_co = TypeVar("Shown_co", covariant=True)
 Kinds = tuple[type[Event], ...]
 
 _FRAME: Final[Kinds] = (AgentStart, AgentEnd, AgentAbort, AgentError, PromptDropped)
-"""What tells one cycle from another."""
+"""What distinguishes one cycle from another."""
 
 
 def ending(result: CycleResult) -> CmdcError | None:

@@ -16,7 +16,7 @@ from cmdc_runtime.plain import is_a
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Subject = TypeVar("Subject")
+Target = TypeVar("Target")
 
 
 class SharedClient(Client):
@@ -33,8 +33,8 @@ async_client: Final = AsyncClient(connector=LoopLinks())
 
 
 def of_owner(
-    default: Callable[Concatenate[Subject, P], T],
-) -> Callable[Concatenate[Subject, P], T]:
+    default: Callable[Concatenate[Target, P], T],
+) -> Callable[Concatenate[Target, P], T]:
     """Return ``default``, a shared client's method, for which a session's own client stands in.
 
     A session id says nothing about its client, so it is the shared client's business.
@@ -42,12 +42,12 @@ def of_owner(
     name = default.__name__
 
     @functools.wraps(default)
-    def call(subject: Subject, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if is_a(subject, (Session, AsyncSession)):
-            owner: Any = subject  # Any: a session of either kind
+    def call(target: Target, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if is_a(target, (Session, AsyncSession)):
+            owner: Any = target  # Any: a session of either kind
             method: Any = getattr(owner.client, name)  # Any: the same method, of another client
-            answer: T = method(subject, *args, **kwargs)
+            answer: T = method(target, *args, **kwargs)
             return answer
-        return default(subject, *args, **kwargs)
+        return default(target, *args, **kwargs)
 
     return call

@@ -27,7 +27,10 @@ from cmdc_runtime.errors import (
     SessionNotAlive,
     TransientError,
 )
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, new_monitor_ref
+from cmdc_runtime.reasons import AnyReason, Down, Other
+from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
+from cmdc_runtime.wire.frames import (
     GROUP_TOPIC,
     Events,
     Joined,
@@ -36,10 +39,7 @@ from cmdc_runtime.frames import (
     group_topic_of,
     topic_of,
 )
-from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, new_monitor_ref
-from cmdc_runtime.reasons import AnyReason, Down, Other
-from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
-from cmdc_runtime.sockets import Dealer
+from cmdc_runtime.wire.sockets import Dealer
 
 # --- groups ---------------------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ class Daemon(Asker, Protocol):
     monitors: Monitors
 
 
-class SessionTopics(Protocol):
+class SubscriptionTable(Protocol):
     """Where a session's events are handed to the subscriptions that follow it."""
 
     def enter(self, session_id: SessionId, subscription: Subscription) -> object:
@@ -127,7 +127,7 @@ class GroupFollower:
     """
 
     def __init__(
-        self, daemon: Daemon, topics: SessionTopics, group_id: str, subscription: Subscription
+        self, daemon: Daemon, topics: SubscriptionTable, group_id: str, subscription: Subscription
     ) -> None:
         """Follow nobody yet."""
         self.group_id = group_id

@@ -24,7 +24,7 @@ from cmdc_runtime.requests import FindSession, SessionInfo
 _log = logging.getLogger(__name__)
 
 
-class Audience(Watcher, Protocol):
+class DownReceiver(Watcher, Protocol):
     """Who gets the notices, and may be removed."""
 
     is_removed: bool
@@ -47,9 +47,9 @@ class DownOrder:
         self._dispatcher = dispatcher
         self._lines: set[OrderedDowns] = set()
 
-    def before(self, audience: Audience) -> "OrderedDowns":
-        """Return what takes the notices in place of ``audience``."""
-        return OrderedDowns(self, audience)
+    def before(self, receiver: DownReceiver) -> "OrderedDowns":
+        """Return what takes the notices in place of ``receiver``."""
+        return OrderedDowns(self, receiver)
 
     def release(self) -> None:
         """Deliver all that is held: no event will come any more."""
@@ -68,24 +68,24 @@ class DownOrder:
     async def _serve(self, line: "OrderedDowns") -> None:
         try:
             while (held := line.next()) is not None:
-                await self._settle(held)
+                await self._await_events(held)
                 line.deliver(held)
         finally:  # whatever went wrong: a notice is late rather than never delivered
             line.release()
             self._lines.discard(line)
 
-    async def _settle(self, held: _Held) -> None:
+    async def _await_events(self, held: _Held) -> None:
         """Return when the streams of the session have what came before its end, or it is time."""
         fields = {"ref": held.down.ref, "session_id": held.down.session_id}
         try:
             async with asyncio.timeout_at(held.due_s):
                 await self._gathered(held.down.session_id)
         except TimeoutError:
-            _log.warning("down.told_early", extra={**fields, "waited_s": DOWN_HOLD_S})
+            _log.warning("down.delivered_early", extra={**fields, "waited_s": DOWN_HOLD_S})
         except InvalidSession:  # nobody remembers it, and no stream of it goes on
             pass
         except CmdcError as error:
-            _log.warning("down.told_early", extra={**fields, "error": str(error)})
+            _log.warning("down.delivered_early", extra={**fields, "error": str(error)})
 
     async def _gathered(self, session_id: SessionId) -> None:
         async with self._asker.slots:
@@ -100,26 +100,26 @@ class DownOrder:
 class OrderedDowns:
     """The notices of one monitor, delivered in their order."""
 
-    def __init__(self, order: DownOrder, audience: Audience) -> None:
+    def __init__(self, order: DownOrder, receiver: DownReceiver) -> None:
         """Hold none yet."""
         self._order = order
-        self._audience = audience
+        self._receiver = receiver
         self._held: deque[_Held] = deque()
 
     def next(self) -> _Held | None:
         """Return what is to be delivered next; None: nothing is, or the monitor was removed."""
-        if self._audience.is_removed:
+        if self._receiver.is_removed:
             self._held.clear()
         return self._held[0] if self._held else None
 
     def on_down(self, down: Down) -> None:
         """Take one notice; beyond ``DOWNS_HELD_MAX`` all that are held are delivered."""
         if not self._held and not self._order.is_followed(down.session_id):
-            self._audience.on_down(down)
+            self._receiver.on_down(down)
             return
         was_idle = not self._held
         if len(self._held) >= DOWNS_HELD_MAX:
-            _log.warning("down.told_early", extra={"ref": down.ref, "held": DOWNS_HELD_MAX})
+            _log.warning("down.delivered_early", extra={"ref": down.ref, "held": DOWNS_HELD_MAX})
             self.release()
         self._held.append(_Held(down, asyncio.get_running_loop().time() + DOWN_HOLD_S))
         if was_idle:
@@ -128,15 +128,15 @@ class OrderedDowns:
     def on_end(self, error: CmdcError) -> None:
         """Deliver what is held, and then that no notice will follow."""
         self.release()
-        self._audience.on_end(error)
+        self._receiver.on_end(error)
 
     def deliver(self, held: _Held) -> None:
         """Deliver a notice, unless that was done meanwhile."""
         if self._held and self._held[0] is held:
             self._held.popleft()
-            self._audience.on_down(held.down)
+            self._receiver.on_down(held.down)
 
     def release(self) -> None:
         """Deliver all that is held."""
         while self._held:
-            self._audience.on_down(self._held.popleft().down)
+            self._receiver.on_down(self._held.popleft().down)

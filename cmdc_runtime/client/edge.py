@@ -3,7 +3,7 @@
 What comes from an application may be of a class of its own, whose methods may do and raise
 anything. So a value of a subclass of ``str``, ``dict`` … goes on as the value of Python's own that
 it holds, and an object that cannot even be asked for its class is refused by the argument's name.
-What an argument must be is said in ``subjects``, ``orders`` and ``selection``. An exit goes its way
+What an argument must be is said in ``arguments`` and ``selection``. An exit goes its way
 (``KeyboardInterrupt``, ``SystemExit``): it may be meant for the caller.
 """
 
@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from cmdc_runtime.errors import UsageError
-from cmdc_runtime.foreign import told
+from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.plain import own, short
 
 P = ParamSpec("P")
@@ -78,7 +78,9 @@ def taken(value: Any, what: str) -> Any:  # Any: whatever a caller has
     try:
         kept.__class__  # noqa: B018 - what ``isinstance`` asks for
     except Exception as error:
-        raise UsageError(f"{what}: {short(value)} can't be looked at: {told(error)}") from error
+        raise UsageError(
+            f"{what}: {short(value)} can't be looked at: {summary_of(error)}"
+        ) from error
     return kept
 
 
@@ -94,7 +96,7 @@ def parts_of(things: Iterable[Any], what: str, most: int) -> list[Any]:  # Any: 
     try:
         parts = list(islice(things, most + 1))
     except Exception as error:  # its own code
-        raise UsageError(f"{what}: {short(things)} failed: {told(error)}") from error
+        raise UsageError(f"{what}: {short(things)} failed: {summary_of(error)}") from error
     if len(parts) > most:
         raise UsageError(f"{what}: at most {most:,} are taken, got more")
     return [taken(part, f"{what}[{at}]") for at, part in enumerate(parts)]

@@ -70,7 +70,7 @@ class CallbackThread:
                 self._thread.start()
             self._changed.notify_all()
 
-    def settle(self, watch: Watch) -> None:
+    def await_done(self, watch: Watch) -> None:
         """Return when no callback of ``watch``, which is removed, runs; waits a bounded time."""
         if threading.current_thread() is self._thread:
             return

@@ -14,7 +14,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.checkpoints import Snapshot, read_saved
 from cmdc_runtime.client.connection import Connection
@@ -32,7 +31,9 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
-from cmdc_runtime.client.moving import (
+from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
+from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.client.transfer import (
     end_to_move,
     export_session,
     import_session,
@@ -40,8 +41,6 @@ from cmdc_runtime.client.moving import (
     new_facts,
     read_past,
 )
-from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
-from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     Approve,
@@ -91,6 +90,7 @@ from cmdc_runtime.requests import (
     StopSession,
 )
 from cmdc_runtime.transfer import Header
+from cmdc_runtime.wire import codec
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):

@@ -63,7 +63,7 @@ QUESTIONS_PARALLEL_MAX: Final = 32
 """Of all streams of a client: replays and questions how far a session is; an answer has up to
 4 MiB."""
 HEAD_LOOK_S: Final = 0.5
-"""Between two questions how far a session is that a new daemon has still to hear from."""
+"""Between two questions how far a session is that a new daemon has no connection to yet."""
 SESSIONS_FOLLOWED_MAX: Final = 10_000
 """Sessions whose place a stream of all sessions remembers."""
 
@@ -71,7 +71,7 @@ SESSIONS_FOLLOWED_MAX: Final = 10_000
 DOWNS_QUEUED_MAX: Final = 1_000
 """Notices one monitor keeps for a caller that does not fetch them; the oldest go first."""
 EARLY_DOWNS_MAX: Final = 100
-"""Notices of one monitor put aside because an earlier one is missing; recorded ones come again."""
+"""Notices of one monitor buffered because an earlier one is missing; recorded ones come again."""
 DOWN_HOLD_S: Final = 3.0
 """How long a notice waits at most for the events before it: a lost last event is noticed within
 1.5 s, and a replay that failed is asked for again after one."""

@@ -37,18 +37,18 @@ class Link:
         self,
         address: Address | None = None,
         *,
-        keep: Callable[[Lease], None] | None = None,
+        retain: Callable[[Lease], None] | None = None,
         renews: bool = False,
         patience_s: float = 0.0,
     ) -> None:
-        """Connect later; at the loop's end ``keep`` gets the lease that is released otherwise.
+        """Connect later; at the loop's end ``retain`` gets the lease that is released otherwise.
 
         ``renews``: the end of an embedded daemon is followed by the next one. ``patience_s`` is how
         long the first call waits for a daemon, as later ones do for the next one.
         """
         self.is_closed = False
         self._address = address
-        self._keep = keep
+        self._retain = retain
         self._renews = renews
         self._patience_s = patience_s
         self._lock = asyncio.Lock()
@@ -102,8 +102,8 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abandon()
-            if connection.place.lease is not None and self._keep is not None:
-                self._keep(connection.place.lease)
+            if connection.place.lease is not None and self._retain is not None:
+                self._retain(connection.place.lease)
 
     async def _connect(self) -> Connection:
         async with self._lock:
@@ -140,8 +140,8 @@ class Link:
         finally:
             self._guard = None
             lease = await self.disconnect()
-            if lease is not None and self._keep is not None:
-                self._keep(lease)
+            if lease is not None and self._retain is not None:
+                self._retain(lease)
             elif lease is not None:
                 await offload(lease.release)
 
@@ -162,7 +162,7 @@ class LoopLinks:
         if link is None or link.is_closed or link.is_foreign:
             self._sweep_at_exit()
             self.sweep()
-            link = self._links[loop] = Link(keep=self._kept.append, renews=True)
+            link = self._links[loop] = Link(retain=self._kept.append, renews=True)
         return await link.connected(session_id)
 
     async def disconnect(self) -> Lease | None:

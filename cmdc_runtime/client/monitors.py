@@ -25,11 +25,11 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.queues import Queue
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
-from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import Demonitor, Monitored, Request
 from cmdc_runtime.requests import Monitor as MonitorRequest
+from cmdc_runtime.wire.frames import Notify
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Asker(Questions, Protocol):
     slots: asyncio.Semaphore
     """So many questions of all streams are open at a time."""
 
-    def tell(self, request: Request) -> None:
+    def notify(self, request: Request) -> None:
         """Send a request whose answer nobody waits for."""
 
     # Any: nothing is sent to such a coroutine.
@@ -129,7 +129,7 @@ class Monitors:
         if entry is not None:
             self._hand(entry, notice)
         elif notice.down.restarting:  # a persistent one that we have forgotten
-            self._asker.tell(Demonitor(ref=notice.down.ref))
+            self._asker.notify(Demonitor(ref=notice.down.ref))
 
     async def remove(self, ref: MonitorRef) -> None:
         """Forget a monitor, at once; returns when the daemon has forgotten it too."""
@@ -139,7 +139,7 @@ class Monitors:
     def drop(self, ref: MonitorRef) -> None:
         """Forget a monitor and let the daemon know, without waiting."""
         if self._entries.pop(ref, None) is not None:
-            self._asker.tell(Demonitor(ref=ref))
+            self._asker.notify(Demonitor(ref=ref))
 
     def reconcile(self, notices: int | None, *, is_new: bool) -> None:
         """Compare numbers with the daemon, in order with its notices; set anew what may be lost.
@@ -163,7 +163,7 @@ class Monitors:
 
     def _hand(self, entry: _Entry, notice: Notify) -> None:
         if entry.since is None or notice.after > entry.since:
-            self._keep(entry, notice)
+            self._buffer(entry, notice)
             return
         has_had = entry.has_had(notice, entry.since)
         if notice.seq is not None:
@@ -176,8 +176,8 @@ class Monitors:
             self._entries.pop(notice.down.ref, None)
         entry.watcher.on_down(notice.down)
 
-    def _keep(self, entry: _Entry, notice: Notify) -> None:
-        """Put a notice aside until those before it have come; recorded ones come again."""
+    def _buffer(self, entry: _Entry, notice: Notify) -> None:
+        """Buffer a notice until those before it have come; recorded ones come again."""
         if len(entry.early) < EARLY_DOWNS_MAX:
             entry.early.append(notice)
         if entry.since is not None:
@@ -226,7 +226,7 @@ class Monitors:
         if ref in self._entries:
             self._take_early(entry)
         elif not entry.is_over:  # removed meanwhile, and perhaps set again since
-            self._asker.tell(Demonitor(ref=ref))
+            self._asker.notify(Demonitor(ref=ref))
         return True
 
 

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.errors import InvalidOptions, SessionExists, UsageError
-from cmdc_runtime.frames import ASKED_BYTES_MAX
 from cmdc_runtime.ids import (
     SESSION_ID_RULE,
     SessionId,
@@ -21,7 +19,7 @@ from cmdc_runtime.ids import (
     new_session_id,
 )
 from cmdc_runtime.options import FIELDS, ModelSource, Options, parse
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.plain import VALUES_MAX, packed_problem, short
 from cmdc_runtime.requests import Origin, StartSession, Supervision
 from cmdc_runtime.spec import (
@@ -34,6 +32,8 @@ from cmdc_runtime.spec import (
 )
 from cmdc_runtime.subagent import GENERAL_PURPOSE, STRATEGY_TOOL, TASK_TOOL
 from cmdc_runtime.user_values import unpacked
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import ASKED_BYTES_MAX
 
 # --- a start --------------------------------------------------------------------------------------
 

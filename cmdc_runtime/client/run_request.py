@@ -8,22 +8,29 @@ import msgspec
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.client.arguments import SessionLike
-from cmdc_runtime.errors import AgentAborted, AgentFailed, InvalidOptions
+from cmdc_runtime.errors import AgentAborted, InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped, ReasoningDone
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.messages import OpeningCall
-from cmdc_runtime.options import Options
+from cmdc_runtime.options import Options, parse
 from cmdc_runtime.packing import BuiltInStrategy
 from cmdc_runtime.plain import short, shown
 from cmdc_runtime.reasoning.limits import Reason
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from cmdc_runtime.reasoning.strategies import check_scorers
 from cmdc_runtime.reasons import LINE_CHARS_MAX
+from cmdc_runtime.spec import refused_parts
 
 ENDED: Final = "the runner was ended"
 """The reason of a cycle's end whose runner was left early."""
 RUN_END_S: Final = 60.0
 """For the branches of a run to end whose cycle was aborted: its end comes after theirs."""
+REST_S: Final = 60.0
+"""Until the process of a session is given up that was made for a run, where its client is gone: it
+is what ends the session. A run goes on to its own end before that."""
+CRASHED: Final = "crashed("
+"""What the reason of a cycle begins with that was given up since processes died of it."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
 
@@ -34,7 +41,9 @@ class RunOptions(TypedDict, total=False):
     """What ``Runner.run`` takes besides the strategy and the question."""
 
     session: SessionLike | None
-    """Where the run belongs to; None: a session that is made for it, and ends with it."""
+    """Where the run belongs to; None: a session that is made for it, and ends with it. That of a
+    client that is killed or closed ends its run, and hibernates: after a minute, or as
+    ``hibernate_after`` says."""
     options: Options | Mapping[str, Any] | None  # Any: see ``Options``
     """Of the session that is made."""
     model: object
@@ -86,19 +95,44 @@ class RunRequest:
         left: dict[str, Any] = dict(given)  # Any: as they come
         self.session: Any = left.pop("session", None)
         self.on_event: OnEvent | None = left.pop("on_event", None)
-        self._options, self._model = left.pop("options", None), left.pop("model", None)
-        if self.session is not None and (self._options, self._model) != (None, None):
-            raise InvalidOptions(["session: takes neither options nor model: it has its own"])
+        self._options: Any = left.pop("options", None)  # Any, here and below: checked later
+        self._model: Any = left.pop("model", None)
+        problems = self._problems()
         score = left.pop("score", None)
-        wrong = left.keys() - set(Reason.__struct_fields__) | left.keys() & {
-            "name",
-            "strategies",
-            "fork",
-        }
-        if wrong:
-            raise InvalidOptions([f"{name}: Runner.run takes no such argument" for name in wrong])
-        chosen = strategy if score is None else with_score(strategy, score)
-        self._tool = Reason(strategies=[chosen], **left)
+        try:
+            strategy = strategy if score is None else with_score(strategy, score)
+        except InvalidOptions as error:
+            problems += error.problems
+        wrong = sorted(left.keys() - _DEFAULTS.keys())
+        problems += [f"{name}: Runner.run takes no such argument" for name in wrong]
+        bounds = {name: value for name, value in left.items() if name in _DEFAULTS}
+        self._tool = Reason(strategies=[strategy], **bounds)
+        if problems:
+            raise InvalidOptions(sorted({*problems, *self._others()}))
+
+    def _problems(self) -> list[str]:
+        """Return what is wrong with the arguments that are neither the session's nor the run's."""
+        found = []
+        if self.session is not None and (self._options, self._model) != (None, None):
+            found.append("session: takes neither options nor model: it has its own")
+        if not isinstance(self._options, Options | Mapping | None):
+            found.append(f"options: expected Options or a dict, got {short(self._options)}")
+            self._options = None
+        listener: Any = self.on_event  # Any: as it came
+        if not (listener is None or callable(listener)):
+            found.append(f"on_event: expected a function, got {short(listener)}")
+        return found
+
+    def _others(self) -> list[str]:
+        """Return what whoever takes the rest would refuse of it."""
+        try:
+            if self.session is None:
+                parse(*self.definition(), refused_parts)
+            else:
+                self._tool.to_options()
+        except InvalidOptions as error:
+            return list(error.problems)
+        return []
 
     def definition(self) -> tuple[Options | None, dict[str, Any]]:  # Any: see ``Options``
         """Return what the session is to be made of."""
@@ -113,6 +147,8 @@ class RunRequest:
         parallel: Any = self._tool.max_parallel  # Any: checked when it is packed
         if children == _CHILDREN_DEFAULT and isinstance(parallel, int) and parallel > children:
             given["max_children"] = parallel
+        if given.get("hibernate_after", (base or Options()).hibernate_after) is None:
+            given["hibernate_after"] = REST_S
         has_past = bool(given.get("messages", (base or Options()).messages))
         tool = msgspec.structs.replace(self._tool, fork=has_past)
         return base, given | {"reasoning_strategy": tool}
@@ -129,7 +165,6 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
 
     Raises:
         AgentAborted: the prompt was dropped before the run began.
-        AgentFailed: the cycle failed before the run was over.
     """
     events = list(found)
     result = ReasoningResult.of(one for one in events if isinstance(one, ReasoningEvent))
@@ -137,25 +172,33 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
         return result
     frame = [one for one in events if not isinstance(one, ReasoningEvent)]
     match frame[-1] if frame else None:
-        case AgentAbort(reason=reason):  # before it had told anything, or nobody told its end
+        case AgentAbort(reason=str() as reason) if reason.startswith(CRASHED):
+            return failed(result, reason)
+        case AgentAbort(reason=reason):  # before it had any event, or without an event of its end
             why = shown(reason, LINE_CHARS_MAX) or "aborted"
             return msgspec.structs.replace(result, status="aborted", reason=why)
         case AgentError(reason=reason):
-            raise AgentFailed(reason)
+            return failed(result, reason)
         case PromptDropped():
             raise AgentAborted("dropped")
         case _:
-            raise AgentFailed("the cycle ended without a run")
+            return failed(result, "the cycle ended without a run")
+
+
+def failed(result: ReasoningResult, reason: str) -> ReasoningResult:
+    """Return what a run came to that nobody told the end of: its best thought is its answer."""
+    answer = ReasoningStrategy().best(result.thoughts, None)
+    return msgspec.structs.replace(result, status="failed", answer=answer, reason=reason)
 
 
 def cut_run(found: Iterable[Event]) -> str | None:
-    """Return the run that a cycle's events tell of, and not of its end; None: there is none."""
-    told = [one for one in found if isinstance(one, ReasoningEvent)]
-    return None if not told or isinstance(told[-1], ReasoningDone) else told[-1].run_id
+    """Return the run that a cycle's events show without its end; None: there is none."""
+    events = [one for one in found if isinstance(one, ReasoningEvent)]
+    return None if not events or isinstance(events[-1], ReasoningDone) else events[-1].run_id
 
 
 def run_length(found: Iterable[Event]) -> int:
-    """Return how many of a cycle's events tell of its run."""
+    """Return how many of a cycle's events are of its run."""
     return sum(isinstance(one, ReasoningEvent) for one in found)
 
 

@@ -157,7 +157,7 @@ class AsyncClient(AsyncControl):
         The iteration ends with the prompt's own cycle, which may begin later, and raises what ended
         that as ``collect_reply`` does; ``timeout`` seconds are for all of it. A request that is
         sent again says only what was not said yet; an answer that differs is said from its
-        beginning. ``stream_events`` tells more.
+        beginning. See ``stream_events``.
 
         Raises:
             InvalidText: ``text`` is not a non-empty str.
@@ -175,8 +175,8 @@ class AsyncClient(AsyncControl):
     ) -> AsyncCycleStream[Event]:
         """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
 
-        The last one tells how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
-        ``prompt_dropped`` where it never began. What no event tells is raised: the session's end.
+        The last one says how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
+        ``prompt_dropped`` where it never began. What no event says is raised: the session's end.
 
         Raises:
             InvalidText: ``text`` is not a non-empty str.
@@ -201,7 +201,7 @@ class AsyncClient(AsyncControl):
             maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
             opened = await self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
-            return AsyncEventStream(opened.subscription, queue, self._post()), opened, look
+            return AsyncEventStream(opened.subscription, queue, self._loop_calls()), opened, look
 
         return self._begun(AsyncCycleStream(opening, view, timeout_s))
 
@@ -236,7 +236,7 @@ class AsyncClient(AsyncControl):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = await self._run(Exchange.follow, checked_id(session), maker, place)
-        return AsyncEventStream(subscription, queue, self._post())
+        return AsyncEventStream(subscription, queue, self._loop_calls())
 
     async def subscribe_all(self, *, types: EventTypes | None = None) -> AsyncEventStream:
         """Return the events of all sessions from now on, new sessions included."""
@@ -245,7 +245,7 @@ class AsyncClient(AsyncControl):
             Subscription, queue=queue, selection=Selection(types), follows_strangers=True
         )
         subscription = await self._run(Exchange.follow_all, maker)
-        return AsyncEventStream(subscription, queue, self._post())
+        return AsyncEventStream(subscription, queue, self._loop_calls())
 
     async def subscribe_group(
         self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
@@ -258,7 +258,7 @@ class AsyncClient(AsyncControl):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = await self._run(Exchange.follow_group, checked_group(group_id), maker, place)
-        return AsyncEventStream(subscription, queue, self._post())
+        return AsyncEventStream(subscription, queue, self._loop_calls())
 
     async def unsubscribe(self, stream: AsyncEventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""
@@ -305,7 +305,7 @@ class AsyncClient(AsyncControl):
         *,
         persistent: bool = False,
     ) -> AsyncMonitor:
-        """Ask to be told when the session's process ends; ``persistent``: each of its processes.
+        """Watch for the end of the session's process; ``persistent``: each of its processes.
 
         ``callback(down)``, plain or a coroutine function, runs as a task of this loop.
         The streams that this client has of the session hold every event of the process by then.
@@ -325,7 +325,7 @@ class AsyncClient(AsyncControl):
             watch, ref = ref, ref.ref
         watch = await self._run(Exchange.unwatch, checked_ref(ref)) or watch
         if watch is not None:
-            await self._settle(watch)
+            await self._await_callbacks(watch)
 
 
 class AsyncSession:
@@ -394,7 +394,7 @@ class AsyncSession:
         await self.client.approve(self, approval_id, auto_resume=auto_resume, kind=kind)
 
     async def reject(self, approval_id: str, *, auto_resume: bool = False) -> None:
-        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so."""
+        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that says so."""
         await self.client.reject(self, approval_id, auto_resume=auto_resume)
 
     async def user_respond(self, ref: str, response: object) -> None:
@@ -524,7 +524,7 @@ class AsyncSession:
     async def monitor(
         self, callback: AsyncCallback | None = None, *, persistent: bool = False
     ) -> AsyncMonitor:
-        """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
+        """Watch for the end of the session's process; ``persistent``: each of its processes."""
         return await self.client.monitor(self, callback, persistent=persistent)
 
     async def demonitor(self, ref: AsyncMonitor | str) -> None:

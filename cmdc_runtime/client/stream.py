@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from cmdc_runtime.client.arguments import checked_timeout
-from cmdc_runtime.client.callers import AsyncPost
+from cmdc_runtime.client.callers import AsyncLoopCalls
 from cmdc_runtime.client.cycle import Clock, CycleReader, CycleView, OpenedCycle
 from cmdc_runtime.client.edge import guarded
 from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX, STREAM_REFILL_EVENTS
@@ -33,12 +33,12 @@ class AsyncEventStream:
     """Events for coroutines: ``async for envelope in stream``."""
 
     def __init__(
-        self, subscription: Subscription, queue: AsyncQueue[Envelope], post: AsyncPost
+        self, subscription: Subscription, queue: AsyncQueue[Envelope], calls: AsyncLoopCalls
     ) -> None:
-        """Read what ``subscription`` puts into ``queue``, in the loop of ``post``."""
+        """Read what ``subscription`` puts into ``queue``, in the loop of ``calls``."""
         self._subscription = subscription
         self._queue = queue
-        self._post = post
+        self._calls = calls
 
     def __aiter__(self) -> Self:
         """Return itself: a stream is read once."""
@@ -65,18 +65,18 @@ class AsyncEventStream:
         """
         envelope = await self._queue.get(checked_timeout(timeout))
         if self._subscription.is_lagging and len(self._queue) <= STREAM_REFILL_EVENTS:
-            self._post.now(self._subscription.refill)
+            self._calls.now(self._subscription.refill)
         return envelope
 
     async def close(self) -> None:
         """Stop listening and discard what was not read."""
         error = UsageError("the stream is closed")
         self._queue.finish(error, drop=True)
-        self._post.now(partial(self._subscription.finish, error))
+        self._calls.now(partial(self._subscription.finish, error))
 
     def drop(self) -> None:
         """Close it soon, from anywhere."""
-        self._post.soon(self._drop)
+        self._calls.soon(self._drop)
 
     def _drop(self) -> None:
         error = UsageError("the stream is closed")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cmdc_runtime import codec
 from cmdc_runtime.client.limits import (
     AHEAD_EVENTS_MAX,
     HEAD_LOOK_S,
@@ -34,6 +33,7 @@ from cmdc_runtime.errors import CmdcError, ProtocolError, TransientError
 from cmdc_runtime.events import Envelope, Event, EventsLost
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import FindSession, Replay, Replayed, SessionInfo
+from cmdc_runtime.wire import codec
 
 # --- the place in the events ----------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class Position:
 
     Pure: batches, watermarks and replays go in, envelopes to deliver come out, and ``missing`` says
     what to ask for next. The cursor is the index of the last event that was delivered; it grows.
-    Live batches that come before a gap is filled are kept aside, up to a bound; beyond it they are
+    Live batches that come before a gap is filled are buffered, up to a bound; beyond it they are
     dropped, since whatever is known to exist and was not delivered is asked for sooner or later.
 
     ``room`` is how many events the consumer still takes. What does not fit counts as not seen.
@@ -141,7 +141,7 @@ class Position:
         if batch.last <= self.cursor or room <= 0:
             return []
         if batch.first > self.cursor + 1:
-            self._keep(batch)
+            self._buffer(batch)
             return []
         envelopes = self._take(batch, self.cursor, room, now_ms)
         return envelopes + self.drain(room - len(envelopes), now_ms)
@@ -174,7 +174,7 @@ class Position:
         return envelopes + self.drain(room - len(envelopes), now_ms)
 
     def drain(self, room: int, now_ms: int) -> list[Envelope]:
-        """Return what was kept aside and follows the cursor now."""
+        """Return what was buffered and follows the cursor now."""
         envelopes: list[Envelope] = []
         while self._ahead and self.cursor is not None and len(envelopes) < room:
             first = min(self._ahead)
@@ -196,7 +196,7 @@ class Position:
             return None
         return Range(EventIndex(self.cursor), EventIndex(through))
 
-    def _keep(self, batch: EventBatch) -> None:
+    def _buffer(self, batch: EventBatch) -> None:
         count = batch.last - batch.first + 1
         if batch.first not in self._ahead and self._ahead_events + count <= AHEAD_EVENTS_MAX:
             self._ahead[batch.first] = batch
@@ -286,12 +286,12 @@ class Subscription:
         if session_id not in self._positions and self._follows_strangers:
             # It began after this stream did: what is lost of its beginning is asked for.
             self.follow(session_id, None if self._has_forgotten else 0)
-            self._spawn_look(session_id, lambda: self._meet(session_id))
+            self._spawn_look(session_id, lambda: self._follow_new(session_id))
         position = self._positions.get(session_id)
         if position is None or self._is_finished:
             return
         if self._follows_strangers and batch.last <= (position.cursor or 0):
-            self._doubt(position)  # no monitor says to a stream of all that an id began anew
+            self._check_later(position)  # no monitor says to a stream of all that an id began anew
         self._put(position.live(batch, self._room(), now_ms()))
         self._advance(position)
 
@@ -302,14 +302,14 @@ class Subscription:
             position.extend(last)
             self._advance(position)
         elif self._follows_strangers and not self._is_finished:
-            self._spawn_look(session_id, lambda: self._meet(session_id))
+            self._spawn_look(session_id, lambda: self._follow_new(session_id))
 
     def on_start(self, found: SessionInfo) -> None:
         """Take the daemon's word how far a session is that was followed right after this word."""
         position = self._positions.get(found.session_id)
         if position is not None and not self._is_finished:
-            if not self._settle(position, position.known, found):
-                self._doubt(position)
+            if not self._is_compared(position, position.known, found):
+                self._check_later(position)
             self._advance(position)
 
     def on_head(self, found: SessionInfo) -> None:
@@ -318,7 +318,7 @@ class Subscription:
         if position is None or not position.is_ahead_of(found.last_index):
             self.on_watermark(found.session_id, found.last_index)
         elif not self._is_finished:
-            self._doubt(position)
+            self._check_later(position)
 
     def expect(self, found: SessionInfo) -> None:
         """Take the daemon's word how far a session is; newer events may have passed this word."""
@@ -427,7 +427,7 @@ class Subscription:
                 answer: Replayed = await self._asker.ask(request)
             self._put(position.replayed(asked, answer, self._room(), now_ms()))
             if answer.last < asked.through:
-                self._doubt(position)
+                self._check_later(position)
         except TransientError:
             await asyncio.sleep(REPLAY_RETRY_S)
         except CmdcError as error:
@@ -436,7 +436,7 @@ class Subscription:
             self._replays.pop(session_id, None)
         self.refill()
 
-    def _doubt(self, position: Position) -> None:
+    def _check_later(self, position: Position) -> None:
         """Find out whether the daemon counts less far than is known; replays wait for it."""
         self._spawn_look(position.session_id, lambda: self._look(position))
 
@@ -456,14 +456,14 @@ class Subscription:
             self._advance(position)
 
     async def _look(self, position: Position) -> None:
-        is_settled = False
-        while not is_settled:
+        is_compared = False
+        while not is_compared:
             known = position.known  # before the question: more may come before its answer does
-            is_settled = self._settle(position, known, await self._find(position.session_id))
-            if not is_settled:
+            is_compared = self._is_compared(position, known, await self._find(position.session_id))
+            if not is_compared:
                 await asyncio.sleep(HEAD_LOOK_S)
 
-    def _settle(self, position: Position, known: int, found: SessionInfo) -> bool:
+    def _is_compared(self, position: Position, known: int, found: SessionInfo) -> bool:
         """Compare what is known of with the daemon's word; False: it may not know yet."""
         if found.created_ms != position.created_ms != 0:
             self._begin_again(position, found)
@@ -482,7 +482,7 @@ class Subscription:
         position.begin_again(found.created_ms)
         position.extend(found.last_index)
 
-    async def _meet(self, session_id: SessionId) -> None:
+    async def _follow_new(self, session_id: SessionId) -> None:
         """Follow a session that was not there before, from its beginning; not one that is over."""
         found = await self._find(session_id)
         if session_id not in self._positions:

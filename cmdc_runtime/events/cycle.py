@@ -106,7 +106,7 @@ class RecordSetAside(Event, frozen=True, kw_only=True):
     ``what`` is the kind of the record, "record" where that is unknown, "snapshot", "cycle",
     "command", "tool", or "session_start" of a plugin that is not asked at that hook any more;
     ``digest`` names a record, or the code of a tool or plugin, by what it holds, ``name`` is what
-    that is called. Of a command that brought what kills, both tell what it brought.
+    that is called. Of a command that brought what kills, both say what it brought.
     """
 
     level = "warning"

@@ -126,6 +126,20 @@ class StreamError(Event, frozen=True, kw_only=True):
         return f"the stream failed: {one_line(self.reason)}"
 
 
+class RequestCut(Event, frozen=True, kw_only=True):
+    """A request was ended in the middle of its answer.
+
+    Nobody tells what it took: ``usage`` is an estimate, of the request and of what had come.
+    """
+
+    span = "chat"
+
+    usage: TokenUsage
+
+    def _line(self) -> str:
+        return f"the request was cut off; it took about {self.usage.total_tokens} tokens"
+
+
 class StreamStalled(Event, frozen=True, kw_only=True):
     """Nothing came for ``elapsed_s`` seconds."""
 

@@ -1,4 +1,4 @@
-"""People in the loop: approvals, questions, steering."""
+"""What a user decides and says: approvals, questions, steering."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""A reasoning strategy at work: its branches and thoughts are a tree, told as it grows.
+"""A reasoning strategy at work: its branches and thoughts are a tree, published as it grows.
 
 ``run_id`` is the same in all events of a run. A branch and its thought have one id, so
 ``parent_id`` and the ids make the tree. The Reasoning plugin emits the same fields for its chains,
@@ -14,7 +14,11 @@ from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import TokenUsage
 
 TEXT_CHARS_MAX: Final = 100_000
-"""Of a prompt, a thought or an answer as it is told; the conversation has all of it."""
+"""Of a prompt, a thought or an answer as it is published; the conversation has all of it."""
+ROLE: Final = "role"
+"""The key in a branch's metadata that says what it is for."""
+JUDGE: Final = "judge"
+"""The role of a branch that scores others, and has no answer."""
 
 
 def over(status: str) -> str:
@@ -51,7 +55,7 @@ class ReasoningThought(Event, frozen=True, kw_only=True):
     """A thought is there: a branch has ended, or the strategy has put it there itself.
 
     ``error`` says why a branch has no content: it failed, crashed or was ended. ``usage`` is what
-    the branch took. ``metadata`` is what a strategy's own thought brings; that of a branch is told
+    the branch took. ``metadata`` is what a strategy's own thought brings; that of a branch comes
     with the branch.
     """
 
@@ -118,7 +122,8 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
     """The run is over; where it was cut off or has failed, ``answer`` is the best one so far.
 
     ``reason`` says more about a status other than "done". ``elapsed_ms`` is None where nobody took
-    the time.
+    the time. ``notes`` are lines about what the answer lacks, whatever the status: how many
+    branches the budget left out.
     """
 
     content_fields = ("answer", "reason")
@@ -130,8 +135,10 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
     answer: Any = None  # Any: plain data of the strategy
     reason: str | None = None
     elapsed_ms: int | None = None
+    notes: tuple[str, ...] = ()
 
     def _line(self) -> str:
+        more = "; ".join(one_line(one) for one in (self.reason, *self.notes) if one)
         return f"reasoning {self.strategy} {self.status}: {one_line(str(self.answer))}" + (
-            f" ({one_line(self.reason)})" if self.reason else ""
+            f" ({more})" if more else ""
         )

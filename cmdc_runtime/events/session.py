@@ -1,8 +1,8 @@
 """Events that are no step of a cycle: of the session as a whole, of supervision, of the client.
 
-A session tells of subagents, compaction, hibernation, plugins, and what extensions tell.
-Supervisors tell of their children on the topic of the supervision tree. The client makes what only
-it can tell, and hands events on in an ``Envelope``.
+A session reports subagents, compaction, hibernation, plugins, and what extensions emit.
+Supervisors report their children on the topic of the supervision tree. The client makes what only
+it can know, and hands events on in an ``Envelope``.
 """
 
 from typing import Any, Literal
@@ -20,7 +20,10 @@ from cmdc_runtime.reasons import LINE_CHARS_MAX
 
 
 class SubagentStart(Event, frozen=True, kw_only=True):
-    """A call of the task tool started a session of its own."""
+    """A call of the task tool, or of one that branches, started a session of its own.
+
+    Of a branch of a reasoning run the last three say which; None of any other.
+    """
 
     content_fields = ("description",)
     notice = "quiet"
@@ -30,6 +33,9 @@ class SubagentStart(Event, frozen=True, kw_only=True):
     subagent_type: str
     child_session_id: SessionId
     description: str
+    of_run: str | None = None
+    strategy: str | None = None
+    branch_id: str | None = None
 
     def _line(self) -> str:
         kind = f"{one_line(self.subagent_type)} ({self.child_session_id})"
@@ -147,7 +153,7 @@ class PluginModelCall(Event, frozen=True, kw_only=True):
 
 
 class PluginEvent(Event, frozen=True, kw_only=True):
-    """What a plugin, a tool or an effect of one has to tell observers."""
+    """What a plugin, a tool or an effect of one emits for observers."""
 
     content_fields = ("payload",)
 
@@ -162,7 +168,7 @@ class PluginEvent(Event, frozen=True, kw_only=True):
 
 
 class SupervisorReport(Event, frozen=True, kw_only=True):
-    """One fact about one child of a supervisor; ``subscribe("_supervisor")`` hears all of them.
+    """One fact about one child of a supervisor; ``subscribe("_supervisor")`` gets all of them.
 
     ``report`` is OTP's word: progress, start_error, child_terminated, shutdown_error, shutdown; or
     unkillable or unexpected. ``supervisor`` is the path from the root; ``in_window`` of

@@ -21,7 +21,7 @@ class ToolExecutionStart(Event, frozen=True, kw_only=True):
 
     Of each call there is this event or ``ToolBlocked``, and later ``ToolExecutionEnd``, each once,
     whatever ends the call and however many processes it takes. A session that is stopped, or ends
-    with its parent, ends its calls first, but for one that waits for a person's leave. The process
+    with its parent, ends its calls first, but for one that waits for an approval. The process
     that runs them has to be alive for that: where it is killed and no other one follows, the
     session's ``Down`` is the end of all that ran.
     """

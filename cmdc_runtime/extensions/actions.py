@@ -31,7 +31,6 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.extensions.hooks import (
     AfterResponse,
@@ -55,6 +54,7 @@ from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import copied, is_a, own, short
 from cmdc_runtime.provider_options import options_problem
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
 
 # --- emits that the kernel acts on ----------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Intervene(Action, frozen=True):
 class Abort(Action, frozen=True):
     """End the cycle now; the session lives on.
 
-    ``reason`` is any plain data: a text, a number, a list, a dict, or a Struct, which is told as a
+    ``reason`` is any plain data: a text, a number, a list, a dict, or a Struct, which is shown as a
     dict. Callers and observers get it as it is.
     """
 
@@ -261,7 +261,7 @@ class Emit(Action, frozen=True):
     where a name with a payload is a pair. A payload is anything that MessagePack takes, up to
     1 MiB. If it is a dict, the session's ``user_data`` is added as its key ``user_data``, unless it
     has the key ``_no_user_data``. The Structs of ``cmdc_runtime.extensions.actions`` are
-    orders to the session, and are not told.
+    orders to the session, and are not published.
     """
 
     name: str | msgspec.Struct | tuple[str, Any] | list[Any]  # Any: a payload, and such events
@@ -306,7 +306,7 @@ class ReplaceMessages(Action, frozen=True):
     messages: Sequence[Message]
 
     def sealed(self) -> Self:
-        """Return a copy, however large: it is neither journaled nor told."""
+        """Return a copy, however large: it is neither journaled nor published."""
         return _copy(self, None)
 
 
@@ -321,7 +321,7 @@ class Ruling(StrEnum):
     NOTED = "noted"
     """Allowed but not carried out; a debug log says so."""
     REFUSED = "refused"
-    """A mistake: told when the plugin is loaded if its annotation names it, else a failure."""
+    """A mistake: reported when the plugin is loaded if its annotation names it, else a failure."""
 
 
 class Composition(StrEnum):
@@ -390,7 +390,7 @@ GUARDING: Final = (Abort, BlockTool)
 """What guards answer with: a plugin that may say so fails closed unless it says otherwise."""
 
 
-def settled(answer: object, hook: str) -> tuple[Action, ...]:
+def checked_actions(answer: object, hook: str) -> tuple[Action, ...]:
     """Return what a plugin returned at ``hook`` as actions that it may take there, sealed.
 
     None is ``Continue``, in a list too, so that a list may hold what another method returned.
@@ -409,7 +409,7 @@ def stops_something(answer: object) -> bool:
 
 
 def may_stop(kinds: Iterable[str], method: object) -> bool:
-    """Say whether a method that hears hooks may answer so that a cycle or a call does not go on.
+    """Say whether a method for hooks may answer so that a cycle or a call does not go on.
 
     What its return annotation admits counts; without one it may answer anything.
     """

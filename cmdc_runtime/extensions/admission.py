@@ -130,9 +130,9 @@ def _made(extension: type[_Base], options: Mapping[str, Any], noun: str) -> _Bas
 
 def _strategy_problems(strategy: ReasoningStrategy) -> Iterator[str]:
     """Yield every way in which a strategy breaks the contract."""
-    told: Any = strategy  # Any: its attributes are what a stranger wrote
-    if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
-        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {short(told.name)}"
+    given: Any = strategy  # Any: its attributes are what a stranger wrote
+    if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
+        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {short(given.name)}"
     for method in ("init", "step", "aggregate", "early", "best"):
         if not callable(found := getattr(strategy, method)):
             yield f"{method} must be a method, got {short(found)}"
@@ -144,13 +144,13 @@ def _strategy_problems(strategy: ReasoningStrategy) -> Iterator[str]:
 
 def _problems(plugin: Plugin) -> Iterator[str]:
     """Yield every way in which a plugin breaks the contract."""
-    told: Any = plugin  # Any: its attributes are what a stranger wrote
-    if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
-        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {short(told.name)}"
-    if not _is_priority(told.priority):
-        yield f"priority must be 1 to {PRIORITY_MAX}, got {short(told.priority)}"
-    if told.fail not in get_args(Fail):
-        yield f"fail must be one of {get_args(Fail)}, got {short(told.fail)}"
+    given: Any = plugin  # Any: its attributes are what a stranger wrote
+    if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
+        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {short(given.name)}"
+    if not _is_priority(given.priority):
+        yield f"priority must be 1 to {PRIORITY_MAX}, got {short(given.priority)}"
+    if given.fail not in get_args(Fail):
+        yield f"fail must be one of {get_args(Fail)}, got {short(given.fail)}"
     if not (hooks_of(plugin) or observes(plugin) or filters_output(plugin)):
         yield (
             f"it has no method named as a hook: {', '.join(HOOKS)};"

@@ -1,4 +1,4 @@
-"""What a tool is told about where it runs.
+"""What a tool knows about where it runs.
 
 A tool sees its session through these values only, so it can be called in a unit test with a
 ``Context`` built by hand.
@@ -55,13 +55,13 @@ class SessionPort(Protocol):
         """
 
     @property
-    def told(self) -> int:
-        """How many events earlier runs of this call have told: the first ones, in their order."""
+    def published(self) -> int:
+        """How many events earlier runs of this call have published: the first, in their order."""
 
-    async def tell(self, event: Event) -> None:
-        """Tell observers of a step of a reasoning run, and have it counted with the same write.
+    async def publish(self, event: Event) -> None:
+        """Publish a step of a reasoning run, and have it counted with the same write.
 
-        A call that runs again after a crash passes over the first ``told`` of what it has to tell.
+        A call that runs again after a crash passes over the first ``published`` of its events.
         ``event`` is one of the kinds ``reasoning_*``.
 
         Raises:
@@ -69,10 +69,10 @@ class SessionPort(Protocol):
         """
 
     async def recall(self, run_id: str) -> tuple[Envelope, ...]:
-        """Return what earlier runs of this call have told of ``run_id``, in its order.
+        """Return what earlier runs of this call have published of ``run_id``, in its order.
 
-        These are as many as ``told``; fewer where the journal of this session has not all of them,
-        as that of a session which goes on from another one's state.
+        These are as many as ``published``; fewer where the journal of this session has not all of
+        them, as that of a session which goes on from another one's state.
 
         Raises:
             ToolError: the journal cannot be read now.

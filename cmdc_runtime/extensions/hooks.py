@@ -1,7 +1,7 @@
-"""The points of a session at which plugins are asked, and what they are told there.
+"""The points of a session at which plugins are asked, and the facts they get there.
 
 A hook is a Struct; its ``kind`` is its snake_case name, which is also the name of the method of a
-plugin that hears it. What a plugin may answer at which hook is the table in ``actions``.
+plugin that has it. What a plugin may answer at which hook is the table in ``actions``.
 
 To add a hook: a class here, in ``AnyHook`` too, a row in that table, a method of ``Plugin``, and
 the place in the kernel where it is run.
@@ -36,7 +36,7 @@ class SessionEnd(Hook, frozen=True):
 
 
 class AfterTurn(Hook, frozen=True):
-    """A cycle is over, finished or not: once per cycle, before plugins hear of the next one."""
+    """A cycle is over, finished or not: once per cycle, before plugins get the next one."""
 
     outcome: Literal["finished", "aborted"]
     """"aborted" also where the cycle failed."""
@@ -95,7 +95,7 @@ class AfterTool(Hook, frozen=True):
 
 
 class AfterToolBatch(Hook, frozen=True):
-    """Every call of one answer has its result, as each ``AfterTool`` told, in call order."""
+    """Every call of one answer has its result, as each ``AfterTool`` had it, in call order."""
 
     results: tuple[AfterTool, ...]
 

@@ -128,7 +128,7 @@ def packed_data(data: Mapping[str, Any]) -> bytes:  # Any: whatever JSON takes
     if not isinstance(content, str) or len(content) > CONTENT_CHARS_MAX:
         raise ValueError(
             f"data needs a text of at most {CONTENT_CHARS_MAX} characters as 'content',"
-            f" got {_told(content)}"
+            f" got {_text(content)}"
         )
     try:
         body = msgspec.json.encode(dict(data))
@@ -164,7 +164,7 @@ def check_name(what: str, name: object) -> None:
     """
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not _is_utf8(name):
         raise ValueError(
-            f"{what} must be a text of 1 to {NAME_CHARS_MAX} characters, got {_told(name)}"
+            f"{what} must be a text of 1 to {NAME_CHARS_MAX} characters, got {_text(name)}"
         )
 
 
@@ -175,7 +175,7 @@ def check_limit(limit: object) -> None:
         ValueError: it is no such number.
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= LIMIT_MAX:
-        raise ValueError(f"limit must be 1 to {LIMIT_MAX}, got {_told(limit)}")
+        raise ValueError(f"limit must be 1 to {LIMIT_MAX}, got {_text(limit)}")
 
 
 def check_text(text: object) -> None:
@@ -186,7 +186,7 @@ def check_text(text: object) -> None:
     """
     if not isinstance(text, str) or len(text) > TEXT_CHARS_MAX:
         raise ValueError(
-            f"the text to look for must have at most {TEXT_CHARS_MAX} characters, got {_told(text)}"
+            f"the text to look for must have at most {TEXT_CHARS_MAX} characters, got {_text(text)}"
         )
 
 
@@ -197,7 +197,7 @@ def check_order(order: object) -> None:
         ValueError: it is none.
     """
     if order not in {"desc", "asc"}:
-        raise ValueError(f'order must be "desc" or "asc", got {_told(order)}')
+        raise ValueError(f'order must be "desc" or "asc", got {_text(order)}')
 
 
 def _is_utf8(text: str) -> bool:
@@ -208,5 +208,5 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _told(value: object) -> str:
+def _text(value: object) -> str:
     return f"one of {len(value)}" if isinstance(value, str) and len(value) > 40 else repr(value)  # noqa: PLR2004 - a short text says more than its length

@@ -1,6 +1,6 @@
 """Plugins: code that is asked at fixed points of a session and may change what happens next.
 
-A subclass of ``Plugin`` writes a method for each hook it wants to hear, or one ``handle_event``
+A subclass of ``Plugin`` writes a method for each hook it wants, or one ``handle_event``
 for all of them. What an application gives as a plugin comes in by ``admission.as_plugin``.
 
 To add a rule for all plugins, add it to ``admission``.
@@ -99,7 +99,7 @@ class TextFilter(Protocol):
 
 
 class PipelineRun(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
-    """All plugins of a session were asked at one hook; only ``observe`` is told, no subscriber."""
+    """All plugins of a session were asked at one hook; only ``observe`` gets it, no subscriber."""
 
     level: ClassVar[Level] = "debug"
     content_fields: ClassVar[tuple[str, ...]] = ()
@@ -117,7 +117,7 @@ class PipelineRun(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
 
 Observed: TypeAlias = Event | PipelineRun
-"""What ``observe`` is told."""
+"""What ``observe`` gets."""
 
 
 class _Unsaid:
@@ -145,7 +145,7 @@ class Plugin:
     instance serves one session, and its methods never run at the same time. Plugins are asked by
     ``priority``, small first; what the hook allows and what it means is the table in
     ``cmdc_runtime.extensions.actions``. A method that raises, returns something else or takes too
-    long counts as ``Continue``, its changes of ``state`` are undone, observers are told by
+    long counts as ``Continue``, its changes of ``state`` are undone, observers are notified by
     ``PluginCrashed``, and ``fail`` says what follows. The hook and the context are read-only.
     """
 
@@ -204,7 +204,7 @@ class Plugin:
         """Hear that the session ends normally; not asked when its process crashes."""
 
     def after_turn(self, event: AfterTurn, context: PluginContext) -> Answer:
-        """Hear how a cycle ended, after its last event, before the next one is heard of."""
+        """Take how a cycle ended, after its last event and before the next one."""
 
     def before_prompt(self, event: BeforePrompt, context: PluginContext) -> Answer:
         """Answer before a prompt opens its cycle."""
@@ -255,7 +255,7 @@ class Plugin:
 def hook(
     *, tools: Iterable[str] | None = None, timeout: float | None = None
 ) -> Callable[[Method], Method]:
-    """Narrow a method: it hears only of calls of ``tools``, and has ``timeout`` seconds.
+    """Narrow a method: it gets only calls of ``tools``, and has ``timeout`` seconds.
 
     ``tools`` is for ``before_tool``, ``on_tool_error``, ``after_tool`` and ``handle_event``.
 
@@ -286,7 +286,7 @@ def hook(
 
 
 def hooks_of(plugin: Plugin) -> frozenset[str]:
-    """Return what a plugin hears: the hooks with a method of its own, or all by one method."""
+    """Return the hooks of a plugin: those with a method of its own, or all by one method."""
     if _is_own(plugin, HANDLE_EVENT):
         return frozenset(HOOKS)
     return frozenset(kind for kind in HOOKS if _is_own(plugin, kind))
@@ -307,7 +307,7 @@ def _may_stop(plugin: type[Plugin]) -> bool:
 
 
 def observes(plugin: Plugin) -> bool:
-    """Say whether a plugin hears of published events."""
+    """Say whether a plugin gets published events."""
     return _is_own(plugin, OBSERVE)
 
 
@@ -317,7 +317,7 @@ def filters_output(plugin: Plugin) -> bool:
 
 
 def settings_of(plugin: Plugin, kind: str) -> HookSettings:
-    """Return what ``@hook`` says about the method that hears ``kind``."""
+    """Return what ``@hook`` says about the method for ``kind``."""
     methods = (getattr(plugin, name) for name in (kind, HANDLE_EVENT))
     found = (decorated(method) for method in methods)
     return next((settings for settings in found if settings is not None), _NO_SETTINGS)

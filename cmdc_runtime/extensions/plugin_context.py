@@ -76,7 +76,7 @@ class PluginPort(Protocol):
         An order to the session, a kernel emit, is none of these.
 
         Raises:
-            PluginCallError: the event cannot be told.
+            PluginCallError: the event cannot be published.
         """
 
     async def checkpoint(
@@ -97,7 +97,7 @@ class PluginPort(Protocol):
         """Return the checkpoints of the session without their states, newest first.
 
         Raises:
-            PluginCallError: the daemon did not tell.
+            PluginCallError: the daemon did not answer.
         """
 
     async def delete_checkpoint(self, checkpoint_id: str) -> None:

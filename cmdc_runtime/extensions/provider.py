@@ -17,14 +17,14 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.redaction import printed, printed_fields
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is told of one tool; ``parameters`` is a JSON Schema of type object."""
+    """What a model gets of one tool; ``parameters`` is a JSON Schema of type object."""
 
     name: str
     description: str
@@ -39,7 +39,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     Schema that the reply's text shall be valid by, None asks for free text. How a provider puts it
     to a model is its own affair, and no promise: who needs a valid reply checks it.
 
-    The metadata of messages, and that of the system prompt, say what is noted beside them. A
+    The metadata of messages, and that of the system prompt, say what stands beside them. A
     provider reads what it knows, such as ``cache_control``, and sends nothing of the rest.
 
     ``former_opts`` are options that the session had before: nothing of them is sent, and no reason
@@ -234,7 +234,7 @@ WEAK_CLASS_KINDS: Final[Mapping[str, FailureKind]] = {
 # fmt: on
 _STATUS_CLASS_KINDS: Final[Mapping[int, FailureKind]] = {4: _P, 5: _T}
 _UNCLEAR_STATUSES: Final = frozenset({None, 400, 413, 422})
-"""Statuses that a too long conversation shares with other mistakes: only the text can tell."""
+"""Statuses that a too long conversation shares with other mistakes: only the text differs."""
 
 OVERFLOW_TEXTS: Final = (
     "context_length_exceeded",
@@ -286,7 +286,7 @@ _ANSWER_TOO_LONG: Final = (
         r"max_(?:completion_)?tokens['`]? is too large: (?P<answer>\d{1,18})\b.{0,80}?"
         r"maximum context length is (?P<window>\d{1,18})\b"
     ),
-    # OpenAI, DeepSeek, OpenRouter, SGLang: both parts of the sum are told.
+    # OpenAI, DeepSeek, OpenRouter, SGLang: both parts of the sum are named.
     re.compile(
         r"maximum context length (?:is|of) (?P<window>\d{1,18})\b.{0,240}?"
         r"\b(?P<answer>\d{1,18}) (?:tokens )?(?:in|for) the (?:completion|output)"
@@ -299,7 +299,7 @@ _ANSWER_TOO_LONG: Final = (
         r" (?P<answer>\d{1,18}) `max_new_tokens`"
     ),
 )
-"""How vendors tell of a sum that exceeds the window: of the conversation, and of the answer."""
+"""How vendors report a sum that exceeds the window: of the conversation, and of the answer."""
 PERMANENT_TEXTS: Final = ("unauthorized", "invalid_api_key", "authentication")
 TRANSIENT_TEXTS: Final = (
     "overloaded",

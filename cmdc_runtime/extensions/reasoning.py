@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.events import reasoning as told
 from cmdc_runtime.extensions.configuration import made
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import snake
@@ -28,11 +29,11 @@ ERROR: Final = "error"
 """The key in a thought's metadata that says why there is no content: its branch failed."""
 OUTPUT: Final = "output"
 """The key in a thought's metadata that holds the typed answer of a branch with a ``result``."""
-ROLE: Final = "role"
+ROLE: Final = told.ROLE
 """The key in a branch's metadata that says what it is for; None of ``JUDGE`` is no answer."""
 PARENTS: Final = "parents"
 """The key in metadata that lists ids of further thoughts that a thought was made of."""
-JUDGE: Final = "judge"
+JUDGE: Final = told.JUDGE
 """The role of a branch that scores others."""
 
 RunStatus: TypeAlias = Literal[
@@ -241,19 +242,19 @@ def drained(strategy: ReasoningStrategy) -> Notes:
     return notes
 
 
-def parted(told: Any, state: Any) -> tuple[Decision, Any]:  # Any: what a strategy returned
+def parted(given: Any, state: Any) -> tuple[Decision, Any]:  # Any: what a strategy returned
     """Return the decision and the state that it leaves.
 
     Raises:
         TypeError: it is no decision.
     """
     pair = 2
-    decision = told
-    if isinstance(told, tuple) and len(told) == pair and isinstance(told[0], DECISIONS):
-        decision, state = told
+    decision = given
+    if isinstance(given, tuple) and len(given) == pair and isinstance(given[0], DECISIONS):
+        decision, state = given
     if not isinstance(decision, DECISIONS):
         raise TypeError(
-            f"{type(told).__name__} is no decision: return Continue_, Branch, a list of Branch,"
+            f"{type(given).__name__} is no decision: return Continue_, Branch, a list of Branch,"
             " Revise, Done or Failed, or one of them with the new state"
         )
     return decision, state

@@ -75,7 +75,7 @@ def dec_hook(kind: type, value: object) -> object:
         # As JSON, which it came from: a strict model takes a date as text from there alone.
         return validate(json.dumps(value))
     except ValueError as error:
-        raise ValueError(_told(error)) from error
+        raise ValueError(_message_of(error)) from error
 
 
 def enc_hook(value: object) -> object:
@@ -158,7 +158,7 @@ def _method_of(kind: type, name: str) -> Any:  # Any: a method of the applicatio
     raise TypeError(f"type {kind!r} is none that JSON has a form for")
 
 
-def _told(error: ValueError) -> str:
+def _message_of(error: ValueError) -> str:
     """Return an error of validation in one line, without the addresses of the library's pages."""
     errors = getattr(error, "errors", None)
     if not callable(errors):
@@ -171,7 +171,7 @@ def _told(error: ValueError) -> str:
 Fields = tuple[tuple[str, Any, Any], ...]  # name, annotation, default; Any: whatever was written
 
 PROBLEMS_MAX: Final = 5
-"""So many problems of one call are told to the model; the first one usually explains the rest."""
+"""So many problems of one call go to the model; the first one usually explains the rest."""
 PROBLEM_CHARS_MAX: Final = 300
 
 _CONSTRAINING: Final = frozenset({"annotated_types", "pydantic"})
@@ -272,7 +272,7 @@ def _name_of(kind: kinds.Type) -> str:
 def _unheeded(annotation: Any, seen: set[Any]) -> str | None:
     """Return a constraint of pydantic's in an annotation, which means nothing to msgspec.
 
-    One on a field of a class tells which; ``seen`` are the classes that were looked at.
+    One on a field of a class says which; ``seen`` are the classes that were looked at.
     """
     for said in getattr(annotation, "__metadata__", ()):
         if _is_of(said, *_CONSTRAINING) and getattr(said, "metadata", True):
@@ -310,7 +310,7 @@ def _fields_of(kind: type) -> Fields:
         return ()
     try:
         hints = get_type_hints(kind, include_extras=True)
-    except Exception:  # noqa: BLE001 - a name that means nothing, which msgspec tells
+    except Exception:  # noqa: BLE001 - a name that means nothing, which msgspec reports
         return ()
     return tuple((name, one, defaults.get(name, _EMPTY)) for name, one in hints.items())
 
@@ -427,7 +427,7 @@ def _field(
         return name, annotation
     if _is_json(default) and not (default and isinstance(default, list | dict | set | bytearray)):
         return name, annotation, default
-    # msgspec wants a factory for what could be changed; what is no JSON is not told to the model.
+    # msgspec wants a factory for what could be changed; what is no JSON is not shown to the model.
     return name, annotation, msgspec.field(default_factory=lambda: copy.deepcopy(default))
 
 

@@ -2,7 +2,7 @@
 
 ``@tool`` makes one from a function, ``class X(Tool)`` is the full contract, and ``as_tool`` turns
 whatever an application gave into a checked ``Tool``. A tool answers with a str, or with an
-``Effect`` where the kernel or observers shall hear of more than the text; it raises ``ToolError``
+``Effect`` where the kernel or observers shall get more than the text; it raises ``ToolError``
 for a failure that the model should read and may correct.
 
 To add a rule for all tools, add it to ``_problems``.
@@ -60,7 +60,7 @@ that the session does, the answer to an abort included. It is for calls that wai
 What Python code prints goes to the daemon's log line by line as ``tool.wrote``, with session and
 call, and with an embedded daemon to the program's standard error too; a line that has no end yet
 goes there when the call ends. What programs and C code
-write is ``worker.wrote``, and no call is told with it; nor is it of a thread that the tool has
+write is ``worker.wrote``, and no call is named with it; nor is it of a thread that the tool has
 started outside a process of its own."""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
@@ -135,7 +135,7 @@ class Tool(ABC):
         """Do it and return what the model reads; ``args`` are what ``check`` returned.
 
         Raises:
-            ToolError: the failure is one that the model should hear of and may correct.
+            ToolError: the failure is one that the model should see and may correct.
         """
 
     def describe(self, tool_context: ToolContext) -> str:  # noqa: ARG002 - for those who override
@@ -166,7 +166,7 @@ class Tool(ABC):
         return arguments
 
     def spec(self, tool_context: ToolContext = _ANYWHERE) -> ToolSpec:
-        """Return what a provider is told."""
+        """Return what a provider gets."""
         return ToolSpec(
             name=self.name,
             description=self.describe(tool_context),
@@ -373,22 +373,22 @@ def _refuse(candidate: Tool) -> None:
 
 def _problems(candidate: Tool) -> list[str]:
     """Return every way in which a tool breaks the contract."""
-    told: Any = candidate  # Any: its attributes are what a stranger wrote
+    given: Any = candidate  # Any: its attributes are what a stranger wrote
     problems = []
-    if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
-        problems.append(f"name must be 1 to 64 of A-Z a-z 0-9 _ -, got {short(told.name)}")
-    if not isinstance(told.description, str):
-        problems.append(f"description must be a str, got {short(told.description)}")
-    if told.effects not in get_args(Effects):
-        problems.append(f"effects must be one of {get_args(Effects)}, got {short(told.effects)}")
-    if told.timeout is not None and not _is_above(told.timeout, 0, int | float):
-        problems.append(f"timeout must be seconds above 0 or None, got {short(told.timeout)}")
-    if told.max_retries is not None and not _is_above(told.max_retries, -1, int):
-        problems.append(f"max_retries must be 0, 1, 2 … or None, got {short(told.max_retries)}")
-    if not isinstance(told.needs_approval, bool) and not callable(told.needs_approval):
+    if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
+        problems.append(f"name must be 1 to 64 of A-Z a-z 0-9 _ -, got {short(given.name)}")
+    if not isinstance(given.description, str):
+        problems.append(f"description must be a str, got {short(given.description)}")
+    if given.effects not in get_args(Effects):
+        problems.append(f"effects must be one of {get_args(Effects)}, got {short(given.effects)}")
+    if given.timeout is not None and not _is_above(given.timeout, 0, int | float):
+        problems.append(f"timeout must be seconds above 0 or None, got {short(given.timeout)}")
+    if given.max_retries is not None and not _is_above(given.max_retries, -1, int):
+        problems.append(f"max_retries must be 0, 1, 2 … or None, got {short(given.max_retries)}")
+    if not isinstance(given.needs_approval, bool) and not callable(given.needs_approval):
         problems.append(
             f"needs_approval must be a bool or a function of the arguments,"
-            f" got {short(told.needs_approval)}"
+            f" got {short(given.needs_approval)}"
         )
     problems.extend(filter(None, [_isolation_problem(candidate), _schema_problem(candidate)]))
     return problems

@@ -32,14 +32,14 @@ _RESULT_RULE: Final = "The tool {name} returned: {content}\nTell me this in one 
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AnswerPlan:
     """What to ask the engine, and whether its answer is a tool call."""
 
     body: Json
     is_call: bool
 
 
-def plan(request: Json) -> Plan:
+def plan(request: Json) -> AnswerPlan:
     """Return what to ask the engine for one chat request.
 
     Raises:
@@ -56,7 +56,7 @@ def plan(request: Json) -> Plan:
     if tools:
         schema = {"name": "call", "schema": {"anyOf": [_call_schema(tool) for tool in tools]}}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return Plan(body=body, is_call=bool(tools))
+    return AnswerPlan(body=body, is_call=bool(tools))
 
 
 def _tools_to_call(request: Json, last: Json) -> list[Json]:
@@ -159,7 +159,7 @@ def cleaned(chunk: Json) -> Json:
 
 @dataclass(slots=True)
 class Gathered:
-    """An answer that is collected before it is told; it owns what ``add`` was given."""
+    """An answer that is collected before it is sent; it owns what ``add`` was given."""
 
     id: str = ""
     created: int = 0

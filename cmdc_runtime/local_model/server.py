@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from cmdc_runtime.local_model.answers import MODEL, Gathered, Plan, cleaned, plan
+from cmdc_runtime.local_model.answers import MODEL, AnswerPlan, Gathered, cleaned, plan
 
 # --- the engine -----------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class _Connection(BaseHTTPRequestHandler):
             raise ValueError(f"the body has {length} bytes, the bound is {BODY_BYTES_MAX}")
         return self.rfile.read(length)
 
-    def _stream_text(self, planned: Plan, *, has_usage: bool) -> None:
+    def _stream_text(self, planned: AnswerPlan, *, has_usage: bool) -> None:
         def on_chunk(chunk: Json) -> bool:
             # An exception would be lost inside the engine, so a lost client is an answer.
             try:
@@ -222,7 +222,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.server.engine.stream(planned.body, on_chunk)
         self.wfile.write(_DONE)
 
-    def _stream_call(self, planned: Plan, *, has_usage: bool) -> None:
+    def _stream_call(self, planned: AnswerPlan, *, has_usage: bool) -> None:
         gathered = self._gathered(planned)
         for chunk in gathered.call_chunks():
             self._event(chunk)
@@ -230,7 +230,7 @@ class _Connection(BaseHTTPRequestHandler):
             self._event(gathered.usage_chunk())
         self.wfile.write(_DONE)
 
-    def _gathered(self, planned: Plan) -> Gathered:
+    def _gathered(self, planned: AnswerPlan) -> Gathered:
         gathered = Gathered()
 
         def on_chunk(chunk: Json) -> bool:

@@ -1,10 +1,11 @@
 """How an application's code gets to its agent; re-exports without logic.
 
-``parcel`` decides, ``origin`` knows where code came from, and ``byvalue`` is the one module that
-loads cloudpickle. Opening a parcel is the workers' business: ``workers.loader``.
+``packer`` decides, ``origin`` knows where code came from, and ``byvalue`` is the one module that
+loads cloudpickle. Opening packed code is the workers' business: ``workers.loader``.
 """
 
-from cmdc_runtime.packing.parcel import (
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.packing.packer import (
     FUNCTION_KEY,
     PACKED_BYTES_MAX,
     STRATEGY_KEY,
@@ -18,10 +19,9 @@ from cmdc_runtime.packing.parcel import (
     pack_function,
     pack_plugin,
     pack_strategy,
-    parcels_in,
+    packed_in,
     strategy_option,
 )
-from cmdc_runtime.parcels import Packed
 
 __all__ = [
     "FUNCTION_KEY",
@@ -38,6 +38,6 @@ __all__ = [
     "pack_function",
     "pack_plugin",
     "pack_strategy",
-    "parcels_in",
+    "packed_in",
     "strategy_option",
 ]

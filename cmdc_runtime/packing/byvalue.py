@@ -170,7 +170,7 @@ def _reduce_class(thing: type, reduced: Reduced) -> Reduced:
         return reduced
     if issubclass(thing, msgspec.Struct):
         return _reduce_struct(thing)
-    # One with type parameters says its bases itself, and cloudpickle hears it.
+    # One with type parameters says its bases itself, and cloudpickle takes it.
     if is_typeddict(thing) and "__orig_bases__" not in vars(thing):
         return _reduce_typed_dict(thing)
     make, arguments, (held, slots), *rest = reduced

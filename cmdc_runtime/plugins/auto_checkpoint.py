@@ -23,7 +23,7 @@ class AutoCheckpoint(BuiltInPlugin, frozen=True, kw_only=True):
     """Saves the session's state by itself: every so many turns, after some tools, at some events.
 
     Each trigger saves for itself. After a save the oldest of its own checkpoints and those that
-    are too old are deleted; checkpoints that others made stay. A save that fails is told by a
+    are too old are deleted; checkpoints that others made stay. A save that fails is reported by a
     warning in the log and by nothing else.
     """
 

@@ -36,7 +36,7 @@ class PartFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MethodFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A hook that the plugin hears, or ``observe`` or ``filter_output``, and what it does there."""
+    """A hook that the plugin has, or ``observe`` or ``filter_output``, and what it does there."""
 
     name: str
     meaning: str
@@ -56,7 +56,7 @@ class PluginFacts(msgspec.Struct, frozen=True, kw_only=True):
     fail: Literal["open", "closed", "disable"]
     methods: tuple[MethodFacts, ...]
     emits: tuple[str, ...] = ()
-    """Names of its events, as observers hear them."""
+    """Names of its events, as observers get them."""
     options: tuple[OptionFacts, ...] = ()
     parts: tuple[PartFacts, ...] = ()
 

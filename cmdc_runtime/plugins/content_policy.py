@@ -50,7 +50,7 @@ class ContentPolicy(BuiltInPlugin, frozen=True, kw_only=True):
     judge_timeout: Annotated[float, Meta(gt=0, le=JUDGE_TIMEOUT_S_MAX)] = 8.0
     """Seconds; a judge that takes longer has failed."""
     custom_rubric: Annotated[str, Meta(max_length=RUBRIC_CHARS_MAX)] = ""
-    """What ``judge_model`` is told besides: what is on topic, what else is not allowed."""
+    """What ``judge_model`` reads besides: what is on topic, what else is not allowed."""
     brand_keywords: Keywords = ()
     """Names of one's own, which ``judge_model`` protects."""
     competitor_keywords: Keywords = ()

@@ -21,7 +21,7 @@ class EventLogger(BuiltInPlugin, frozen=True, kw_only=True):
 
     Its keys are ``ts`` (ISO 8601, milliseconds, UTC), ``session``, ``event``, ``data``, ``level``
     and ``turn``. The file is for its owner's eyes alone: it and the folders that are made for it
-    are closed to others. Lines are written a little after what they tell of, so the last ones of a
+    are closed to others. Lines are written a little after their events, so the last ones of a
     process that is killed may be missing. A file that cannot be written any more harms no session:
     a warning says so, and the log ends there until the session has its next process.
     """
@@ -37,7 +37,7 @@ class EventLogger(BuiltInPlugin, frozen=True, kw_only=True):
     it, or in ``log_dir``, is the id of the session."""
     include_args: bool = True
     """False leaves out what people, the model and tools say: prompts, answers, the arguments and
-    results of tools, and what plugins tell."""
+    results of tools, and what plugins emit."""
     max_bytes: Annotated[int, Meta(ge=LINE_BYTES_MAX, le=2**40)] = 50_000_000
     """The size at which the file becomes ``<file>.1``, and that one ``<file>.2``."""
     backups: Annotated[int, Meta(ge=0, le=100)] = 3

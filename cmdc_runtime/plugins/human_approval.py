@@ -46,7 +46,7 @@ _Prefix = Annotated[str, Meta(max_length=64)]
 class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
     """Lets a person decide about calls of some tools, but for shell commands that only read.
 
-    A call that needs a person is told as ``ApprovalRequired`` and decided by ``approve`` or
+    A call that needs a person is published as ``ApprovalRequired`` and decided by ``approve`` or
     ``reject``. "approve_always" holds for the rest of the session: for a shell command it covers
     the *family* of the call, that is its program, with the subcommand of a program that has some
     (``git push``), and for any other tool all of its calls. A command whose program runs whatever
@@ -89,7 +89,7 @@ class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
         Raises:
             ValueError: options contradict each other, or an entry cannot be used.
         """
-        self._settle_alias()
+        self._resolve_alias()
         for option in ("require_approval_for", "shell_tools"):
             for name in getattr(self, option):
                 if ALL_TOOLS in name and (name, option) != (ALL_TOOLS, "require_approval_for"):
@@ -114,7 +114,7 @@ class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
         given = self.confirm_prefix
         return (given,) if isinstance(given, str) else given
 
-    def _settle_alias(self) -> None:
+    def _resolve_alias(self) -> None:
         if self.tools is None:
             return
         # Only the default itself was not given: one that was is another tuple.

@@ -6,10 +6,10 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
 
 Complexity: TypeAlias = Literal["simple", "normal", "complex"]
 """How much a task asks of a model."""

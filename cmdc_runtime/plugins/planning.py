@@ -23,7 +23,7 @@ answers the request in full."""
 class Planning(BuiltInPlugin, frozen=True, kw_only=True):
     """Has the model make a checklist before it acts, and follows the plan until it is done.
 
-    The plan stands in the system prompt, outlives crashes and compactions, and is told to observers
+    The plan stands in the system prompt, outlives crashes and compactions, and goes to observers
     as it is made, as its steps are checked off, and when all of them are over.
     """
 

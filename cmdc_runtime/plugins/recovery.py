@@ -12,7 +12,7 @@ class Recovery(BuiltInPlugin, frozen=True, kw_only=True):
     """Takes care of tools that fail again and again, one measure after the other.
 
     It waits longer and longer between the attempts; then it asks another model to find another way;
-    then it tells observers; then it ends the cycle with a report. Each measure but the waiting is
+    then observers are notified; then the cycle ends with a report. Each measure but the waiting is
     given one turn of the model to help. A success of the tool, or a new prompt, ends the affair.
     """
 
@@ -25,7 +25,7 @@ class Recovery(BuiltInPlugin, frozen=True, kw_only=True):
     fallback_model: Annotated[str, Meta(min_length=1)] | None = None
     """The model that is to find another way, and stays in use; None leaves this measure out."""
     escalation_event: bool = True
-    """Whether observers are told, by ``recovery_escalated``, before the cycle is given up."""
+    """Whether observers are notified, by ``recovery_escalated``, before the cycle is given up."""
 
     def __post_init__(self) -> None:
         """Refuse a model that there can't be."""

@@ -97,5 +97,5 @@ class Reflection(BuiltInPlugin, frozen=True, kw_only=True):
         if self.reviewer_prompt == REVIEWER_PROMPT:
             raise ValueError(
                 f"pass_signal {self.pass_signal!r} is a pattern, which nobody can be asked to say:"
-                " give a reviewer_prompt that tells how to approve"
+                " give a reviewer_prompt that says how to approve"
             )

@@ -1,4 +1,4 @@
-"""The options of the security guard, and what it blocks unless told otherwise."""
+"""The options of the security guard, and what it blocks unless set otherwise."""
 
 import re
 from typing import Annotated, ClassVar, Final, Literal
@@ -58,7 +58,7 @@ class SecurityGuard(BuiltInPlugin, frozen=True, kw_only=True):
     """Block a search or copy of a whole folder in which a blocked file lies, as ``grep -r`` or
     ``tar`` do it; folders of dependencies are not looked into."""
     undecidable_commands: Literal["allow", "block"] = "allow"
-    """What becomes of a shell command that does what its text cannot tell: code of another
+    """What becomes of a shell command that does what its text does not show: code of another
     language, a program whose name is computed, a script that is sourced. "block" lets pass only
     what can be read."""
 

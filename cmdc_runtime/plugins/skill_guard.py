@@ -33,7 +33,7 @@ class SkillGuard(BuiltInPlugin, frozen=True, kw_only=True):
     active: Annotated[tuple[SkillName, ...], Meta(max_length=256)] | None = None
     """The names of those that are active; None is all."""
     enforce_mode: Literal["strict", "warn"] = "strict"
-    """"warn" lets every call run; a log line and the event ``skill_violation`` tell of those that
+    """"warn" lets every call run; a log line and the event ``skill_violation`` name those that
     "strict" would block."""
 
     def __post_init__(self) -> None:

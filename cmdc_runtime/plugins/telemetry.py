@@ -55,7 +55,7 @@ class Telemetry(BuiltInPlugin, frozen=True, kw_only=True):
         if self.endpoint is not None and self.endpoint != CONSOLE:
             _check_url(self.endpoint)
         for name, value in self.headers.items():
-            # The value may be a key, so it is not told.
+            # The value may be a key, so it is not shown.
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise ValueError(
                     f"headers has {name!r}, which no HTTP header can be: give a name of letters,"

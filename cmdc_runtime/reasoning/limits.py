@@ -4,14 +4,15 @@ The tool is ``tools=[cmdc.tools.Reason(["tree_of_thoughts"])]``. It stands here 
 own strategy and ``Runner`` are calls of it, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.checked_struct import Checked, Cost, Count, Moment, Positive
-from cmdc_runtime.packing import BuiltIn, strategy_option
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.packing import STRATEGY_KEY, BuiltIn, strategy_option
 from cmdc_runtime.subagent import REASON_TOOL
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -49,6 +50,7 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 # --- the tool -------------------------------------------------------------------------------------
 
 STRATEGIES_MAX: Final = 32
+StrategyName = Annotated[str, Meta(pattern="^[a-z0-9_-]{1,64}$")]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
@@ -56,14 +58,16 @@ class Reason(BuiltIn, frozen=True, kw_only=True):
     """Lets the model have a question thought about by a strategy, over branches of the session.
 
     A strategy is given as its name, one of ``cmdc.reasoning``, a class, an instance, ``(class,
-    options)`` or ``"module:Class"``; the model chooses among several. The other fields
-    bound each run, as those of ``cmdc.reasoning.RunLimits``.
+    options)`` or ``"module:Class"``; the model chooses among several. Variants of one class are
+    given as a dict, by the names that the model and events have for them. The other fields bound
+    each run, as those of ``cmdc.reasoning.RunLimits``.
     """
 
     short_name: ClassVar[str] = "reason"
-    strategies: Annotated[Sequence[Any], Meta(min_length=1, max_length=STRATEGIES_MAX)] = (
-        "adaptive",
-    )
+    strategies: (
+        Annotated[Sequence[Any], Meta(min_length=1, max_length=STRATEGIES_MAX)]
+        | Annotated[dict[StrategyName, Any], Meta(min_length=1, max_length=STRATEGIES_MAX)]
+    ) = ("adaptive",)
     max_steps: Positive = 20
     max_parallel: Positive = 4
     max_revisions: Count = 3
@@ -82,14 +86,45 @@ class Reason(BuiltIn, frozen=True, kw_only=True):
         """Return the options with the strategies packed.
 
         Raises:
-            InvalidOptions: one is no strategy, breaks the contract or cannot travel.
-            TypeError: another option cannot travel.
+            InvalidOptions: a strategy is none, breaks the contract or cannot travel, two have one
+                name, or another option is wrong: ``problems`` has all of it.
         """
-        given: Any = self.strategies  # Any: whatever an application gave
-        if not isinstance(given, list | tuple):
-            raise TypeError(f"strategies: expected a list, got {type(given).__name__}")
-        packed = [strategy_option(one, f"strategies[{at}]") for at, one in enumerate(given)]
+        problems: list[str] = []
+        packed = _packed(self.strategies, problems)
+        for field in msgspec.structs.fields(Reason):
+            value = packed if field.name == "strategies" else getattr(self, field.name)
+            try:
+                msgspec.convert(value, field.type)
+            except (TypeError, ValueError) as error:  # a ValidationError is one
+                problems.append(f"{field.name}: {error}")
+        if problems:
+            raise InvalidOptions(problems)
         bare = msgspec.structs.replace(self, strategies=packed)
         options: dict[str, Any] = msgspec.to_builtins(bare)
-        msgspec.convert(options, Reason)
         return options | {"strategies": packed}
+
+
+# Any: strategies as they were given, and as they travel.
+def _packed(given: Any, problems: list[str]) -> Any:
+    """Return strategies as they travel, in the form that they have; what is wrong is added."""
+    if isinstance(given, Mapping):
+        return {name: _one(one, f"strategies[{name!r}]", problems) for name, one in given.items()}
+    if not isinstance(given, list | tuple):
+        return given
+    packed = [_one(one, f"strategies[{at}]", problems) for at, one in enumerate(given)]
+    names = [one[STRATEGY_KEY]["label"] for one in packed if one is not None]
+    problems += [
+        f"strategies: {names.count(one)} are named {one!r}: give them as a dict, each by a name of"
+        " its own: strategies={'quick': …, 'deep': …}"
+        for one in dict.fromkeys(names)
+        if names.count(one) > 1
+    ]
+    return packed
+
+
+def _one(given: object, label: str, problems: list[str]) -> dict[str, Any] | None:
+    try:
+        return strategy_option(given, label)
+    except InvalidOptions as error:
+        problems += error.problems
+        return None

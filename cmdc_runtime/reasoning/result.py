@@ -71,6 +71,8 @@ class ReasoningResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of a run that was cut off, the best one so far; None where there is none."""
     reason: str | None = None
     """Why, where the status is not "done"."""
+    notes: tuple[str, ...] = ()
+    """What the answer lacks, whatever the status: how many branches the budget has left out."""
     thoughts: tuple[Thought, ...] = ()
     """In the order in which they were asked for, those that failed or were pruned included."""
     best_score: float | None = None
@@ -183,6 +185,7 @@ class RunFold:
             status="running" if done is None else done.status,
             answer=None if done is None else done.answer,
             reason=None if done is None else done.reason,
+            notes=() if done is None else done.notes,
             thoughts=tuple(_thought(node) for node in nodes if node.content is not None),
             best_score=max(scores, default=None),
             branches=sum(node.prompt is not None for node in nodes),

@@ -26,6 +26,7 @@ Scorer: TypeAlias = Callable[[Thought], Scored | None] | Mapping[str, Scored | N
 
 ANSWER_CHARS_MAX: Final = 2_000
 """Of an answer that is compared with others; the rest is not looked at."""
+_PAIR: Final = 2
 _DIGITS_MAX: Final = 200
 """Of a number that is written out again; a longer one is compared as text."""
 _ANSWER: Final = re.compile(
@@ -34,6 +35,14 @@ _ANSWER: Final = re.compile(
 _NUMBER: Final = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d{1,3})?")
 _EDGES: Final = " \t\n.,;:!?*_`'\"()[]{}$€£“”"
 _CURRENCY: Final = re.compile("[$€£]")
+# NFKC makes "102" of "10²" and of "10₂", and "11/2" of "1½": each is written out before.
+_RAISED: Final = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
+_LOWERED: Final = re.compile(r"(?<=\d)([₀-₉]+)")
+_FRACTION: Final = re.compile(r"(?<=\d)\s*([¼-¾⅐-⅟↉])")
+_SLASH: Final = "\u2044"
+_MINUS: Final = "\u2212"
+_DASH: Final = re.compile("[\u2010-\u2013](?=[$€£]?\\.?\\d)")
+"""What stands for a minus before a number."""
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -51,7 +60,7 @@ def score(thoughts: Iterable[Thought], scorer: Scorer) -> list[Thought]:
     """Return the thoughts with their scores; one that failed gets none.
 
     Raises:
-        ValueError: a score is no finite number.
+        ValueError: a score is no finite number, or its details are no dict.
     """
     return [_scored(one, scorer) for one in thoughts]
 
@@ -89,11 +98,12 @@ def normalise(answer: str) -> str:
     """Return an answer as it is compared with others.
 
     Case, spaces, quotes and the marks around it do not count, and a number is its value: "$1,000.",
-    "1000.0" and "1e3" are one answer.
+    "1000.0" and "1e3" are one answer. "10²" is "10^2", "1½" is "1 1/2", each minus is "-".
     """
-    text = unicodedata.normalize("NFKC", answer[:ANSWER_CHARS_MAX]).casefold()
-    text = " ".join(text.split())
-    bare = text.strip(_EDGES)
+    text = unicodedata.normalize("NFKC", _spelled(answer[:ANSWER_CHARS_MAX])).casefold()
+    text = text.replace(_SLASH, "/").replace(_MINUS, "-")
+    text = _DASH.sub("-", " ".join(text.split()))
+    bare = _bare(text)
     return _number(_CURRENCY.sub("", bare)) or bare or text
 
 
@@ -170,10 +180,18 @@ def _scored(thought: Thought, scorer: Scorer) -> Thought:
     given = scorer.get(thought.id) if isinstance(scorer, Mapping) else scorer(thought)
     if given is None:
         return thought
-    value: Any  # Any: what a stranger's function returned
-    value, detail = given if isinstance(given, tuple) else (given, thought.score_detail)
+    detail: Any  # Any, here and below: what a stranger's function returned
+    value: Any
+    if isinstance(given, tuple) and len(given) == _PAIR:
+        value, detail = given
+    else:
+        value, detail = given, thought.score_detail
     if number_problem(value, -sys.float_info.max, sys.float_info.max) is not None:
         raise ValueError(f"the score of {thought.id!r} is no finite number: {short(value)}")
+    if not isinstance(detail, Mapping):
+        raise ValueError(  # noqa: TRY004 - one error for all that a scorer says
+            f"the details of {thought.id!r}'s score are no dict: {short(detail)}"
+        )
     return msgspec.structs.replace(thought, score=float(value), score_detail=dict(detail))
 
 
@@ -181,6 +199,21 @@ def _weight(voters: Sequence[Thought], *, weighted: bool) -> float:
     if not weighted:
         return float(len(voters))
     return math.fsum(max(0.0, voter.score or 0.0) for voter in voters)
+
+
+def _spelled(text: str) -> str:
+    """Return a text whose raised and lowered digits and fractions stand apart from a number."""
+    text = _RAISED.sub(lambda found: f"^{found[0]}", text)
+    text = _LOWERED.sub(r"_\1", text)
+    return _FRACTION.sub(r" \1", text)
+
+
+def _bare(text: str) -> str:
+    """Return a text without the marks around it; the point of ".5" is none."""
+    rest = text.lstrip(_EDGES)
+    before = text[: len(text) - len(rest)]
+    has_point = rest[:1].isdigit() and before.endswith(".") and not before.endswith("..")
+    return ("." if has_point else "") + rest.rstrip(_EDGES)
 
 
 def _number(text: str) -> str | None:

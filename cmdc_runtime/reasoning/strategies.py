@@ -17,7 +17,8 @@ from msgspec import Meta, field
 
 from cmdc_runtime.checked_struct import Checked, Share
 from cmdc_runtime.model_names import check_models, model_problem
-from cmdc_runtime.packing import BuiltInStrategy, Function
+from cmdc_runtime.packing import FUNCTION_KEY, BuiltInStrategy, Function
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import snake
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -232,8 +233,22 @@ and one sentence why."""
 """For a judge of several thoughts."""
 
 
+def check_function(option: str, given: object, what: str) -> None:
+    """Refuse what is no function and names none; ``what`` says of what it is a function.
+
+    Raises:
+        ValueError: it says what the option takes.
+    """
+    travels = isinstance(given, Mapping) and FUNCTION_KEY in given
+    is_named = isinstance(given, str) and _FUNCTION.fullmatch(given) is not None
+    if not (given is None or callable(given) or travels or is_named):
+        raise ValueError(
+            f"{option}: expected a function of {what}, or its 'module:name', got {short(given)}"
+        )
+
+
 def check_scorers(score: object, judge: object) -> None:
-    """Refuse a model's name as ``score``, both at once, and a judge that names no model.
+    """Refuse a ``score`` that is no function, both at once, and a judge that names no model.
 
     Raises:
         ValueError: it says which option takes what.
@@ -243,6 +258,10 @@ def check_scorers(score: object, judge: object) -> None:
             f"score: {score!r} names a model, and a score is a function of a text and the question,"
             f" or its 'module:name': give a model that judges as judge={score!r}"
         )
+    try:
+        check_function("score", score, "a text and the question")
+    except ValueError as error:
+        raise ValueError(f"{error}; a model that judges is given as judge='…'") from None
     if score is not None and judge is not None:
         raise ValueError("judge: a score takes the place of judges: give one of them")
     check_models(judge=judge)
@@ -307,7 +326,7 @@ class TreeOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     """Judges: of each candidate, or of each level."""
     score: Function | None = None
     """In place of judges: a function of the path's text and the question to a number, the greater
-    the better, or its "module:name"."""
+    the better, or its "module:name". It may return None for no score, and (number, details)."""
     judge: Text | None = None
     """The model that judges, "provider:model_id"; None: the session's own."""
     threshold: float = 0.5
@@ -438,7 +457,7 @@ class GraphOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     ] = _DEFAULT
     score: Function | None = None
     """In place of judges: a function of a thought's text and the question to a number, the greater
-    the better, or its "module:name"."""
+    the better, or its "module:name". It may return None for no score, and (number, details)."""
     judge: Text | None = None
     """The model of judges, "provider:model_id"; None: the session's own."""
 
@@ -486,8 +505,8 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
     short_name: ClassVar[str] = "self_consistency"
     samples: Annotated[int, Meta(ge=1, le=200)] = 10
     score: Function | None = None
-    """A function of a sample's text and the question to a number from 0: a vote weighs as much.
-    Then all samples are waited for."""
+    """A function of a sample's text and the question to a number from 0: a vote weighs as much,
+    that of a sample with None nothing; (number, details) tells why. All samples are waited for."""
     judge: Text | None = None
     """A model, "provider:model_id", that weighs each sample from 0 to 1, in place of ``score``."""
     judge_prompt: Text = WEIGH
@@ -498,7 +517,8 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
     """Asks for one sample, below the question."""
 
     def __post_init__(self) -> None:
-        """Refuse scorers that are none."""
+        """Refuse scorers, and what reads answers, that are none."""
+        check_function("answer", self.answer, "a text")
         check_scorers(self.score, self.judge)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cmdc_runtime.testing import wire
-from cmdc_runtime.testing.server import Reply, Torn
+from cmdc_runtime.testing.server import HttpReply, Torn
 from cmdc_runtime.testing.steps import (
     Delay,
     Disconnect,
@@ -42,7 +42,7 @@ class Performance:
         self._hold = hold
         self._calls_sent = 0
 
-    async def give(self, reply: Reply) -> None:
+    async def send(self, reply: HttpReply) -> None:
         """Answer.
 
         Raises:
@@ -53,7 +53,7 @@ class Performance:
         else:
             await self._whole(reply)
 
-    async def _stream(self, reply: Reply) -> None:
+    async def _stream(self, reply: HttpReply) -> None:
         opening: wire.Json = {"role": "assistant"}
         for piece in self._pieces:
             await self._wait(piece)
@@ -72,7 +72,7 @@ class Performance:
         else:
             await self._finish(opening, reply)
 
-    async def _finish(self, opening: wire.Json, reply: Reply) -> None:
+    async def _finish(self, opening: wire.Json, reply: HttpReply) -> None:
         last = self._heading.chunk(opening, wire.finish_reason(self._pieces))
         await reply.event(wire.event(last))
         options = self._request.get("stream_options")
@@ -81,7 +81,7 @@ class Performance:
             await reply.event(wire.event(self._heading.usage_chunk(usage)))
         await reply.end(wire.DONE)
 
-    async def _whole(self, reply: Reply) -> None:
+    async def _whole(self, reply: HttpReply) -> None:
         for piece in self._pieces:
             await self._wait(piece)
             if isinstance(piece, Error):
@@ -113,7 +113,7 @@ class Performance:
         if isinstance(piece, Stall | Disconnect):
             raise Torn
 
-    async def _fail(self, error: Error, reply: Reply) -> None:
+    async def _fail(self, error: Error, reply: HttpReply) -> None:
         body = wire.error_body(error)
         if reply.is_begun:
             await reply.end(wire.event(body))

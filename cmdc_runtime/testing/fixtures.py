@@ -28,7 +28,7 @@ from cmdc_runtime.requests import TreeNode
 from cmdc_runtime.testing.scripted import ScriptedModel
 
 READY_S_MAX: Final = 120.0
-"""Until the sockets are bound and the nursery is warm; litellm's first import compiles it."""
+"""Until the sockets are bound and the zygote is warm; litellm's first import compiles it."""
 END_S_MAX: Final = 30.0
 """From SIGTERM to the end of the daemon; SIGKILL follows."""
 GONE_S_MAX: Final = 10.0
@@ -43,7 +43,7 @@ class DaemonProcess:
     """A running daemon; ``address`` is its runtime directory, for clients and ``CMDC_ADDRESS``."""
 
     def __init__(self) -> None:
-        """Start it and wait until its nursery is warm.
+        """Start it and wait until its zygote is warm.
 
         Raises:
             AssertionError: it ended or took too long; holds its log.
@@ -109,7 +109,7 @@ class DaemonProcess:
             for name, value in os.environ.items()
             if not name.startswith(_PREFIX) and name not in _SYSTEMD
         }
-        # By variable, so that every process of it can be told by its environment.
+        # By variable, so that every process of it is known by its environment.
         environment["CMDC_RUNTIME_DIR"] = str(self.address)
         environment["CMDC_STATE_DIR"] = str(self.state_dir)
         environment["TMPDIR"] = str(self._tmp)
@@ -139,7 +139,7 @@ class DaemonProcess:
                 tree = client.tree()
         except DaemonUnavailable:
             return False
-        return any(_is_warm_nursery(node) for node in tree.children)
+        return any(_is_warm_zygote(node) for node in tree.children)
 
     def _end(self) -> list[str]:
         self._process.terminate()
@@ -218,7 +218,7 @@ def _stop(session: Session) -> None:
         session.stop()
 
 
-def _is_warm_nursery(node: TreeNode) -> bool:
+def _is_warm_zygote(node: TreeNode) -> bool:
     return node.id == "nursery" and node.state == "ready"
 
 

@@ -19,7 +19,7 @@ import structlog
 
 from cmdc_runtime.testing import wire
 from cmdc_runtime.testing.answer import Performance
-from cmdc_runtime.testing.server import HOST, HttpRequest, Reply, ServerThread, Torn
+from cmdc_runtime.testing.server import HOST, HttpReply, HttpRequest, ServerThread, Torn
 from cmdc_runtime.testing.steps import Error, Request, Sequence, Step, sequence_of
 
 MODEL: Final = "scripted"
@@ -186,7 +186,7 @@ class ScriptedModel:
                     f"{len(self._held)} held, {self._abandoned_count} abandoned"
                 )
 
-    async def _handle(self, request: HttpRequest, reply: Reply) -> None:
+    async def _handle(self, request: HttpRequest, reply: HttpReply) -> None:
         match request.method, request.path:
             case "POST", "/v1/chat/completions":
                 await self._complete(request.body, reply)
@@ -197,7 +197,7 @@ class ScriptedModel:
             case _:
                 await _refuse(reply, HTTPStatus.NOT_FOUND, f"no such path: {request.path}")
 
-    async def _complete(self, body: bytes, reply: Reply) -> None:
+    async def _complete(self, body: bytes, reply: HttpReply) -> None:
         try:
             request = msgspec.json.decode(body, type=dict)
         except msgspec.DecodeError as error:
@@ -209,7 +209,7 @@ class ScriptedModel:
         if self._keeps_to_max_tokens:
             answer = Sequence(*wire.cut(answer.pieces, request))
         performance = Performance(heading, request, answer, hold=self._hold)
-        await performance.give(reply)
+        await performance.send(reply)
 
     def _taken(self, request: Request) -> tuple[int, Step | None]:
         with self._changed:
@@ -278,5 +278,5 @@ def _quote(text: str) -> str:
     return repr(text if len(text) <= QUOTE_CHARS_MAX else text[:QUOTE_CHARS_MAX] + "…")
 
 
-async def _refuse(reply: Reply, status: HTTPStatus, message: str) -> None:
+async def _refuse(reply: HttpReply, status: HTTPStatus, message: str) -> None:
     await reply.whole(status, wire.encode(wire.error_body(Error(status, message))))

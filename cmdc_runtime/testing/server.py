@@ -44,7 +44,7 @@ class Refused(Exception):
     """The request is not one that this server reads."""
 
     def __init__(self, status: HTTPStatus) -> None:
-        """Keep the status that the client is told."""
+        """Keep the status that the client gets."""
         self.status = status
         super().__init__(status.phrase)
 
@@ -53,7 +53,7 @@ class Torn(Exception):
     """The handler wants the connection closed as it is, in the middle of the answer."""
 
 
-class Reply:
+class HttpReply:
     """The one response of a connection: ``whole``, or events until ``end``."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -138,7 +138,7 @@ def _split(lines: list[str]) -> list[tuple[str, str, str]]:
     return [line.partition(":") for line in lines]
 
 
-Handler = Callable[[HttpRequest, Reply], Coroutine[Any, Any, None]]  # Any: what coroutines send
+Handler = Callable[[HttpRequest, HttpReply], Coroutine[Any, Any, None]]  # Any: what coroutines send
 Gone = Callable[[], None]
 
 
@@ -227,7 +227,7 @@ class ServerThread:
 
     async def _conversed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer the one request; False if there is nobody to read the rest of the answer."""
-        reply = Reply(writer)
+        reply = HttpReply(writer)
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
                 request = await read_request(reader)

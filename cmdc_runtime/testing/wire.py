@@ -164,8 +164,8 @@ def cut(pieces: Sequence[Piece], request: Request) -> tuple[Piece, ...]:
             break
         kept.append(piece)
         left -= _chars(piece)
-    told = TokenUsage(prompt_tokens=reported["prompt_tokens"], completion_tokens=limit)
-    return (*kept, Text("", finish="length", usage=told))
+    spent = TokenUsage(prompt_tokens=reported["prompt_tokens"], completion_tokens=limit)
+    return (*kept, Text("", finish="length", usage=spent))
 
 
 def usage(pieces: Sequence[Piece], request: Request) -> Json:

@@ -11,30 +11,30 @@ from typing import Annotated, Any, Final, Union
 import msgspec
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import codec
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable, CmdcError, ProtocolError
 from cmdc_runtime.events import Event, UnknownEvent
 from cmdc_runtime.extensions.provider import Chunk, TextChunk, ToolCallChunk, UsageChunk
 from cmdc_runtime.extensions.tool import ToolError
-from cmdc_runtime.frames import Ask, EventEntry, FromClient, FromWorker, Send
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.requests import Request, StartSession
 from cmdc_runtime.transfer import Assembly, Header, Part, Seal, check_whole, frame_of
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import Ask, EventEntry, FromClient, FromWorker, Send
 from scripts.fuzz.entropy import Entropy, one_in, pick
 from scripts.fuzz.providers import kept
 from scripts.fuzz.shapes import message_pack, mutated, value_of
 from scripts.fuzz.wires import argument_text, call_id, tool_name
-from supervisor.core.household import check_session
-from supervisor.specs import spec_of
+from supervisor.core.session_tree import check_session
+from supervisor.sessions.specs import spec_of
 from workers.core import aside
 from workers.core.assemble import assemble
 from workers.core.records import Record, decode_record
 from workers.core.snapshot import encode as encode_memory
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory, Policy
-from workers.effects.tool_jobs import checked
+from workers.performers.tool_jobs import checked
 
 PARTS_MAX: Final = 6
 RECORDS_MAX: Final = 6
@@ -169,7 +169,7 @@ def take_records(memory: Memory, bodies: list[tuple[str, bytes]]) -> Memory:
     Raises:
         msgspec.DecodeError: a record is of no program, or of a newer one: it is left as it is.
     """
-    doomed: set[int] = set()
+    killing: set[int] = set()
     at = 0
 
     def note(step: int) -> None:
@@ -178,14 +178,14 @@ def take_records(memory: Memory, bodies: list[tuple[str, bytes]]) -> Memory:
 
     while True:
         try:
-            records, _ = aside.read_records(bodies, frozenset(doomed), note)
+            records, _ = aside.read_records(bodies, frozenset(killing), note)
             return aside.fold(memory, records, note)[0]
         except msgspec.DecodeError:
             raise
         except Exception:
-            if at in doomed:
+            if at in killing:
                 raise
-            doomed.add(at)
+            killing.add(at)
 
 
 @cmdc.tool(effects="read")

@@ -20,14 +20,23 @@ import psutil
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import AccessDenied, CmdcError, ProtocolError, SessionExists
-from cmdc_runtime.frames import HEADER, Ask, Batch, Failed, Paged, Reply, ToClient, of_router
 from cmdc_runtime.ids import CommandId, EventIndex, SessionId
 from cmdc_runtime.requests import ListSessions
 from cmdc_runtime.runtime_dir import read_token
-from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.testing import ScriptedModel, Text, ToolCalls, ToolUse
+from cmdc_runtime.wire.codec import decode, encode
+from cmdc_runtime.wire.frames import (
+    HEADER,
+    Ask,
+    Batch,
+    FailedReply,
+    PagedReply,
+    ToClient,
+    ValueReply,
+    of_router,
+)
+from cmdc_runtime.wire.sockets import Role, open_socket
 from scripts.fuzz.decoders import FROM_WORKER, client_frame
 from scripts.fuzz.entropy import Entropy, Seeded, one_in, pick
 from scripts.fuzz.shapes import message_pack
@@ -192,7 +201,7 @@ def _answers_until(peer: "zmq.Socket[bytes]", asked: Ask) -> Iterator[bytes]:
         frame = of_router(peer.recv_multipart()) or b""
         yield frame
         answer = decode(ToClient, frame)
-        if isinstance(answer, Reply | Paged | Failed) and answer.id == asked.id:
+        if isinstance(answer, ValueReply | PagedReply | FailedReply) and answer.id == asked.id:
             return
     raise TimeoutError("the daemon does not answer one of its clients")
 
@@ -201,7 +210,7 @@ def _kinds(frames: Iterable[bytes]) -> Iterator[str]:
     """Yield of each answer whether a handler gave it."""
     for frame in frames:
         answer = decode(ToClient, frame)
-        is_refused = isinstance(answer, Failed) and answer.code in _OF_THE_GATE
+        is_refused = isinstance(answer, FailedReply) and answer.code in _OF_THE_GATE
         yield _REFUSED if is_refused else type(answer).__name__
 
 
@@ -237,7 +246,7 @@ async def storm(seed: str, frames: int) -> str:
 
 def cmdc_encode(frame: object) -> bytes:
     """Return a frame as the wire has it."""
-    from cmdc_runtime.codec import encode  # noqa: PLC0415 - travels with the tool
+    from cmdc_runtime.wire.codec import encode  # noqa: PLC0415 - travels with the tool
 
     return encode(frame)
 

@@ -1,6 +1,6 @@
 """The product's provider against a server that streams what it likes.
 
-Each input is one request over HTTP: the provider's own path, litellm included. What comes of it is
+Each input is one request over HTTP: the provider's own path, or litellm's. What comes of it is
 put together, written as the journal writes it, read back and sent to the model again, as the next
 turn of a session does.
 """
@@ -15,12 +15,15 @@ import msgspec
 from cmdc_runtime.extensions.provider import Chunk, ModelRequest, ProviderError, ToolSpec
 from cmdc_runtime.ids import new_message_id
 from cmdc_runtime.messages import Message
+from cmdc_runtime.provider_options import LITELLM, VIA
 from scripts.fuzz.entropy import Entropy, pick
 from scripts.fuzz.shapes import mutated
 from scripts.fuzz.wires import WIRES
-from workers.builtin.providers.litellm import call_arguments, create
+from workers.builtin.providers.default import create
+from workers.builtin.providers.litellm import call_arguments
+from workers.builtin.wires import http
 from workers.core.assemble import assemble, fit
-from workers.core.records import Said, decode_record
+from workers.core.records import MessageAdded, decode_record
 
 HEAD: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
@@ -64,6 +67,7 @@ class _Stage:
     async def close(self) -> None:
         """Listen no more."""
         assert self._server is not None  # noqa: S101 - it was opened
+        await http.close()
         self._server.close()
         await self._server.wait_closed()
 
@@ -87,6 +91,8 @@ class _Stage:
         lines = WIRES[model](entropy)
         self._body = mutated("".join(lines).encode("utf-8", "surrogatepass"), entropy)
         request = self._request(model, (Message.user("hello"),))
+        if entropy.below(2):
+            request.provider_opts[VIA] = LITELLM
         chunks: list[Chunk] = []
         try:
             async for chunk in self._provider.stream(request):
@@ -113,7 +119,7 @@ def kept(chunks: list[Chunk], send: Callable[[tuple[Message, ...]], Any]) -> Non
         AssertionError: what was read is not what was written.
     """
     reply = assemble(chunks, id_prefix="f")
-    said = Said(
+    said = MessageAdded(
         message=Message(
             id=new_message_id(),
             role="assistant",
@@ -125,7 +131,7 @@ def kept(chunks: list[Chunk], send: Callable[[tuple[Message, ...]], Any]) -> Non
     body = msgspec.msgpack.encode(said)
     read = decode_record(body)
     assert read == said, "what was read back is not what was written"  # noqa: S101 - the oracle
-    assert isinstance(read, Said)  # noqa: S101 - equal to one
+    assert isinstance(read, MessageAdded)  # noqa: S101 - equal to one
     msgspec.msgpack.encode(reply.usage)
     results = [Message.tool_result(call.call_id, "done") for call in read.message.tool_calls]
     msgspec.json.encode(send((Message.user("hello"), read.message, *results)))

@@ -23,7 +23,7 @@ import psutil
 import cmdc_runtime as cmdc
 
 READY_S: Final = 120.0
-"""Until the nursery is warm; litellm's first import compiles it."""
+"""Until the zygote is warm; litellm's first import compiles it."""
 STEP_S: Final = 30.0
 """For one step of an incident, the machine being busy."""
 END_S: Final = 60.0
@@ -134,10 +134,10 @@ class Place:
             raise StageError(f"{error}\n{self.log_text()}") from error
 
     def wait_warm(self, old_pid: int | None = None) -> None:
-        """Wait until there is a nursery that forks at once, another one than ``old_pid``."""
-        wait(lambda: self._is_warm(old_pid), "the nursery is warm", READY_S)
+        """Wait until there is a zygote that forks at once, another one than ``old_pid``."""
+        wait(lambda: self._is_warm(old_pid), "the zygote is warm", READY_S)
 
-    def nursery(self) -> psutil.Process:
+    def zygote(self) -> psutil.Process:
         """Return the process that all workers are forked from."""
         (node,) = [one for one in self.client.tree().children if one.id == "nursery"]
         return psutil.Process(node.pid)

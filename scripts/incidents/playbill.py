@@ -82,7 +82,7 @@ _P: Final = Play
 _END: Final = Search(only=("process.ended",))
 _START: Final = Search(only=("process.", "child=agent"))
 _LOOP: Final = Search(only=("shut_down", "incarnation=4"))
-_NURSERY: Final = Search(also=("nursery.ended",), only=("nursery.ended", "process."))
+_ZYGOTE: Final = Search(also=("zygote.ended",), only=("zygote.ended", "process."))
 _DAEMON: Final = Search(also=("daemon.",), only=("daemon", "process", "agent.started"))
 # fmt: off
 PLAYS: Final[Mapping[str, Play]] = {
@@ -111,7 +111,7 @@ PLAYS: Final[Mapping[str, Play]] = {
     "daemon_killed":      _P("survivor",    lives.daemon_killed,      search=_DAEMON),
     "history_broken":     _P("historian",   starts.history_broken,    search=_DAEMON),
     "memory_watched":     _P("importer-2",    limits.memory_watched,    WITHOUT_CGROUPS),
-    "nursery_lost":       _P("orphaned",    starts.nursery_lost,      WITHOUT_SPARES, _NURSERY),
+    "nursery_lost":       _P("orphaned",    starts.nursery_lost,      WITHOUT_SPARES, _ZYGOTE),
     "no_worker":          _P("homeless",    starts.no_worker,         WITHOUT_SPARES, _END),
     "worker_awaited":     _P("waiting",     starts.worker_awaited,    WITHOUT_SPARES, _END),
 }

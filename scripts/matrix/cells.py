@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from cmdc_runtime.faults import AGENT, MOMENTS, Step
 from scripts.matrix.situations import Situation
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.worker import (
+from supervisor.processes.worker import (
     ALL,
     BOTH,
     BRANCH,
@@ -24,14 +24,14 @@ from supervisor.worker import (
     HOST,
     HOST_AND_DAEMON,
     WITH_HOST,
-    WITH_NURSERY,
+    WITH_ZYGOTE,
 )
 
 PASSES_MAX: Final = {
     AGENT: 2,
     DAEMON: 1,
     BOTH: 1,
-    WITH_NURSERY: 1,
+    WITH_ZYGOTE: 1,
     HOST_AND_DAEMON: 1,
     CHILDREN_AND_DAEMON: 1,
 }

@@ -24,7 +24,7 @@ from scripts.soak.house import House
 from scripts.soak.life import Life, Place
 from scripts.soak.model import Mind
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.worker import ALL, CHILDREN_AND_DAEMON, HOST_AND_DAEMON, NURSERY
+from supervisor.processes.worker import ALL, CHILDREN_AND_DAEMON, HOST_AND_DAEMON, ZYGOTE
 
 PARALLEL: Final = 12
 DAEMON_CELLS_PARALLEL: Final = 4
@@ -89,12 +89,12 @@ class Stage:
         death of another cell: that is played again, alone.
         """
         wanted = list(cells)
-        # Of these each waits for the next nursery, and so would all that run beside it; or a death
+        # Of these each waits for the next zygote, and so would all that run beside it; or a death
         # beside it would take what it waits for.
         alone = [
             cell
             for cell in wanted
-            if NURSERY in cell.victim.split("+")
+            if ZYGOTE in cell.victim.split("+")
             or cell.victim in MEETING
             or (cell.victim in DYING and cell.situation.is_early)
         ]
@@ -116,7 +116,7 @@ class Stage:
         """Play cells one after the other: nobody dies of another cell's death."""
         played = []
         for cell in cells:
-            if NURSERY in cell.victim.split("+"):
+            if ZYGOTE in cell.victim.split("+"):
                 await self._renew_daemon()
             await asyncio.to_thread(self.house.wait_warm)
             played.append(await self.play_one(cell))
@@ -125,7 +125,7 @@ class Stage:
     async def _renew_daemon(self, agents: Collection[str] = ()) -> None:
         """Put another daemon in place; these ``agents`` die while there is none.
 
-        One that loses its nursery again and again waits longer for each, and gives up in the end.
+        One that loses its zygote again and again waits longer for each, and gives up in the end.
         """
         self._is_renewed.clear()
         self._may_start.clear()

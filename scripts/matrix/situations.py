@@ -16,7 +16,7 @@ from scripts.soak.plan import QUICK, Move, Plan
 from scripts.soak.tools import CHOICES
 from scripts.soak.waves import BRANCHES
 from supervisor.core.falls import DEATHS_MAX
-from supervisor.worker import (
+from supervisor.processes.worker import (
     ALL,
     BOTH,
     BRANCH,
@@ -25,9 +25,9 @@ from supervisor.worker import (
     FAMILY,
     HOST,
     HOST_AND_DAEMON,
-    NURSERY,
     WITH_HOST,
-    WITH_NURSERY,
+    WITH_ZYGOTE,
+    ZYGOTE,
 )
 from workers.core.snapshot import SNAPSHOT_RECORDS
 
@@ -226,9 +226,9 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         comes_to_the_same=False,
     ),
     Situation(
-        name="nursery down",
+        name="zygote down",
         moves=(_prompt("p", ("look_up", {"key": "k"})),),
-        victims=(NURSERY,),
+        victims=(ZYGOTE,),
         then=("*:1=agent",),
         options=_PATIENT,
     ),
@@ -253,9 +253,9 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         comes_to_the_same=False,
     ),
     Situation(
-        name="agent and nursery down",
+        name="agent and zygote down",
         moves=(_prompt("p", _write("put", "p1")),),
-        victims=(WITH_NURSERY,),
+        victims=(WITH_ZYGOTE,),
         options=_PATIENT,
     ),
     Situation(

@@ -34,31 +34,34 @@ AGENT: Final = (
 BELONGS: Final[dict[str, tuple[str, ...]]] = {
     "supervisor/core": (),  # each has tests of its name, and they alone must do
     "supervisor/core/tree": TREE,
-    "supervisor/core/watching.py": (
-        "tests/unit/supervisor/core/test_watching.py",
+    "supervisor/core/monitors.py": (
+        "tests/unit/supervisor/core/test_monitors.py",
         "tests/model/downs",
     ),
     "supervisor/adapters/hub.py": (
         "tests/integration/supervisor/test_hub.py",
-        "tests/integration/supervisor/test_hub_beats.py",
+        "tests/integration/supervisor/test_hub_ticks.py",
         "tests/integration/supervisor/test_hub_events.py",
         "tests/integration/supervisor/test_hub_replay.py",
     ),
-    "supervisor/takeover.py": (
-        "tests/integration/supervisor/test_takeover.py",
+    "supervisor/sessions/adoption.py": (
+        "tests/integration/supervisor/test_adoption.py",
         "tests/integration/supervisor/test_sessions.py",
         "tests/fault/test_not_adopted.py",
     ),
-    "supervisor/incarnation.py": (
-        "tests/unit/supervisor/test_incarnation.py",
-        "tests/integration/supervisor/test_passage.py",
+    "supervisor/sessions/agent.py": (
+        "tests/unit/supervisor/test_agent.py",
+        "tests/unit/supervisor/test_agent_orders.py",
+        "tests/unit/supervisor/test_agent_acks.py",
+        "tests/unit/supervisor/test_agent_start.py",
+        "tests/integration/supervisor/test_flush_barrier.py",
         "tests/unit/supervisor/test_session.py",
         "tests/unit/supervisor/test_revival.py",
         "tests/unit/supervisor/test_stopping.py",
-        "tests/integration/supervisor/test_takeover.py",
+        "tests/integration/supervisor/test_adoption.py",
     ),
-    "supervisor/runtime.py": (
-        "tests/unit/supervisor/test_runtime.py",
+    "supervisor/sessions/tree_runtime.py": (
+        "tests/unit/supervisor/test_tree_runtime.py",
         "tests/unit/supervisor/test_runtime_zygote_child.py",
         "tests/unit/supervisor/test_recordings.py",
         "tests/conformance",
@@ -77,8 +80,8 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/integration/test_packing.py",
         "tests/integration/test_plugin_packing.py",
     ),
-    "cmdc_runtime/sockets.py": (
-        "tests/unit/cmdc_runtime/test_sockets.py",
+    "cmdc_runtime/wire/sockets.py": (
+        "tests/unit/cmdc_runtime/wire/test_sockets.py",
         "tests/integration/test_sockets.py",
         "tests/integration/test_sockets_waiting.py",
         "tests/integration/test_dealer.py",

@@ -1,10 +1,10 @@
 """The proofs that are run by hand, their runs, and whether a run is still of the code of today.
 
 A commit's name does not outlive a rewritten history, so a run keeps a digest of the proof's code:
-of what it does, without its prose, its form and the places that it imports from; ``code.py`` says
-which files that is.
+of what it does, without its prose, its form and its names; ``code.py`` says which files that is.
 """
 
+import datetime as dt
 import hashlib
 import re
 import tomllib
@@ -23,7 +23,11 @@ SUBJECT: Final = "proofs"
 DIGEST_CHARS: Final = 16
 NEVER: Final = "proofs never {}"
 """The key of a note, in ``notes.toml`` beside the records, that says why a proof has no run yet."""
-_DATED: Final = re.compile(r"20\d\d-\d\d-\d\d: .")
+ALIKE: Final = "proofs {} is {}"
+"""The key of a note that says why code with this digest proves what that of the last run did."""
+ALIKE_DAYS: Final = 7
+"""For so long such a note holds: until somebody has had the hours to play the proof again."""
+_DATED: Final = re.compile(r"(20\d\d-\d\d-\d\d): .")
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +44,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Return what the proof's code is known by."""
         found = hashlib.sha256()
-        for path in sorted(files_of(ROOT, self.code, self.word)):
-            found.update(f"{path.relative_to(ROOT)}\0".encode())
-            found.update(substance(path) + b"\0")
+        for content in sorted(map(substance, files_of(ROOT, self.code, self.word))):
+            found.update(content + b"\0")
         return found.hexdigest()[:DIGEST_CHARS]
 
 
@@ -88,16 +91,28 @@ def notes() -> dict[str, str]:
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def problem_of(name: str, proof: Proof, run: Run | None, noted: Mapping[str, str]) -> str | None:
+def problem_of(
+    name: str, proof: Proof, run: Run | None, noted: Mapping[str, str], committed: dt.date
+) -> str | None:
     """Return what is wrong with the last run of a proof; None where nothing is.
 
-    A note excuses that there is none, and that it was red as long as the code is still its code.
+    A note excuses that there is none; that it was red, as long as the code is still its code; and,
+    in commits of some days, a change of the code that can't matter, as where the product's shape is
+    followed.
     """
     if run is None:
-        has_note = _DATED.match(noted.get(NEVER.format(name), "")) is not None
+        has_note = _day(noted.get(NEVER.format(name), "")) is not None
         return None if has_note else f"never played, and no dated note says why: {proof.command}"
-    if run.code != proof.digest():
-        return f"older than its code, so play it: {proof.command}"
+    code = proof.digest()
+    day = _day(noted.get(ALIKE.format(name, code), ""))
+    is_alike = day is not None and (committed - day).days <= ALIKE_DAYS
+    if run.code != code and not is_alike:
+        return f"older than its code ({code}), so play it: {proof.command}"
     if run.status and f"{SUBJECT} {run.at}" not in noted:
         return f"{proof.command} failed at {run.at}: {run.said}"
     return None
+
+
+def _day(note: str) -> dt.date | None:
+    found = _DATED.match(note)
+    return None if found is None else dt.date.fromisoformat(found[1])

@@ -129,7 +129,7 @@ class Play:
                     _must(name in self.active, f"{name} does not run")
                     self.ended.add(name)
                 case Tell(event=event):
-                    self.told.append(event)  # type: ignore[arg-type]  # a run tells no others
+                    self.told.append(event)
                 case Finish(result=result):
                     is_cut = bool(self.inputs) and not isinstance(self.inputs[-1], ThoughtCame)
                     _must(is_cut or not self.active, "the run is over while branches run")

@@ -48,7 +48,11 @@ from scripts.reference.sources import declared
 from workers.core.state import Memory, State
 from workers.core.step import (
     Answer,
+    AnswerMessages,
+    AnswerPage,
+    AnswerStatus,
     AnswerTool,
+    AskAboutSteering,
     AskPlugins,
     CallModel,
     CancelCalls,
@@ -60,8 +64,6 @@ from workers.core.step import (
     Effect,
     EndSubagents,
     ExitProcess,
-    JudgeSteering,
-    Keep,
     LoadPlugin,
     LoadTools,
     MakeCheckpoint,
@@ -71,9 +73,7 @@ from workers.core.step import (
     RunTools,
     Sleep,
     Summarize,
-    TellMessages,
-    TellPage,
-    TellStatus,
+    WriteRecord,
 )
 
 _ID: Final = CommandId("p-4")
@@ -205,7 +205,7 @@ def outcome(case: Case, state: State) -> Outcome:
         answer=_answer(type(command), effects),
         events=markdown.codes(type(one.event).__name__ for one in _of(effects, Publish)),
         work=", ".join(filter(None, map(_work, effects))),
-        records=markdown.codes(type(one.record).__name__ for one in _of(effects, Keep)),
+        records=markdown.codes(type(one.record).__name__ for one in _of(effects, WriteRecord)),
     )
 
 
@@ -256,7 +256,7 @@ def _answer(kind: type[Command], effects: tuple[Effect, ...]) -> str:
                 return _value(value, kind)
             case Refuse(error=error):
                 return _value(error, kind)
-            case TellStatus() | TellMessages() | TellPage():
+            case AnswerStatus() | AnswerMessages() | AnswerPage():
                 return markdown.code(type_text(kind.answer))
             case _:
                 continue
@@ -293,7 +293,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     EndSubagents: lambda one: f"end {len(one.child_ids)} subagent",
     CountSubagents: lambda _: "count what subagents used",
     AskPlugins: lambda one: f"tell the plugins `{one.hook.kind}`",
-    JudgeSteering: lambda _: "ask the plugins, then as above",
+    AskAboutSteering: lambda _: "ask the plugins, then as above",
     LoadTools: lambda _: "open the parcels",
     ChangeTools: lambda one: "change the tools" if one.attached or one.detached else "drop them",
     LoadPlugin: lambda _: "open the parcel, ask the plugin at `session_start`",
@@ -303,7 +303,9 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     MakeCheckpoint: lambda _: "save the state",
 }
 """What the shell is told to do, in a few words. Any: the effect of its own row."""
-ELSEWHERE: Final = frozenset({Publish, Keep, Complete, Refuse, TellStatus, TellMessages, TellPage})
+ELSEWHERE: Final = frozenset(
+    {Publish, WriteRecord, Complete, Refuse, AnswerStatus, AnswerMessages, AnswerPage}
+)
 """Effects that have a column of their own."""
 
 

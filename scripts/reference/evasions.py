@@ -35,8 +35,8 @@ Where no sandbox layer is on, a tool runs with all that its user may do, whateve
 of it:
 
 - Its process has no keys, but for what `tool_env` and the options of tools give it, and, unless
-  it is root's, cannot look into the daemon, agents, tool hosts and the nursery; but for the first
-  moment of a daemon or a nursery, if it is there already. Tools that are `async def`, or have the
+  it is root's, cannot look into the daemon, agents, tool hosts and the zygote; but for the first
+  moment of a daemon or a zygote, if it is there already. Tools that are `async def`, or have the
   isolation "thread", run in the agent and see its environment and memory.
 - It reads the environment and memory of the program or shell that started the daemon, keys
   included, and the files of its user: the journal, the token of the runtime directory and the

@@ -116,7 +116,7 @@ def _place(run: Run) -> tuple[str, ...]:
     machine = run["machine"]
     return (
         run["at"].removesuffix("Z").replace("T", " "),
-        f"`{run['commit']}`",
+        f"`{run['commit']}`" + (f" beside `{run['base']}`" if "base" in run else ""),
         f"{machine['cpu']}, {machine['cores']} cores, Python {run['versions']['python']}",
         f"{run['load_before']:g}",
     )

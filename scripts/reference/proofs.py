@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.proofs.ledger import NEVER, Proof, Run, newest, notes, proofs
+from scripts.proofs.ledger import ALIKE, NEVER, Proof, Run, newest, notes, proofs
 from scripts.reference import markdown
 
 CONTRIBUTING: Final = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -23,10 +23,13 @@ def _row(name: str, proof: Proof, noted: Mapping[str, str]) -> tuple[str, ...]:
     last, green = newest(name), newest(name, is_green=True)
     if last is None:
         return (*told, f"never. {noted.get(NEVER.format(name), '')}", "", "", "")
+    code = proof.digest()
+    alike = noted.get(ALIKE.format(name, code), "") if last.code != code else ""
+    alike = f"changed since: {alike}" if alike else ""
     red = f"**red ({last.status})** {_when(last)}: {last.said}" if last.status else ""
     if green is None:
         return (*told, f"never; {red}", "", "", "")
-    when = "; ".join(filter(None, (_when(green), red)))
+    when = "; ".join(filter(None, (_when(green), red, alike)))
     size = f"{green.size:,}" if green.size else ""
     return (*told, when, size, f"{green.seconds / 60:.0f} min", green.said)
 

@@ -35,31 +35,31 @@ from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core import commands, results
 from workers.core.assemble import Reply
 from workers.core.inputs import (
     ApprovalExpired,
-    ApprovalNeeded,
+    ApprovalWanted,
     BranchDropped,
     BranchTask,
     BranchWanted,
     CompactWanted,
-    Consulted,
     CycleExpired,
     DelegationDropped,
     FirstChunk,
-    Found,
+    FoundTool,
     Order,
     PluginAskedModel,
     PluginDelegated,
     PluginLoaded,
     PluginsAborted,
-    PluginsSpoke,
+    PluginsAnswered,
+    PluginsReported,
     QuestionAsked,
     Result,
     RetryDue,
-    SteeringJudged,
+    SteeringAnswered,
     Stopped,
     StreamEnded,
     StreamFailed,
@@ -75,7 +75,7 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
-    ToolTold,
+    ToolStepReported,
     WaitExpired,
 )
 from workers.core.state import (
@@ -161,7 +161,7 @@ def scene(state: State) -> Scene:
     """
     rested = new().give(Prompt(text="Tidy up."), "p-1")
     rested = rested.post(FirstChunk(rested.memory.work)).call("shell")
-    rested = rested.post(ApprovalNeeded(rested.memory.work, CallId("shell"), ASKED, NOW_MS))
+    rested = rested.post(ApprovalWanted(rested.memory.work, CallId("shell"), ASKED, NOW_MS))
     if state is State.IDLE:
         return rested
     running = rested.give(Prompt(text="Then test."), "p-2").give(AwaitCycle(), "w-1")
@@ -227,7 +227,7 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
 
 def loaded(command_id: CommandId, command: AttachTools | ReplaceTools) -> ToolsLoaded:
     """Return what the shell answers when it has opened the parcels."""
-    found = (Found(one.label, ToolFacts(one.label, packed=one)) for one in command.tools)
+    found = (FoundTool(one.label, ToolFacts(one.label, packed=one)) for one in command.tools)
     return ToolsLoaded(command_id, command, tuple(found))
 
 
@@ -237,8 +237,8 @@ def plugin_loaded(command_id: CommandId, command: AttachPlugin) -> PluginLoaded:
     return PluginLoaded(command_id, command, facts, Verdict())
 
 
-def _held(work: int, call_id: CallId) -> ApprovalNeeded:
-    return ApprovalNeeded(work, call_id, HELD, NOW_MS, ref=f"{call_id}:approval")
+def _held(work: int, call_id: CallId) -> ApprovalWanted:
+    return ApprovalWanted(work, call_id, HELD, NOW_MS, ref=f"{call_id}:approval")
 
 
 def _expired(memory: Memory) -> Result:
@@ -315,7 +315,9 @@ def _subagent_done(memory: Memory) -> Result | None:
 
 
 def _consulted(verdict: Verdict) -> ResultSample:
-    return lambda memory: None if memory.point is None else Consulted(memory.work, verdict, NOW_MS)
+    return lambda memory: (
+        None if memory.point is None else PluginsAnswered(memory.work, verdict, NOW_MS)
+    )
 
 
 def _plugins_aborted(memory: Memory) -> Result:
@@ -325,7 +327,7 @@ def _plugins_aborted(memory: Memory) -> Result:
 def _steering_judged(verdict: Verdict) -> ResultSample:
     steer = Steer(text="Rather so.")
     order = Order(CommandId("c"), steer, NOW_MS)
-    return lambda _: SteeringJudged(order, steer, verdict)
+    return lambda _: SteeringAnswered(order, steer, verdict)
 
 
 _ABORT: Final = Aborted("guard", "not allowed")
@@ -345,8 +347,8 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     Summarized: (_summarized,),
     SummaryFailed: (_summary_failed,),
     ToolBegun: (_of_call(lambda work, call_id: ToolBegun(work, call_id, NOW_MS)),),
-    ApprovalNeeded: (
-        _of_call(lambda work, call_id: ApprovalNeeded(work, call_id, ASKED, NOW_MS)),
+    ApprovalWanted: (
+        _of_call(lambda work, call_id: ApprovalWanted(work, call_id, ASKED, NOW_MS)),
         _of_call(_held),
     ),
     ApprovalExpired: (_expired,),
@@ -355,7 +357,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     Stopped: (lambda _: Stopped(NOW_MS),),
     ToolReturned: (_of_call(_returned),),
     ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),
-    ToolTold: (_of_call(lambda work, call_id: ToolTold(work, call_id, _STEP)),),
+    ToolStepReported: (_of_call(lambda work, call_id: ToolStepReported(work, call_id, _STEP)),),
     QuestionAsked: (_of_call(lambda work, call_id: QuestionAsked(work, call_id, "ask", "?", ())),),
     CompactWanted: (_of_call(lambda work, call_id: CompactWanted(work, call_id, "compact", "")),),
     SubagentWanted: (
@@ -365,7 +367,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
         _of_call(lambda work, call_id: BranchWanted(work, call_id, "b1", _BRANCH, "digest")),
     ),
     BranchDropped: (_of_call(lambda work, call_id: BranchDropped(work, call_id, "b1")),),
-    Consulted: (
+    PluginsAnswered: (
         _consulted(Verdict()),
         _consulted(Verdict(interventions=("Mind the tests.",))),
         _consulted(Verdict(skipped="keeper")),
@@ -373,8 +375,8 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     ),
     PluginsAborted: (_plugins_aborted,),
     ToolRefused: (_of_call(lambda work, call_id: ToolRefused(work, call_id, "no", NOW_MS)),),
-    PluginsSpoke: (lambda _: PluginsSpoke(Verdict(interventions=("Mind the tests.",))),),
-    SteeringJudged: (_steering_judged(Verdict()), _steering_judged(Verdict(abort=_ABORT))),
+    PluginsReported: (lambda _: PluginsReported(Verdict(interventions=("Mind the tests.",))),),
+    SteeringAnswered: (_steering_judged(Verdict()), _steering_judged(Verdict(abort=_ABORT))),
     SubagentDone: (_subagent_done,),
     PluginAskedModel: (lambda _: PluginAskedModel("judge", "openai:small", USED),),
     PluginDelegated: (lambda _: PluginDelegated("judge", "plugin:judge-1", GENERAL, "Look."),),

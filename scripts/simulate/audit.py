@@ -211,7 +211,7 @@ class Audit:
         return [(at, name) for at, name in beside if (*at, name)[depth] in behind]
 
     def _kill(self, effect: Kill) -> None:
-        if effect.blamed is None:
+        if effect.fail_reason is None:
             self._end(effect)
         else:
             self._known(effect)  # it was not up in time: no end of its supervisor's

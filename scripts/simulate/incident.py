@@ -41,7 +41,7 @@ from supervisor.core.tree.messages import (
     Up,
     WakeChild,
 )
-from supervisor.core.tree.recording import Head, RecordedInput, letters, read
+from supervisor.core.tree.recording import RecordedInput, RecordingHead, letters, read
 from supervisor.core.tree.tree import Tree
 
 CALLS: Final[Mapping[type[Input], str]] = {
@@ -135,7 +135,7 @@ def _process(ref: Ref) -> str:
     return f"{place(ref.path, ref.child)} #{ref.generation}"
 
 
-def _beginning(head: Head) -> str:
+def _beginning(head: RecordingHead) -> str:
     missing = f", {head.dropped} inputs are missing" if head.dropped else ""
     return f"a tree of {len(head.spec.children)} children{missing}: {head.note or 'no note'}"
 

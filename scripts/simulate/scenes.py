@@ -12,7 +12,7 @@ import msgspec
 
 from cmdc_runtime.ids import Incarnation, SessionId
 from cmdc_runtime.requests import RestartType, StartSession, Supervision
-from supervisor.core.household import ALL_SESSIONS, root_spec, session_spec
+from supervisor.core.session_tree import ALL_SESSIONS, root_spec, session_spec
 from supervisor.core.tree.messages import SupervisorPath
 from supervisor.core.tree.specs import (
     SUPERVISOR,

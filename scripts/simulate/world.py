@@ -130,8 +130,10 @@ class World:
         self._told(effect.ref, Rung.TERM, TERMINATED)
 
     def _kill(self, effect: Kill) -> None:
-        blamed = effect.blamed
-        self._told(effect.ref, Rung.KILL, KILLED if blamed is None else (blamed, Ending.CRASH))
+        fail_reason = effect.fail_reason
+        self._told(
+            effect.ref, Rung.KILL, KILLED if fail_reason is None else (fail_reason, Ending.CRASH)
+        )
 
     def _told(self, ref: Ref, rung: Rung, end: End | None) -> None:
         process = self.processes.get(ref[:2])

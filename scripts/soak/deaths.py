@@ -18,7 +18,7 @@ from cmdc_runtime.faults import Step
 from scripts.soak.chance import dice
 from scripts.soak.house import House
 from scripts.soak.life import Life
-from supervisor.worker import BOTH, DAEMON
+from supervisor.processes.worker import BOTH, DAEMON
 
 AT_A_WRITE: Final = (
     Step("append.*tool_started*.before", 1, BOTH),

@@ -13,7 +13,7 @@ from typing import Final
 
 from cmdc_runtime import faults
 from cmdc_runtime.process_table import look_up
-from cmdc_runtime.runtime_dir import entries
+from cmdc_runtime.runtime_dir import registrations
 from cmdc_runtime.testing.fixtures import DaemonProcess
 from scripts.mutants.place import ROOT, SITE
 from scripts.soak import inside
@@ -50,7 +50,7 @@ class House(DaemonProcess):
 
     def kill_agents(self, session_ids: Collection[str]) -> None:
         """End the agents of these sessions that are up, by SIGKILL; a daemon need not be there."""
-        for entry in entries(self.address):
+        for entry in registrations(self.address):
             if entry.session_id in session_ids:
                 _kill(entry.pid, entry.start_ticks)
 

@@ -24,13 +24,13 @@ _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 
 def write_memories(module: ModuleType) -> None:
     """Have each agent of the module write its memory down before it answers for its status."""
-    tell_status = module.Agent._tell_status
+    status = module.Agent.status
 
-    def told(agent: Any, effect: Any) -> None:  # Any: the product's own, unknown to this process
+    def written(agent: Any) -> Any:  # Any: the product's own, unknown to this process
         _write(agent)
-        tell_status(agent, effect)
+        return status(agent)
 
-    module.Agent._tell_status = told
+    module.Agent.status = written
 
 
 def file_of(folder: Path, session_id: str) -> Path:
@@ -53,13 +53,13 @@ def _write(agent: Any) -> None:
 
 def _facts(agent: Any) -> dict[str, Any]:
     """Return every field of the memory, each limit, and what of it lives in other parts."""
-    memory, parts = agent._memory, agent._hands._tools
+    memory, parts = agent._memory, agent._performers._parts
     limits = {name: getattr(memory.policy, name) for name in _names(memory.policy)}
     return {
         **{name: getattr(memory, name) for name in _names(memory) if name != "policy"},
         **{f"{POLICY}{name}": what for name, what in limits.items() if not callable(what)},
         "pid": os.getpid(),
-        "tools_loaded": sorted(parts.runner._box.names),
+        "tools_loaded": sorted(parts.runner.toolbox.names),
         "plugins_loaded": {slot.plugin.name: slot.plugin.state for slot in parts.plugins._slots},
     }
 

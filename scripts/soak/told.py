@@ -141,6 +141,7 @@ class Told:
     _ROWS: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         events.ResponseComplete: _answer,
         events.ConversationCompacted: _spend,
+        events.RequestCut: _spend,
         events.PluginModelCall: _spend,
         events.SubagentEnd: _spend,
         events.ModelSwitched: _switch,

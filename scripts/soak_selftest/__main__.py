@@ -110,30 +110,30 @@ _OTHERS: Final = (
     ),
     Bug(
         "an index is repeated",
-        (_planted("supervisor.briefing", "shift_indexes", "-1"), _ANY_BATCH),
+        (_planted("supervisor.sessions.assignment", "shift_indexes", "-1"), _ANY_BATCH),
     ),
     Bug(
         "an index is skipped",
-        (_planted("supervisor.briefing", "shift_indexes", "1"), _ANY_BATCH),
+        (_planted("supervisor.sessions.assignment", "shift_indexes", "1"), _ANY_BATCH),
     ),
     Bug(
         "a write tool runs twice",
-        (_planted("workers.core.rebuild", "run_writes_again"),),
+        (_planted("workers.core.recovery", "run_writes_again"),),
     ),
     Bug(
         "a late result is taken",
         (
-            _planted("workers.effects.model", "leave_requests"),
+            _planted("workers.performers.model", "leave_requests"),
             _planted("workers.core.results", "take_late_results"),
         ),
         lives=600,
     ),
-    Bug("a Down is lost", (_planted("supervisor.watchers", "lose_downs"),), is_quick=True),
-    Bug("a Down is told twice", (_planted("supervisor.core.watching", "double_downs"),)),
+    Bug("a Down is lost", (_planted("supervisor.sessions.monitors", "lose_downs"),), is_quick=True),
+    Bug("a Down is told twice", (_planted("supervisor.core.monitors", "double_downs"),)),
     Bug(
         "an ack comes before its commit",
         (
-            _planted("supervisor.incarnation", "ack_early"),
+            _planted("supervisor.sessions.agent", "ack_early"),
             _planted("supervisor.daemon", "accept_late"),
         ),
         lives=1500,

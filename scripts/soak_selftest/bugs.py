@@ -48,14 +48,14 @@ def skip_write_ahead(link: Any) -> None:
     link.Link.synced = at_once
 
 
-def shift_indexes(briefing: Any, shift: str) -> None:
-    """Let a process that takes over number its events from ``shift`` further on, and be heard."""
-    index_of = briefing.EventIndex
+def shift_indexes(assignment: Any, shift: str) -> None:
+    """Let a process that adopts number its events from ``shift`` further on, and be heard."""
+    index_of = assignment.EventIndex
 
     def shifted(last: int) -> Any:
         return index_of(last if last == 1 else last + int(shift))
 
-    briefing.EventIndex = shifted
+    assignment.EventIndex = shifted
 
 
 def take_any_batch(hub: Any) -> None:
@@ -80,11 +80,11 @@ def take_late_results(results: Any) -> None:
     """Let a result count that belongs to a request or a batch which is over."""
     apply = results.apply
 
-    def taking(state: Any, memory: Any, result: Any) -> Any:
-        handler = results.TRANSITIONS.get((state, type(result)))
+    def taking(memory: Any, result: Any) -> Any:
+        handler = results.TRANSITIONS.get((memory.state, type(result)))
         if handler is None:
-            return apply(state, memory, result)
-        step = results.Step(state, memory)
+            return apply(memory, result)
+        step = results.Step(memory)
         handler(step, result)
         return step
 
@@ -100,45 +100,45 @@ def leave_requests(model: Any) -> None:
     model.ModelCaller.cancel = leave
 
 
-def lose_downs(watchers: Any) -> None:
+def lose_downs(monitors: Any) -> None:
     """Tell nobody of the end of a process that another one follows."""
-    tell = watchers.Watchers.tell
+    tell = monitors.MonitorService.publish
 
     def losing(self: Any, down: Any) -> None:
         if not down.restarting:
             tell(self, down)
 
-    watchers.Watchers.tell = losing
+    monitors.MonitorService.publish = losing
 
 
-def double_downs(watching: Any) -> None:
+def double_downs(monitors: Any) -> None:
     """Tell of the end of each process twice, under two numbers.
 
     Under one number it would be told once all the same: the journal and the client look at it.
     """
-    fire = watching.Monitors.fire
+    fire = monitors.Monitors.fire
 
     def doubling(self: Any, told: Any, count: int) -> Any:
         notices = fire(self, told, count)
         if told.seq is None or not told.down.restarting:
             return notices
-        return [*notices, *fire(self, watching.Told(told.down, told.seq + 1), count)]
+        return [*notices, *fire(self, monitors.RecordedDown(told.down, told.seq + 1), count)]
 
-    watching.Monitors.fire = doubling
+    monitors.Monitors.fire = doubling
 
 
-def ack_early(incarnation: Any) -> None:
+def ack_early(agent: Any) -> None:
     """Tell clients the outcomes of commands before they are in the journal."""
-    write = incarnation.AgentProcess._write
+    write = agent.Agent._write
 
     def answering(self: Any, frame: Any, told: Any) -> None:
-        for one in frame.settled:
+        for one in frame.completed:
             self.owner.reply(one.id, one.frame)
-        if frame.settled:
+        if frame.completed:
             time.sleep(ACK_AHEAD_S)
         write(self, frame, told)
 
-    incarnation.AgentProcess._write = answering
+    agent.Agent._write = answering
 
 
 def accept_late(daemon: Any) -> None:

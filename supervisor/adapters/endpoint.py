@@ -27,7 +27,7 @@ from cmdc_runtime.runtime_dir import (
     HOST_SOCKETS,
     LOCK_FILE,
     PRIVATE_MODE,
-    ROLL,
+    REGISTRY,
     SOCKETS,
     TOKEN_CHARS,
     TOKEN_FILE,
@@ -44,11 +44,11 @@ from supervisor.core.limits import LOCK_RETRY_S, LOCK_TRIES_MAX
 
 log = structlog.get_logger()
 
-_TEMPORARY: Final = ("pymp-*", "cmdc-nursery-*")
-"""Folders that a daemon was killed with: multiprocess's, and that of the nursery's first child."""
+_TEMPORARY: Final = ("pymp-*", "cmdc-zygote-*", "cmdc-nursery-*")
+"""Folders that a daemon was killed with: multiprocess's, and that of the zygote's first child."""
 
 
-_PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, ROLL)
+_PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, REGISTRY)
 """What is in the directory and is for no other user."""
 _OTHERS: Final = 0o077
 _FILE_MODE: Final = 0o600
@@ -209,7 +209,7 @@ class Lock:
         if (mode := _private(found)) is not None:
             # First, and by what is open: from then on nobody else can put a link in a file's place.
             os.fchmod(_open_fd(self._directory_fd), mode)
-            _tell_mode(self._directory, found, mode)
+            _report_mode(self._directory, found, mode)
         if not self.is_held():
             return
         for path in (self._directory / name for name in _PRIVATE):
@@ -217,7 +217,7 @@ class Lock:
                 found = path.lstat()
                 if not stat.S_ISLNK(found.st_mode) and (mode := _private(found)) is not None:
                     path.chmod(mode)
-                    _tell_mode(path, found, mode)
+                    _report_mode(path, found, mode)
 
     def restore(self) -> None:
         """Make what is gone of it anew, the directory too.
@@ -341,7 +341,7 @@ class Endpoint:
             self._remove_sockets()
             _make_way(self.directory / TOKEN_FILE)
             with contextlib.suppress(OSError):  # agents are on it that the next daemon goes on with
-                (self.directory / ROLL).rmdir()
+                (self.directory / REGISTRY).rmdir()
             if self._embedded:
                 shutil.rmtree(self.directory, ignore_errors=True)
             self.lock.release()
@@ -380,7 +380,7 @@ def _private(found: os.stat_result) -> int | None:
     return _FILE_MODE if stat.S_ISREG(found.st_mode) else PRIVATE_MODE
 
 
-def _tell_mode(path: Path, found: os.stat_result, mode: int) -> None:
+def _report_mode(path: Path, found: os.stat_result, mode: int) -> None:
     before = stat.S_IMODE(found.st_mode)
     log.warning("directory.mode_changed", path=str(path), mode=oct(before), restored=oct(mode))
 

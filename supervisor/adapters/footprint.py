@@ -15,8 +15,8 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from cmdc_runtime.process_table import PAGE_BYTES, ProcessLine, Table, look_up, process_table
-from supervisor.adapters.cells import Cell
-from supervisor.core.cells import (
+from supervisor.adapters.cgroups import Cgroup
+from supervisor.core.cgroups import (
     Excess,
     Limits,
     Load,
@@ -46,14 +46,14 @@ class Footprint(Generic[K]):
     on_memory: OnExcess[K]
     on_processes: OnExcess[K]
     look_s: float = LOOK_S
-    _watched: dict[K, tuple[Cell, Limits]] = field(default_factory=dict)
+    _watched: dict[K, tuple[Cgroup, Limits]] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def watch(self, key: K, cell: Cell) -> None:
-        """Watch what the cell's own guards do not; to be called when its process is admitted."""
-        limits = watched(cell.limits, cell.guards)
+    def watch(self, key: K, cgroup: Cgroup) -> None:
+        """Watch what the cgroup's own guards do not; to be called when its process is admitted."""
+        limits = watched(cgroup.limits, cgroup.guards)
         if limits.controllers:
-            self._watched[key] = (cell, limits)
+            self._watched[key] = (cgroup, limits)
             self._wake.set()
 
     def forget(self, key: K) -> None:
@@ -78,9 +78,9 @@ class Footprint(Generic[K]):
             # It may have ended while we looked, and its successor have come.
             if self._watched.get(key) is now[key]:
                 self.forget(key)
-                self._tell(key, excess)
+                self._report(key, excess)
 
-    def _tell(self, key: K, excess: Excess) -> None:
+    def _report(self, key: K, excess: Excess) -> None:
         told = self.on_memory if excess.what == "memory" else self.on_processes
         told(key, excess.used, excess.limit)
 
@@ -111,15 +111,15 @@ def _own_bytes(pid: int) -> int | None:
     return (int(resident) - int(shared)) * PAGE_BYTES
 
 
-def _excesses(sessions: dict[K, tuple[Cell, Limits]]) -> list[tuple[K, Excess]]:
-    needs_table = any(not cell.rooms for cell, _ in sessions.values())
+def _excesses(sessions: dict[K, tuple[Cgroup, Limits]]) -> list[tuple[K, Excess]]:
+    needs_table = any(not cgroup.parts for cgroup, _ in sessions.values())
     table: Table = process_table() if needs_table else {}
-    found = [(key, _excess(cell, limits, table)) for key, (cell, limits) in sessions.items()]
+    found = [(key, _excess(cgroup, limits, table)) for key, (cgroup, limits) in sessions.items()]
     return [(key, excess) for key, excess in found if excess is not None]
 
 
-def _excess(cell: Cell, limits: Limits, table: Table) -> Excess | None:
-    lines = list(_lines(cell.pids(table), table))
+def _excess(cgroup: Cgroup, limits: Limits, table: Table) -> Excess | None:
+    lines = list(_lines(cgroup.pids(table), table))
     loads = [Load(rss_bytes=line.rss_bytes, threads=line.threads) for line in lines]
     if excess := too_many(loads, limits):
         return excess

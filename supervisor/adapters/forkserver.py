@@ -1,6 +1,6 @@
 """The one place that touches ``multiprocess``: a forkserver process, and the children it forks.
 
-Everything that blocks here is called from the nursery's own thread. The few private attributes of
+Everything that blocks here is called from the zygote's own thread. The few private attributes of
 multiprocess that have no public counterpart are read in this file only, each with its reason. A
 process has at most one forkserver at a time, because multiprocess keeps it in a global.
 """
@@ -29,7 +29,7 @@ from cmdc_runtime.process import run_module
 from cmdc_runtime.tool_environment import passed_on
 from supervisor.adapters.descriptors import check_descriptors
 
-LEASH_MODULE: Final = "supervisor.adapters.leash"
+PARENT_DEATH_MODULE: Final = "supervisor.adapters.parent_death"
 TRACKER_WAIT_S: Final = 2.0
 """How long the resource tracker may take to end by itself before it is killed."""
 END_WAIT_S: Final = 2.0
@@ -94,7 +94,7 @@ class Child:
         self.pid: Final[int] = process.pid
         self.started_at: Final = time.monotonic()
         self.sentinel: Final[int] = process.sentinel
-        """Readable when the nursery has told the status, or is gone."""
+        """Readable when the zygote has told the status, or is gone."""
         self._process = process
         self._status: int | None = None
         self.pidfd = _open_pidfd(self.pid)
@@ -117,7 +117,7 @@ class Child:
     def status(self) -> int | None:
         """Return the exit code, or minus the signal's number; None if it was not told (yet).
 
-        A nursery that dies takes the statuses with it: the sentinel is then at its end, which
+        A zygote that dies takes the statuses with it: the sentinel is then at its end, which
         multiprocess reports as 255 even while the process lives.
         """
         if self._status is None and self._process is not None and _has_input(self.sentinel):
@@ -149,7 +149,7 @@ class Server:
 
         The kernel ties the process to the calling thread, which must live as long as it.
         """
-        _CONTEXT.set_forkserver_preload([LEASH_MODULE, preload])
+        _CONTEXT.set_forkserver_preload([PARENT_DEATH_MODULE, preload])
         _forget_lost_folder()
         forkserver.ensure_running()
         return cls(forkserver._forkserver._forkserver_pid)  # noqa: SLF001 - told nowhere else
@@ -160,7 +160,7 @@ class Server:
         Raises ServerGone, and OSError where there can't be another process now.
         """
         if self.has_ended():
-            raise ServerGone(f"the nursery (pid {self.pid}) has ended")
+            raise ServerGone(f"the zygote (pid {self.pid}) has ended")
         check_descriptors()  # multiprocess fails late, and leaves a half-made process behind
         process = _CONTEXT.Process(target=run_module, args=(module, boot), name="cmdc")
         try:
@@ -169,11 +169,11 @@ class Server:
         except (EOFError, ConnectionError, FileNotFoundError) as problem:
             # The half-made process sits in these frames with two descriptors.
             traceback.clear_frames(problem.__traceback__)
-            raise ServerGone(f"the nursery (pid {self.pid}) ended: {problem!r}") from problem
+            raise ServerGone(f"the zygote (pid {self.pid}) ended: {problem!r}") from problem
         # multiprocess would join it at interpreter exit, kill it by pid, and read its status from
         # whatever thread starts the next process. All three are the reaper's business.
         multiprocess.process._children.discard(process)  # noqa: SLF001 - no public way
-        if process.pid < 0:  # the nursery's word for an error; never to be sent a signal
+        if process.pid < 0:  # the zygote's word for an error; never to be sent a signal
             number = -process.pid
             del process  # and with it two descriptors
             raise OSError(number, f"no process could be forked: {os.strerror(number)}")
@@ -181,7 +181,7 @@ class Server:
         if forkserver._forkserver._forkserver_pid != self.pid:  # noqa: SLF001 - as above
             child.send_signal(signal.SIGKILL)
             child.close()
-            raise ServerGone(f"the nursery (pid {self.pid}) ended and was replaced unseen")
+            raise ServerGone(f"the zygote (pid {self.pid}) ended and was replaced unseen")
         return child
 
     def has_ended(self) -> bool:

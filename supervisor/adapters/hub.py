@@ -23,9 +23,11 @@ from typing import Final
 import structlog
 import zmq
 
-from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import CmdcError, TransientError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.requests import Replayed, ReplayedBatch
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import (
     GROUP_TOPIC,
     HEADER,
     Batch,
@@ -35,9 +37,7 @@ from cmdc_runtime.frames import (
     group_topic_of,
     topic_of,
 )
-from cmdc_runtime.ids import EventIndex, SessionId
-from cmdc_runtime.requests import Replayed, ReplayedBatch
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
 from supervisor.adapters.journal.operations import PublishEvents, ReplayEvents
 from supervisor.adapters.journal.store import Journal
@@ -85,7 +85,7 @@ class Channel:
     waiting_bytes: int = 0
     waiters: list[tuple[EventIndex, asyncio.Future[None]]] = field(default_factory=list)
     watermarks_left: int = 0
-    beats: int = 0
+    ticks: int = 0
     """Since the newest index was last told."""
 
     def queue(self, new: UnwrittenBatch) -> None:
@@ -141,7 +141,7 @@ log = structlog.get_logger()
 
 _SUBSCRIBED: Final = b"\x01"
 _ALL_TOPICS: Final = b""
-_IDLE_BEATS: Final = round(WATERMARK_IDLE_S / WATERMARK_S)
+_IDLE_TICKS: Final = round(WATERMARK_IDLE_S / WATERMARK_S)
 
 
 @dataclass(slots=True)
@@ -175,15 +175,15 @@ class Hub:
         """Cuts the connections of a process, which follows too much, and says how many."""
         self._is_all_heard = False
         self._due: deque[Channel] = deque()
-        """Whose newest index is still to be told in this beat."""
+        """Whose newest index is still to be told in this tick."""
         self._timer: asyncio.TimerHandle | None = None
-        """The next beat, from ``bind`` to ``close``."""
+        """The next tick, from ``bind`` to ``close``."""
 
     def bind(self, address: str) -> None:
         """Listen at ``address``, in the running loop."""
         self.listen(address)
         self._pump.start()
-        self._beat()
+        self._tick()
 
     def listen(self, address: str) -> None:
         """Listen at ``address``, where nobody listens any more; who is connected stays so."""
@@ -391,7 +391,7 @@ class Hub:
         """Welcome a new subscription: its client learns that it is live, and from which index.
 
         One to all topics is welcomed under the empty topic, which no session has, and hears the
-        newest index of each session with the next beat: it may be one that was cut off and is back.
+        newest index of each session with the next tick: it may be one that was cut off and is back.
         One to a group is welcomed with the newest number there.
         """
         is_new, topic = parts[0][:1] == _SUBSCRIBED, parts[0][1:]
@@ -446,32 +446,32 @@ class Hub:
             )
 
     def _mark(self, channel: Channel) -> None:
-        channel.beats = 0
+        channel.ticks = 0
         frame = encode(Watermark(last=channel.ring.last))
         self._pump.send((topic_of(channel.session_id), HEADER, frame))
 
     def _mark_topic(self, topic: bytes, newest: int) -> None:
         self._pump.send((topic, HEADER, encode(Watermark(last=EventIndex(newest)))))
 
-    def _beat(self) -> None:
+    def _tick(self) -> None:
         """Publish the newest index of every session, and number of every group, with news.
 
         Those without news are told from time to time while somebody listens: a subscriber that was
         stopped may have lost the last event and every word of it.
         """
         for channel in self._channels.values():
-            channel.beats += 1
+            channel.ticks += 1
             if channel.watermarks_left > 0:
                 channel.watermarks_left -= 1
                 self._due.append(channel)
-            elif channel.beats >= _IDLE_BEATS and (channel.is_heard or self._is_all_heard):
+            elif channel.ticks >= _IDLE_TICKS and (channel.is_heard or self._is_all_heard):
                 self._due.append(channel)
         self._mark_due()
         for topic, group in self._groups.items():
             if group.watermarks_left > 0:
                 group.watermarks_left -= 1
                 self._mark_topic(topic, group.number)
-        self._timer = asyncio.get_running_loop().call_later(WATERMARK_S, self._beat)
+        self._timer = asyncio.get_running_loop().call_later(WATERMARK_S, self._tick)
 
     def _mark_due(self) -> None:
         """Tell some of the indexes that are due, and the rest when others have had their turn."""

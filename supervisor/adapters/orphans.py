@@ -48,7 +48,7 @@ def sweep(sids: Collection[int], marks: Collection[Mark] = (), known: Collection
 
     Blocks for up to ``SWEEP_WAIT_S``. Meant are the POSIX sessions ``sids``, orphans that came to
     this process with one of ``marks``, and what descends from either. ``known`` are the pids of
-    this process's own children: the nursery's and the reaper's.
+    this process's own children: the zygote's and the reaper's.
 
     A session whose leader, the process of pid ``sid``, is alive is left alone: either the agent did
     not die, or its pid was given to another process, whose session this is now. Many sessions cost
@@ -159,7 +159,7 @@ def end_strangers(known: Collection[int]) -> int:
 def reap_adopted(known: Collection[int]) -> list[int]:
     """Reap ended children of this process that nobody else waits for; returns their pids.
 
-    ``known`` are the pids whose status somebody wants: the nursery's own and the reaper's. At most
+    ``known`` are the pids whose status somebody wants: the zygote's own and the reaper's. At most
     ``REAPED_MAX`` are reaped at once: where there were so many there may be more. The kernel says
     who has ended; the process table is read only while one that is known is to be waited for,
     since that hides the others.

@@ -39,7 +39,7 @@ from supervisor.logs import redact_text
 # --- who is let in --------------------------------------------------------------------------------
 
 BACKLOG: Final = 1024
-"""Connections that wait to be accepted; the nursery forks a worker in some 5 ms."""
+"""Connections that wait to be accepted; the zygote forks a worker in some 5 ms."""
 ACCEPTED_MAX: Final = 256
 """At once, so that those who are connected have their turn."""
 
@@ -169,7 +169,7 @@ NAMELESS_MAX: Final = 1_000
 STREAMS_MAX: Final = 8
 """Connections of one worker; it makes two."""
 UNNAMED_ENDED_MAX: Final = 256
-"""Workers that ended before they were named, and whose last words are still there."""
+"""Workers that ended before they were named, and and what they wrote last is still there."""
 CLOSE_S: Final = 1.0
 """For what is written to be read when the daemon ends; then the thread is left alone."""
 LAST_ROUNDS_MAX: Final = 16
@@ -306,7 +306,7 @@ class Outputs:
             self._wake()
 
     def tail(self, worker_id: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
-        """Return its last words on stderr, of records those of tools; it kept a bounded tail."""
+        """Return the end of its stderr, of records those of tools; it kept a bounded tail."""
         worker = self._worker(worker_id)
         return "" if worker is None else last_lines(redact_text(worker.tail.text()), bytes_max)
 
@@ -326,7 +326,7 @@ class Outputs:
                 await waiter.drained
 
     def forget(self, worker_id: str) -> None:
-        """Let go of its last words, and close its connections to whoever still holds them."""
+        """Let go of what it wrote last, and close its connections to whoever still holds them."""
         with self._turn:
             worker = self._workers.pop((worker_id, self._pids.pop(worker_id, -1)), None)
         if worker is not None and self._is_running:
@@ -376,7 +376,7 @@ class Outputs:
         ):
             self._refuse(oldest)
         if self._log.tell_at is not None and began >= self._log.tell_at:
-            self._log.tell_losses()
+            self._log.report_losses()
         if is_all_accepted:  # a dead worker's connection may be among the others
             self._waiters = [waiter for waiter in self._waiters if not self._is_answered(waiter)]
         time.sleep(min(max(ROUND_S, time.monotonic() - began), REST_S_MAX))
@@ -548,10 +548,10 @@ class Outputs:
         self._streams[worker].discard(connection)
         if not self._streams[worker]:
             del self._streams[worker]
-            self._log.tell_loss(worker)
-            self._keep_last_words((connection.worker_id, connection.pid))
+            self._log.report_loss(worker)
+            self._keep_tail((connection.worker_id, connection.pid))
 
-    def _keep_last_words(self, key: _Key) -> None:
+    def _keep_tail(self, key: _Key) -> None:
         """Forget by ourselves whom nobody named, and so nobody forgets."""
         self._unnamed_ended.append(key)
         while len(self._unnamed_ended) > UNNAMED_ENDED_MAX:
@@ -564,7 +564,7 @@ class Outputs:
     def _let_go(self) -> None:
         for connection in tuple(self._connections):
             self._end(connection)
-        self._log.tell_losses()
+        self._log.report_losses()
         self._take_orders()
         for waiter in self._waiters:
             waiter.wake()

@@ -31,7 +31,7 @@ from supervisor.core.output import (
 )
 from supervisor.logs import redact_text
 
-TELL_S: Final = 1.0
+REPORT_S: Final = 1.0
 """Between two records of what was dropped."""
 TOTAL_LINES_PER_S: Final = 2_000
 """Of all workers together; one takes some 50 us, so this is a tenth of a core."""
@@ -52,7 +52,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, eq=False)
 class WorkerOutput:
-    """One worker that writes: whose its lines are, its last words, what was dropped of it."""
+    """One worker that writes: whose its lines are, the end of its stderr, what was dropped."""
 
     bound: dict[str, object]
     """Replaced as a whole, by any thread."""
@@ -64,7 +64,7 @@ class WorkerOutput:
 
 
 class OutputLog:
-    """Tells what workers write, and once in ``TELL_S`` what it could not tell."""
+    """Tells what workers write, and once in ``REPORT_S`` what it could not tell."""
 
     def __init__(self, echo_fd: int | None = None) -> None:
         """Begin with nothing told; ``echo_fd`` gets what tools print, as far as it has room."""
@@ -74,7 +74,7 @@ class OutputLog:
         self._refused = 0
         self._told = 0
         self.tell_at: float | None = None
-        """When ``tell_losses`` is due, in monotonic seconds."""
+        """When ``report_losses`` is due, in monotonic seconds."""
 
     def take(self, worker: WorkerOutput, stream: Stream, cutter: LineCutter, chunk: bytes) -> None:
         """Tell the lines of one chunk, as many as the worker may write now."""
@@ -82,7 +82,7 @@ class OutputLog:
             worker.tail.add(chunk)
         lines = cutter.feed(chunk, self._allowed(worker))
         for line in lines.told:
-            self._tell(worker, stream, line)
+            self._report(worker, stream, line)
         if lines.dropped_bytes:
             self._drop(worker, lines.dropped, lines.dropped_bytes)
 
@@ -90,7 +90,7 @@ class OutputLog:
         """Tell the last line of a stream, which had no newline."""
         line = cutter.end()
         if line is not None and self._allowed(worker):
-            self._tell(worker, stream, line)
+            self._report(worker, stream, line)
         elif line is not None:
             self._drop(worker, 1, len(line.raw))
 
@@ -98,18 +98,18 @@ class OutputLog:
         """Count connections that were closed, to be told with the rest."""
         self._refused += count
         if count:
-            self._tell_soon()
+            self._report_soon()
 
-    def tell_losses(self) -> None:
+    def report_losses(self) -> None:
         """Tell what was dropped since the last time."""
         untold, self._untold, self.tell_at = self._untold, {}, None
         for worker in untold:
-            self.tell_loss(worker)
+            self.report_loss(worker)
         if self._refused:
             log.warning("output.refused", connections=self._refused)
             self._refused = 0
 
-    def tell_loss(self, worker: WorkerOutput) -> None:
+    def report_loss(self, worker: WorkerOutput) -> None:
         """Tell what was dropped of one worker."""
         lost = {"lines": worker.dropped_lines, "bytes": worker.dropped_bytes}
         worker.dropped_lines = worker.dropped_bytes = 0
@@ -125,13 +125,13 @@ class OutputLog:
         worker.dropped_lines += lines
         worker.dropped_bytes += size_bytes
         self._untold[worker] = None
-        self._tell_soon()
+        self._report_soon()
 
-    def _tell_soon(self) -> None:
+    def _report_soon(self) -> None:
         if self.tell_at is None:
-            self.tell_at = time.monotonic() + TELL_S
+            self.tell_at = time.monotonic() + REPORT_S
 
-    def _tell(self, worker: WorkerOutput, stream: Stream, line: Line) -> None:
+    def _report(self, worker: WorkerOutput, stream: Stream, line: Line) -> None:
         count = units(line)
         worker.allowance.spend(count)
         self._total.spend(count)

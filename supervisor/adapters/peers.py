@@ -25,7 +25,7 @@ from cmdc_runtime.process import PRELOAD_MODULE
 from cmdc_runtime.process_table import ProcessLine, look_up
 from supervisor.adapters.orphans import Mark, mark_of, own_mark
 from supervisor.core.authority import PERSON, Kind, Peer
-from supervisor.core.cells import base_name, is_base_name, parse_cell_name
+from supervisor.core.cgroups import base_name, is_base_name, parse_cgroup_name
 
 ANCESTORS_MAX: Final = 4_096
 """Looked at; nobody has so many but to hide."""
@@ -45,7 +45,7 @@ class Origin:
     """The sessions that a process comes from, of whichever daemon."""
 
     sessions: frozenset[tuple[str, str]] = frozenset()
-    """Each as the name of its daemon's cells, or "" where its mark names it, and its id."""
+    """Each as the name of its daemon's cgroups, or "" where its mark names it, and its id."""
     programs: frozenset[tuple[int, int]] = frozenset()
     """The processes of daemons, tool hosts and calls among its ancestors."""
 
@@ -60,7 +60,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Staff:
+class SessionProcesses:
     """The processes that the sessions of one daemon run in, by their pids; None: of no session."""
 
     agents: Mapping[int, Mark | None]
@@ -74,28 +74,30 @@ class Staff:
 def own_origin() -> Origin:
     """Return the sessions that this process comes from, which may not read its own environment."""
     mark, before = own_mark(), _origin(_descent(os.getppid()))
-    own = _cells_of(os.getpid()) | (set() if mark is None else {("", mark[0])})
+    own = _cgroups_of(os.getpid()) | (set() if mark is None else {("", mark[0])})
     return Origin(before.sessions | own, before.programs)
 
 
-def peer_of(pid: int | None, staff: Staff) -> Peer:
+def peer_of(pid: int | None, session_processes: SessionProcesses) -> Peer:
     """Return whose process this is; None is one that is on another machine, and has a key.
 
     0 is a process of a pid namespace that is none of ours: what a session starts is never there.
     """
     if not pid or pid == os.getpid():
         return PERSON
-    if pid in staff.agents:
-        return _peer(Kind.AGENT, staff.agents[pid])
+    if pid in session_processes.agents:
+        return _peer(Kind.AGENT, session_processes.agents[pid])
     descent = _descent(pid)
     if not descent:
         return Peer(Kind.GONE) if _has_ended(pid) else PERSON  # of another user, and hidden
-    for known in (staff.agents, staff.hosts):
+    for known in (session_processes.agents, session_processes.hosts):
         if (of := next((one for one in descent if one in known), None)) is not None:
             return _peer(Kind.TOOL, known[of])
-    if len(descent) == ANCESTORS_MAX or any(_is_of_sessions(one, staff.folder) for one in descent):
+    if len(descent) == ANCESTORS_MAX or any(
+        _is_of_sessions(one, session_processes.folder) for one in descent
+    ):
         return Peer(Kind.TOOL)
-    return _by_traces(pid, descent, staff)
+    return _by_traces(pid, descent, session_processes)
 
 
 def _origin(descent: list[int]) -> Origin:
@@ -103,7 +105,7 @@ def _origin(descent: list[int]) -> Origin:
     sessions: set[tuple[str, str]] = set()
     for pid in descent:
         mark = mark_of(pid)
-        sessions |= _cells_of(pid) | (set() if mark is None else {("", mark[0])})
+        sessions |= _cgroups_of(pid) | (set() if mark is None else {("", mark[0])})
     programs = (look_up(pid) for pid in descent if _is_of_any_daemon(pid))
     return Origin(frozenset(sessions), frozenset(line.name for line in programs if line))
 
@@ -125,17 +127,17 @@ def _words(pid: int) -> list[bytes]:
     return []
 
 
-def _cells_of(pid: int) -> set[tuple[str, str]]:
-    """Return the cells of sessions that a process is in, each with its daemon's base."""
+def _cgroups_of(pid: int) -> set[tuple[str, str]]:
+    """Return the cgroups of sessions that a process is in, each with its daemon's base."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return set()
     pairs = (pair for line in text.splitlines() for pair in pairwise(line.split("/")))
     return {
-        (base, str(named[0]) if (named := parse_cell_name(cell)) else cell)
-        for base, cell in pairs
-        if is_base_name(base) and cell.startswith("s-")
+        (base, str(named[0]) if (named := parse_cgroup_name(cgroup)) else cgroup)
+        for base, cgroup in pairs
+        if is_base_name(base) and cgroup.startswith("s-")
     }
 
 
@@ -168,23 +170,23 @@ def _is_of_sessions(pid: int, folder: Path) -> bool:
     return any(word.startswith(os.fsencode(folder / "h-")) for word in _words(pid))
 
 
-def _by_traces(pid: int, descent: list[int], staff: Staff) -> Peer:
+def _by_traces(pid: int, descent: list[int], session_processes: SessionProcesses) -> Peer:
     """Return whose a process is by what it can't easily lose."""
     line, mark = look_up(pid), mark_of(pid)
     if line is None:
         return Peer(Kind.GONE)
-    if line.sid in staff.agents:
-        return _peer(Kind.TOOL, staff.agents[line.sid])
-    if mark is not None and mark in staff.agents.values():
+    if line.sid in session_processes.agents:
+        return _peer(Kind.TOOL, session_processes.agents[line.sid])
+    if mark is not None and mark in session_processes.agents.values():
         return _peer(Kind.TOOL, mark)
-    cell = _cell_of(pid, base_name(str(staff.folder)))
-    if cell is not None:
-        return _peer(Kind.TOOL, parse_cell_name(cell))
-    return PERSON if _origin(descent).is_within(staff.origin) else Peer(Kind.TOOL)
+    cgroup = _cgroup_of(pid, base_name(str(session_processes.folder)))
+    if cgroup is not None:
+        return _peer(Kind.TOOL, parse_cgroup_name(cgroup))
+    return PERSON if _origin(descent).is_within(session_processes.origin) else Peer(Kind.TOOL)
 
 
-def _cell_of(pid: int, base: str) -> str | None:
-    """Return the name of the cell that a process is in, "" for one that can't be named."""
+def _cgroup_of(pid: int, base: str) -> str | None:
+    """Return the name of the cgroup that a process is in, "" for one that can't be named."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -5,8 +5,8 @@ on, and nobody else ever gets in. So every ``LOOK_S`` each path is compared with
 what is gone or another one is told, and restored. The lock comes first: while another daemon has
 the directory nothing in it is touched. What was opened to other users is told and closed again: the
 next daemon would refuse it. A log file that was moved away or removed is opened again by its name,
-as programs do that rotate logs. To have another path kept, add a ``Kept`` where the daemon makes
-this.
+as programs do that rotate logs. To have another path kept, add a ``KeptPath`` where the daemon
+makes this.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ import structlog
 import zmq
 
 from cmdc_runtime.errors import CmdcError
-from supervisor.adapters.doors import Doors
+from supervisor.adapters.accept_gate import AcceptGate
 from supervisor.adapters.endpoint import Lock
 
 LOOK_S: Final = 1.0
-"""Between two looks; one takes 20 us, and one more look for each agent on the roll."""
+"""Between two looks; one takes 20 us, and one more look for each registered agent."""
 RESTORED_MAX: Final = 100
 """Times that one path is restored; libzmq keeps the old descriptor of what it binds anew."""
 _STDOUT: Final = 1
@@ -38,7 +38,7 @@ Mark = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class KeptPath:
     """One path and how to make anew what belongs there; ``restore`` may raise OSError."""
 
     path: Path
@@ -71,15 +71,15 @@ class Presence:
     def __init__(
         self,
         lock: Lock,
-        doors: Doors,
-        kept: Sequence[Kept],
-        keep_roll: Callable[[], None],
+        accept_gate: AcceptGate,
+        kept: Sequence[KeptPath],
+        keep_registry: Callable[[], None],
         *,
         may_restore: bool = True,
     ) -> None:
-        """Keep these, which are there; ``keep_roll`` puts agents on the roll that are not on it."""
-        self._lock, self._doors, self._kept = lock, doors, kept
-        self._keep_roll = keep_roll
+        """Keep these, which are there; ``keep_registry`` registers agents anew."""
+        self._lock, self._accept_gate, self._kept = lock, accept_gate, kept
+        self._keep_registry = keep_registry
         self._may_restore = may_restore
         self._problem = ""
 
@@ -102,7 +102,7 @@ class Presence:
             OSError, zmq.ZMQError: it can't be restored.
         """
         self._lock.keep_private()
-        if not self._doors.are_open:  # then they are elsewhere on purpose
+        if not self._accept_gate.are_open:  # then they are elsewhere on purpose
             return
         if not self._lock.is_held():
             if not self._may_restore:
@@ -118,11 +118,11 @@ class Presence:
             log.warning("file.restored", path=str(one.path), restored=one.restored)
             if one.restored == RESTORED_MAX:
                 log.error("file.given_up", path=str(one.path), restored=one.restored)
-        self._keep_roll()
+        self._keep_registry()
         self._problem = ""
 
 
-def log_file() -> tuple[Kept, ...]:
+def log_file() -> tuple[KeptPath, ...]:
     """Return what keeps the file that standard error goes to; nothing where it is no file."""
     try:
         status, path = os.fstat(_STDERR), Path(os.readlink(f"/proc/self/fd/{_STDERR}"))  # noqa: PTH115 - as the kernel has it
@@ -132,7 +132,7 @@ def log_file() -> tuple[Kept, ...]:
         return ()
     # Else a log that is copied and cut goes on behind a hole of its old size.
     fcntl.fcntl(_STDERR, fcntl.F_SETFL, fcntl.fcntl(_STDERR, fcntl.F_GETFL) | os.O_APPEND)
-    return (Kept(path, lambda: _reopen(path)),)
+    return (KeptPath(path, lambda: _reopen(path)),)
 
 
 def _reopen(path: Path) -> None:

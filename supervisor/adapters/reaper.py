@@ -1,12 +1,12 @@
-"""When a forked process ended and with which status: exactly one ``Exited`` for each child.
+"""When a forked process ended and with which status: exactly one ``ExitRecord`` for each child.
 
 The pidfd is the truth about the end, and the kernel tells the status in the same moment, however
-busy the nursery is and whether or not it lives. Where the kernel does not tell (``pidfd`` says
-when), the nursery does, which waits for its children, or the kernel again once it has reaped them.
+busy the zygote is and whether or not it lives. Where the kernel does not tell (``pidfd`` says
+when), the zygote does, which waits for its children, or the kernel again once it has reaped them.
 
 Rules: everything runs in the loop and nothing waits; a status that nobody tells in
 ``STATUS_WAIT_S`` is None; all descriptors of a child are closed before its callback runs. A process
-may still be a zombie then, until the nursery comes to it: all that it held is free.
+may still be a zombie then, until the zygote comes to it: all that it held is free.
 """
 
 import asyncio
@@ -16,32 +16,20 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from supervisor.adapters.pidfd import ExitStatus, exit_status, reap
+from supervisor.core.exits import ExitRecord
 
 STATUS_WAIT_S: Final = 2.0
-"""The nursery needs about a millisecond, but it tells nothing while it forks: as many children
+"""The zygote needs about a millisecond, but it tells nothing while it forks: as many children
 that die at once as must be replaced at once keep it busy for that long."""
 STATUS_WAIT_ALONE_S: Final = 0.1
-"""The same when the nursery is gone: the kernel gives us its children at once."""
+"""The same when the zygote is gone: the kernel gives us its children at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exited:
-    """A process has ended."""
-
-    pid: int
-    status: int | None
-    """Exit code, or minus the number of the signal; None if nobody could tell."""
-    exited_at: float
-    """Monotonic seconds, when this process noticed."""
-    core_dumped: bool = False
-    """False also where only the nursery could tell the status."""
-
-
-OnExit = Callable[[Exited], None]
+OnExit = Callable[[ExitRecord], None]
 
 
 class Watched(Protocol):
-    """A process as whoever has it hands it over: a child of the nursery, or what was left."""
+    """A process as whoever has it hands it over: a child of the zygote, or what was left."""
 
     @property
     def pid(self) -> int:
@@ -53,10 +41,10 @@ class Watched(Protocol):
 
     @property
     def sentinel(self) -> int:
-        """Readable when the nursery has told the status, or is gone."""
+        """Readable when the zygote has told the status, or is gone."""
 
     def status(self) -> int | None:
-        """Return what the nursery told; None if it did not (yet)."""
+        """Return what the zygote told; None if it did not (yet)."""
 
     def close(self) -> None:
         """Give back the descriptors. Idempotent."""
@@ -85,7 +73,7 @@ class Reaper:
         return frozenset(watch.child.pid for watch in list(self._watches.values()))
 
     def watch(self, child: Watched, on_exit: OnExit) -> None:
-        """Call ``on_exit`` once, in the loop, when the child has ended; takes over its fds."""
+        """Call ``on_exit`` once, in the loop, when the child has ended; adopts its fds."""
         self._watches[child.pidfd] = _Watch(child, on_exit)
         asyncio.get_running_loop().add_reader(child.pidfd, self._note_end, child.pidfd)
 
@@ -106,7 +94,7 @@ class Reaper:
         loop.add_reader(watch.child.sentinel, self._note_status, pidfd)
 
     def _note_status(self, pidfd: int) -> None:
-        """Report what the nursery told; if it died instead, the process may come to us yet."""
+        """Report what the zygote told; if it died instead, the process may come to us yet."""
         if self._report_known(pidfd):
             return
         watch, loop = self._watches[pidfd], asyncio.get_running_loop()
@@ -124,11 +112,11 @@ class Reaper:
         """Report the end if somebody knows the status by now."""
         child = self._watches[pidfd].child
         status = exit_status(child.pid, pidfd)
-        # A child is ours if the nursery died before it, and then nobody else reaps it.
+        # A child is ours if the zygote died before it, and then nobody else reaps it.
         reaped = reap(pidfd)
         told = child.status()
-        by_nursery = ExitStatus(told) if told is not None else None
-        status = status or reaped or by_nursery
+        by_zygote = ExitStatus(told) if told is not None else None
+        status = status or reaped or by_zygote
         if status is not None:
             self._report(pidfd, status)
         return status is not None
@@ -136,13 +124,13 @@ class Reaper:
     def _report(self, pidfd: int, status: ExitStatus | None) -> None:
         watch = self._watches[pidfd]
         self._forget(pidfd)
-        exited = Exited(
+        record = ExitRecord(
             pid=watch.child.pid,
             status=status.code if status else None,
             exited_at=watch.exited_at,
             core_dumped=status is not None and status.core_dumped,
         )
-        watch.on_exit(exited)
+        watch.on_exit(record)
 
     def _forget(self, pidfd: int) -> None:
         watch = self._watches.pop(pidfd)

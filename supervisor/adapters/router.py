@@ -12,9 +12,10 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import structlog
 import zmq
 
-from cmdc_runtime.codec import decode, encode, failed
 from cmdc_runtime.errors import CmdcError, ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId, EventIndex
+from cmdc_runtime.wire.codec import decode, encode, failed
+from cmdc_runtime.wire.frames import (
     HEADER,
     MAGIC,
     WIRE_VERSION,
@@ -27,8 +28,7 @@ from cmdc_runtime.frames import (
     Written,
     to_dealer,
 )
-from cmdc_runtime.ids import CommandId, EventIndex
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
 from supervisor.core.refusals import Refusals
 from supervisor.core.unfinished import Heard
@@ -36,7 +36,7 @@ from supervisor.core.worker_frames import check_form
 
 log = structlog.get_logger()
 
-Told: TypeAlias = tuple[tuple[Batch, bytes], ...]
+Published: TypeAlias = tuple[tuple[Batch, bytes], ...]
 """Events, batch by batch, each with its encoded body."""
 FromPeer = TypeVar("FromPeer", FromClient, FromWorker)
 ToPeer = TypeVar("ToPeer", ToClient, ToWorker)
@@ -66,7 +66,7 @@ class Router(Generic[FromPeer, ToPeer]):
         context: "zmq.Context[zmq.Socket[bytes]]",
         role: Role,
         base: type[FromPeer],
-        on_frame: Callable[[bytes, FromPeer, Told], None],
+        on_frame: Callable[[bytes, FromPeer, Published], None],
     ) -> None:
         """Make the socket; ``bind`` opens it."""
         self.check: Check[FromPeer] = _anybody
@@ -74,7 +74,7 @@ class Router(Generic[FromPeer, ToPeer]):
         self._socket = open_socket(context, role)
         self._role = role
         self._base: type[FromPeer] = base
-        self._on_frame: Callable[[bytes, FromPeer, Told], None] = on_frame
+        self._on_frame: Callable[[bytes, FromPeer, Published], None] = on_frame
         self._pump = Pump(self._socket, self._receive, asks_pid=True)
         self._refusals = Refusals()
         self.heard = Heard()
@@ -149,23 +149,23 @@ class Router(Generic[FromPeer, ToPeer]):
         for frame, told in frames:
             self._on_frame(peer, frame, told)
 
-    def _parse(self, parts: list[bytes]) -> list[tuple[FromPeer, Told]]:
+    def _parse(self, parts: list[bytes]) -> list[tuple[FromPeer, Published]]:
         """Return every frame with the events that come with it; a bad one spoils the message."""
         if not 2 <= len(parts) <= PARTS_MAX:  # noqa: PLR2004 - header and frame
             raise ProtocolError(f"expected a header and a frame, got {len(parts)} parts")
         if parts[0] != HEADER:
             raise ProtocolError(_header_problem(parts[0]))
         left = iter(parts[1:])
-        frames: list[tuple[FromPeer, Told]] = []
+        frames: list[tuple[FromPeer, Published]] = []
         for data in left:
             frame = decode(self._base, data)
-            told: Told = ((frame, next(left, b"")),) if isinstance(frame, Batch) else ()
+            published: Published = ((frame, next(left, b"")),) if isinstance(frame, Batch) else ()
             if isinstance(frame, FromWorker):
-                check_form(frame, told[0][1] if told else b"")
-            if told and frames and isinstance(frames[-1][0], Write | Batch):
-                frames[-1] = frames[-1][0], (*frames[-1][1], *told)
+                check_form(frame, published[0][1] if published else b"")
+            if published and frames and isinstance(frames[-1][0], Write | Batch):
+                frames[-1] = frames[-1][0], (*frames[-1][1], *published)
             else:
-                frames.append((frame, told))
+                frames.append((frame, published))
         if self._base is FromClient and len(frames) > 1:
             raise ProtocolError(f"expected one frame, got {len(frames)}")
         return frames

@@ -3,7 +3,7 @@
 The line that says how the daemon stands is shown by ``systemctl status``. Without ``NOTIFY_SOCKET``
 every call is a no-op, so that nobody else has to ask. A message that cannot be sent is logged and
 forgotten: the service goes on, and systemd acts by its own time-outs. Whether the service is alive
-is decided elsewhere (``supervisor.vitals``); here it is only told.
+is decided elsewhere (``supervisor.upkeep.self_check``); here it is only told.
 """
 
 import asyncio

@@ -1,13 +1,14 @@
-"""From the evidence of an exit to its reason. Pure; the shell gathers the evidence.
+"""From the evidence of an exit to its reason. Pure; the shell gathers the record.
 
 A start that failed is told as that, and a process that the daemon killed by why it did so. Else
-the kernel's word comes before the process's own: last words of a process that was killed while it
-said goodbye do not make its end a normal one, and status 0 without a goodbye is no normal end
+the kernel's word comes before the process's own: what a process said that was killed while it
+said goodbye does not make its end a normal one, and status 0 without a goodbye is no normal end
 either. That a process ran out of memory is told by the kernel's count of such kills; signal 9 alone
 says only that somebody sent it.
 
-``classify`` gives the reason, ``killed_by`` says whose signal it was, ``ending_of`` what the
-restart types have to know, and ``evidence_of`` makes of it all what a Down carries.
+``judge`` fills in the reason (``classify``) and what the restart types have to know
+(``ending_of``); ``killed_by`` says whose signal it was, and ``evidence_of`` makes of it all what a
+Down carries.
 
 To add a rule: a row of ``VERDICTS``, or a word of ``Told`` or ``Said`` with its rows; a test names
 the rows that are missing.
@@ -15,14 +16,14 @@ the rows that are missing.
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from cmdc_runtime import reasons
-from cmdc_runtime.board import REBUILDING
+from cmdc_runtime.heartbeats import REBUILDING
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.reasons import (
     Exception as Raised,
@@ -51,6 +52,7 @@ from supervisor.core.stderr import (
 )
 from supervisor.core.tree.messages import Ending
 
+NOT_JUDGED: Final = "the daemon failed to judge how it ended; its log says why"
 MESSAGE_BYTES_MAX: Final = 4 * 2**10
 """Of an exception's message in a reason; some libraries put a whole response there."""
 TRACEBACK_BYTES_MAX: Final = 32 * 2**10
@@ -86,48 +88,54 @@ class Asked(StrEnum):
     SIGKILL = "sigkill"
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is known about one exit and decides on its reason.
+@dataclass(slots=True, kw_only=True)
+class ExitRecord:
+    """What is known of the end of one process, from the kernel's status to the Down.
 
-    ``status`` is the exit code or minus the signal's number, None where nobody could tell it.
-    ``blamed`` is why we killed the process ourselves, ``last_words`` what it said of its own end.
-    ``asked`` is how far we went to make it end. ``oom_kills`` is how many processes of its cgroup
-    the kernel killed for want of memory since the count was read last, which must not be long ago:
-    a tool call that was killed for it in an earlier turn says nothing about this end. Peak and
-    limit are of the same cgroup.
+    It is filled in as it passes: the reaper has the status, the containment what the process was
+    and did last, the agent what it had said and how far we had gone; ``judge`` says what all that
+    amounts to.
     """
 
-    status: int | None
-    last_words: PlainReason | None = None
-    not_started: StartFailed | None = None
-    blamed: PlainReason | None = None
-    core_dumped: bool = False
-    asked: Asked = Asked.NOTHING
-    oom_kills: int = 0
-    memory_peak_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastSeen:
-    """What a process was and did when it was seen last; it does not change the reason.
-
-    ``opening`` is the step of the parcel that it opened for a command, 0 for none. ``output`` is
-    the end of what it wrote to standard error, as it was written.
-    """
-
+    status: int | None = field(default=None, kw_only=False)
+    """The exit code or minus the signal's number, None where nobody could tell it."""
     pid: int | None = None
+    exited_at: float = 0.0
+    """Monotonic seconds, when this process noticed."""
+    core_dumped: bool = False
+    """False also where only the zygote could tell the status."""
+
     lived_ms: int | None = None
     state: str = ""
     turns: int = 0
     tools: tuple[str, ...] = ()
     opening: int = 0
+    """The step of the packed code that it opened for a command, 0 for none."""
     last_index: EventIndex | None = None
     max_rss_bytes: int | None = None
     user_us: int | None = None
     system_us: int | None = None
     output: str = ""
+    """The end of what it wrote to standard error, as it was written."""
+    oom_kills: int = 0
+    """How many processes of its cgroup the kernel killed for want of memory since the count was
+    read last, which must not be long ago: a tool call that was killed for it in an earlier turn
+    says nothing about this end."""
+    memory_peak_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    """Peak and limit are of the same cgroup."""
+
+    said: PlainReason | None = None
+    """What it said of its own end."""
+    not_started: StartFailed | None = None
+    fail_reason: PlainReason | None = None
+    """Why we killed it ourselves."""
+    asked: Asked = Asked.NOTHING
+    """How far we went to make it end."""
+
+    reason: PlainReason = field(default_factory=lambda: Other(detail=NOT_JUDGED))
+    ending: Ending = Ending.CRASH
+    """Both are what ``judge`` has found."""
 
 
 class Told(StrEnum):
@@ -205,55 +213,61 @@ VERDICTS: Final[Mapping[tuple[Told, Said], Verdict]] = {
 """The reason of an end that was neither at the start nor our doing. Total; a test says so."""
 
 
-def classify(evidence: Evidence) -> PlainReason:
+def classify(record: ExitRecord) -> PlainReason:
     """Return the reason of an exit."""
-    ours = evidence.not_started or evidence.blamed
+    ours = record.not_started or record.fail_reason
     if ours is not None:
         return _bounded(ours)
-    told, said = told_by_kernel(evidence), _said(evidence.last_words)
+    told, said = told_by_kernel(record), _said(record.said)
     match VERDICTS[told, said]:
         case Verdict.WORDS:
-            assert evidence.last_words is not None  # noqa: S101 - the table: it said something
-            return _bounded(evidence.last_words)
+            assert record.said is not None  # noqa: S101 - the table: it said something
+            return _bounded(record.said)
         case Verdict.CODE:
-            assert evidence.status is not None  # noqa: S101 - the table: there is a status
-            return ExitCode(code=evidence.status)
+            assert record.status is not None  # noqa: S101 - the table: there is a status
+            return ExitCode(code=record.status)
         case Verdict.SIGNAL:
-            assert evidence.status is not None  # noqa: S101 - as above
-            return _signal(-evidence.status, core_dumped=evidence.core_dumped)
+            assert record.status is not None  # noqa: S101 - as above
+            return _signal(-record.status, core_dumped=record.core_dumped)
         case Verdict.MEMORY:
             return OutOfMemory(
-                rss_bytes=evidence.memory_peak_bytes or 0,
-                limit_bytes=evidence.memory_limit_bytes or 0,
+                rss_bytes=record.memory_peak_bytes or 0,
+                limit_bytes=record.memory_limit_bytes or 0,
             )
         case Verdict.LOST:  # pragma: no branch - the last of the enumeration
-            return Other(detail="its exit status was lost with the nursery")
+            return Other(detail="its exit status was lost with the zygote")
 
 
-def told_by_kernel(evidence: Evidence) -> Told:
+def told_by_kernel(record: ExitRecord) -> Told:
     """Return which column of the table the kernel's word is in."""
-    status = evidence.status
+    status = record.status
     if status is None:
         return Told.NOTHING
     if status >= 0:
         return Told.CODE if status else Told.ZERO
-    if status == -signal.SIGKILL and evidence.oom_kills > 0 and evidence.asked is not Asked.SIGKILL:
+    if status == -signal.SIGKILL and record.oom_kills > 0 and record.asked is not Asked.SIGKILL:
         return Told.OUT_OF_MEMORY
     return Told.SIGNAL
 
 
-def killed_by(evidence: Evidence) -> KilledBy:
+def killed_by(record: ExitRecord) -> KilledBy:
     """Say whose signal ended the process; "" where none did or the process raised it itself.
 
     A signal that stands for a fault (SIGSEGV, SIGABRT) is the process's own: the kernel does not
     tell one that somebody sent from one that the code provoked.
     """
-    number = _deadly(evidence)
+    number = _deadly(record)
     if number is None or number in _FAULTS:
         return ""
-    if number in _SENT[evidence.asked if evidence.blamed is None else Asked.SIGKILL]:
+    if number in _SENT[record.asked if record.fail_reason is None else Asked.SIGKILL]:
         return "daemon"
-    return "kernel" if told_by_kernel(evidence) is Told.OUT_OF_MEMORY else "outside"
+    return "kernel" if told_by_kernel(record) is Told.OUT_OF_MEMORY else "outside"
+
+
+def judge(record: ExitRecord) -> None:
+    """Fill in the reason, and what the restart types have to know of it."""
+    record.reason = classify(record)
+    record.ending = ending_of(record.reason, said_hopeless=record.not_started is not None)
 
 
 def ending_of(reason: PlainReason, *, said_hopeless: bool = False) -> Ending:
@@ -267,47 +281,50 @@ def ending_of(reason: PlainReason, *, said_hopeless: bool = False) -> Ending:
     return Ending.NORMAL if isinstance(reason, _GOODBYES) else Ending.CRASH
 
 
-def fell_at(seen: LastSeen) -> int | None:
+def fell_at(record: ExitRecord) -> int | None:
     """Return the step that a dead process was at, None where it was at none.
 
-    Rebuilding its session has steps, and so has opening what a command brings.
+    Rebuilding its session has steps, and so has opening what a command brings. One that was judged
+    to have ended otherwise than by a crash did not die of a step.
     """
-    return seen.turns if seen.state == REBUILDING else seen.opening or None
+    if record.ending is not Ending.CRASH:
+        return None
+    return record.turns if record.state == REBUILDING else record.opening or None
 
 
-def evidence_of(evidence: Evidence, seen: LastSeen) -> reasons.Evidence:
+def evidence_of(record: ExitRecord) -> reasons.Evidence:
     """Return what a Down tells of an exit beside its reason; every text has a bound.
 
     A traceback that did not become the reason is not lost: it stands where the stack would.
     """
-    output, stack = split_output(seen.output)
-    words = evidence.last_words
-    if not stack and isinstance(words, Raised) and not isinstance(classify(evidence), Raised):
+    output, stack = split_output(record.output)
+    words = record.said
+    if not stack and isinstance(words, Raised) and not isinstance(classify(record), Raised):
         stack = words.traceback
     return reasons.Evidence(
-        pid=seen.pid,
-        status=evidence.status,
-        core_dumped=evidence.core_dumped,
-        killed_by=killed_by(evidence),
-        lived_ms=seen.lived_ms,
-        state=seen.state[:NAME_CHARS_MAX],
-        tools=tuple(name[:NAME_CHARS_MAX] for name in seen.tools[:TOOLS_MAX]),
-        last_index=seen.last_index,
-        max_rss_bytes=seen.max_rss_bytes,
-        user_ms=_ms(seen.user_us),
-        system_ms=_ms(seen.system_us),
-        oom_kills=evidence.oom_kills,
-        memory_peak_bytes=evidence.memory_peak_bytes,
+        pid=record.pid,
+        status=record.status,
+        core_dumped=record.core_dumped,
+        killed_by=killed_by(record),
+        lived_ms=record.lived_ms,
+        state=record.state[:NAME_CHARS_MAX],
+        tools=tuple(name[:NAME_CHARS_MAX] for name in record.tools[:TOOLS_MAX]),
+        last_index=record.last_index,
+        max_rss_bytes=record.max_rss_bytes,
+        user_ms=_ms(record.user_us),
+        system_ms=_ms(record.system_us),
+        oom_kills=record.oom_kills,
+        memory_peak_bytes=record.memory_peak_bytes,
         output=bounded_end(output, OUTPUT_BYTES_MAX),
         stack=bounded_stack(stack, STACK_BYTES_MAX),
     )
 
 
-def _deadly(evidence: Evidence) -> int | None:
+def _deadly(record: ExitRecord) -> int | None:
     """Return the signal that ended the process, or that it obeyed when it ended itself."""
-    if evidence.status is not None and evidence.status < 0:
-        return -evidence.status
-    return evidence.last_words.number if isinstance(evidence.last_words, Signal) else None
+    if record.status is not None and record.status < 0:
+        return -record.status
+    return record.said.number if isinstance(record.said, Signal) else None
 
 
 def _said(words: PlainReason | None) -> Said:

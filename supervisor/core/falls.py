@@ -1,7 +1,7 @@
 """Which steps of rebuilding a session its processes have died at, and which are left out. Pure.
 
-A process says on the heartbeat board which step it takes next, so that its death, however hard,
-can be blamed on it. What has killed ``DEATHS_MAX`` processes is left out by the next one.
+A process says on the heartbeat table which step it takes next, so that its death, however hard,
+counts for it. What has killed ``DEATHS_MAX`` processes is left out by the next one.
 
 Such deaths cost no restart, since each brings the session nearer to a process that comes through.
 They have two bounds: that of each step, and that of all steps together.
@@ -10,7 +10,7 @@ They have two bounds: that of each step, and that of all steps together.
 from dataclasses import dataclass, field
 from typing import Final
 
-from cmdc_runtime.board import DROPPED_STEP, GREETING_STEP, PARCEL_STEP, RESUME_STEP
+from cmdc_runtime.heartbeats import DROPPED_STEP, GREETING_STEP, PACKED_STEP, RESUME_STEP
 
 DEATHS_MAX: Final = 2
 """Processes that die of one step before it is left out: one death may be anything's doing."""
@@ -26,10 +26,10 @@ class Falls:
 
     deaths: dict[int, int] = field(default_factory=dict)
     total: int = 0
-    """All of them, those included that a step is no longer blamed for."""
+    """All of them, those included that a step is no longer counted for."""
 
     def note(self, step: int | None, *, was_up: bool = False) -> None:
-        """Take note that a process died at this step, or, with None, that it had come through.
+        """Record that a process died at this step, or, with None, that it had come through.
 
         One that ``was_up`` and died of a parcel had come through, too, but for parcels: a command
         brings them again. Other steps have other numbers by then.
@@ -41,12 +41,12 @@ class Falls:
         self.total += 1
         if was_up and _is_parcel(step):
             self.deaths = {one: many for one, many in self.deaths.items() if _is_parcel(one)}
-        if step == DROPPED_STEP:  # what is gone on with next is another cycle: it is not to blame
+        if step == DROPPED_STEP:  # what is gone on with next is another cycle: it has not done it
             self.deaths.pop(RESUME_STEP, None)
         self.deaths[step] = self.deaths.get(step, 0) + 1
 
     @property
-    def doomed(self) -> tuple[int, ...]:
+    def set_aside(self) -> tuple[int, ...]:
         """The steps to be left out."""
         return tuple(sorted(step for step, count in self.deaths.items() if count >= DEATHS_MAX))
 
@@ -65,4 +65,4 @@ class Falls:
 
 
 def _is_parcel(step: int) -> bool:
-    return PARCEL_STEP <= step < GREETING_STEP
+    return PACKED_STEP <= step < GREETING_STEP

@@ -12,9 +12,11 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.plain import text_problem
+from cmdc_runtime.wire.codec import decode_as
+from cmdc_runtime.wire.frames import (
     COMMAND_ID_CHARS_MAX,
     FRAME_BYTES_MAX,
     MISSING,
@@ -23,8 +25,6 @@ from cmdc_runtime.frames import (
     JournalCommand,
     JournalRecord,
 )
-from cmdc_runtime.ids import CommandId
-from cmdc_runtime.plain import text_problem
 from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX, HOLES_MAX
 
 Hole: TypeAlias = tuple[int, int]

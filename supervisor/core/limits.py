@@ -79,7 +79,7 @@ LOCK_RETRY_S: Final = 0.01
 # Clients.
 COMMANDS_PENDING_MAX: Final = 2_000
 """Commands of one session that wait for its answer; the next one is refused as Overloaded."""
-TOLD_EARLY_MAX: Final = 64
+EARLY_ANSWERS_MAX: Final = 64
 """Answers of one session that are remembered, to commands that the journal had no room for, and to
 questions that are given to no other process."""
 MONITORS_MAX: Final = 100_000
@@ -120,8 +120,8 @@ SPARE_RETRY_S: Final = 1.0
 """Before spares are forked again after a fork failed."""
 SWEEP_RETRY_S: Final = 1.0
 """Before orphans are looked for again, when there was no descriptor to look with."""
-HIRE_S_MAX: Final = 300.0
-"""For a restarted session to get a process at all, while a new nursery gets warm: two tries."""
+ACQUIRE_S_MAX: Final = 300.0
+"""For a restarted session to get a process at all, while a new zygote gets warm: two tries."""
 FORK_RETRY_S: Final = 0.05
 """Before a restarted session tries again to get a process; it doubles from there."""
 FORK_RETRY_S_MAX: Final = 2.0
@@ -137,16 +137,16 @@ HANDSHAKE_S: Final = 10.0
 """For a forked worker to say that it is ready."""
 HOST_END_S: Final = 5.0
 """For a killed tool host, and all that ran in it, to be gone before its agent is replaced."""
-BOARD_SLOTS: Final = 100_256
-"""Of the heartbeat board: as many sessions as can be configured, spares and the dying. A slot has
+HEARTBEAT_SLOTS: Final = 100_256
+"""Of the heartbeat table: as many sessions as can be configured, spares and the dying. A slot has
 its memory when it is taken first, so all others cost nothing."""
 SPARE_SILENT_S: Final = 30.0
-"""Without a beat, until a spare is killed: as long as an agent has by default."""
+"""Without a heartbeat, until a spare is killed: as long as an agent has by default."""
 OOM_LOOK_S: Final = 1.0
 """Between two looks at the OOM kills of sessions with a memory limit: a tool that was killed before
 the last look says nothing about the end of its agent."""
-CELL_RETRY_S: Final = 1.0
-"""Between two tries to remove cells that the kernel did not let go of."""
+CGROUP_RETRY_S: Final = 1.0
+"""Between two tries to remove cgroups that the kernel did not let go of."""
 WATCH_RETRY_S: Final = 1.0
 """Before a watch over all workers that has failed goes on."""
 LAST_OUTPUT_S: Final = 0.05
@@ -163,7 +163,7 @@ STOP_TIMEOUT_S_MAX: Final = 3_600.0
 # Sessions.
 SESSIONS_DEEP_MAX: Final = 32
 """Sessions above one another: four times what ``max_depth`` allows. The tree is recursive."""
-TAKEN_OVER_AT_ONCE_MAX: Final = 256
+ADOPTED_AT_ONCE_MAX: Final = 256
 """Sessions of an earlier daemon that are settled together: as many as share one commit."""
 ADOPT_WAIT_S: Final = 5.0
 """For the agents of an earlier daemon to call, before the first client is heard all the same; they
@@ -174,13 +174,13 @@ may call at once, on a machine that has few processors."""
 ACK_EVENTS_S: Final = 0.1
 """From the publication of an event until it is asked whether its agent need still keep it. What an
 agent is not told to be safe it would send again."""
-PASSAGE_PACE_S: Final = 0.02
+FLUSH_PACE_S: Final = 0.02
 """Between two questions of the daemon to itself whether ZeroMQ has passed on what it was given."""
-PASSAGE_ROUND_S_MAX: Final = 15.0
-"""For one of them; then it counts as answered, and is logged. While agents are taken over nobody is
+FLUSH_ROUND_S_MAX: Final = 15.0
+"""For one of them; then it counts as answered, and is logged. While agents are adopted nobody is
 heard at the control socket, this daemon neither."""
 SILENT_S_MIN: Final = 0.1
-"""The least ``unresponsive_after`` that is taken; the pulse looks four times in that."""
+"""The least ``unresponsive_after`` that is taken; the watch looks four times in that."""
 
 PIECES_OPEN_MAX: Final = 4
 """Checkpoints that come in pieces at a time: each is held in memory, with up to 64 MiB."""
@@ -211,7 +211,7 @@ WATERMARKS_AT_ONCE_MAX: Final = 500
 """Watermarks in one turn of the loop: 5 ms, and far fewer than a subscriber's pipe holds."""
 PUBLISH_WAIT_S: Final = 5.0
 """For taken events to be published, which wait for the journal's commit: as long as the journal has
-to answer the vitals. Whoever waited has to do without them, or asks again."""
+to answer the self-check. Whoever waited has to do without them, or asks again."""
 EVENTS_WAITING_BYTES_MAX: Final = 8 * 2**20
 """Of one session's events that wait for the journal. Beyond it the ephemeral ones behind a durable
 one are let go and told as lost; a process whose records can't be stored either is ended."""
@@ -226,13 +226,13 @@ GROUPS_KNOWN_MAX: Final = 10_000
 """Groups whose newest number is remembered; a follower of a forgotten one looks through the list of
 sessions once more than needed."""
 
-# Vitals: whether the daemon itself still works.
-VITALS_INTERVAL_S: Final = 5.0
+# PartStates: whether the daemon itself still works.
+SELF_CHECK_INTERVAL_S: Final = 5.0
 """Between two rounds of questions, and for the answers of one; a watchdog may want it shorter."""
-VITALS_RETRY_S: Final = 0.05
+SELF_CHECK_RETRY_S: Final = 0.05
 """Before a part that is too busy for a question is asked again."""
 LOOP_LOOK_S: Final = 0.5
-"""Between two looks at the loop, and two beats of it; four wake-ups a second cost nothing."""
+"""Between two looks at the loop, and two heartbeats of it; four wake-ups a second cost nothing."""
 LOOP_STALL_S: Final = 2.0
 """Without a turn of the loop, until that is reported; its longest step should take 0.01 s."""
 PAUSE_S: Final = 1.5

@@ -1,4 +1,4 @@
-"""What becomes of the bytes that a worker writes: lines for the log, records, last words.
+"""What becomes of the bytes that a worker writes: lines for the log, records, the end of stderr.
 
 Everything here is bounded, whatever the bytes are: a line is cut, a flood is counted and not kept,
 and text is made fit for a terminal.
@@ -216,10 +216,10 @@ def _neutral(value: Any, depth: int) -> object:  # Any: JSON
             return [_neutral(inner, depth + 1) for inner in value]
 
 
-# --- last words -----------------------------------------------------------------------------------
+# --- the end of stderr ----------------------------------------------------------------------------
 
 TAIL_BYTES_MAX: Final = 4 * 1024
-"""Of the last words on stderr, in a report."""
+"""Of the end of stderr, in a report."""
 TAIL_KEPT_BYTES_MAX: Final = 16 * 1024
 """Of stderr in memory: records and the list of a dump's modules are taken out of it for the tail,
 and what is left should still be as long."""
@@ -229,7 +229,7 @@ _FATAL: Final = "Fatal Python error: "
 
 
 class Tail:
-    """The last words of a worker on its stderr; ``text`` may be asked for from any thread."""
+    """The end of what a worker wrote on its stderr; ``text`` may be asked for from any thread."""
 
     def __init__(self) -> None:
         """Begin with nothing."""

@@ -90,7 +90,7 @@ class Alarm:
     """How often it went off."""
 
     def turns(self, waiting: int) -> bool:
-        """Take note of how many wait; say whether the alarm goes on or off by that."""
+        """Record how many wait; say whether the alarm goes on or off by that."""
         before = self.is_on
         self.is_on = waiting > 0 if self.is_on else waiting >= self.begins
         self.count += self.is_on and not before

@@ -12,18 +12,18 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.codec import decode, decode_as
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.codec import decode, decode_as
+from cmdc_runtime.wire.frames import (
     Answer,
     Batch,
+    Completed,
     EventEntry,
-    Failed,
+    FailedReply,
     FromWorker,
     Refusal,
-    Reply,
-    Settled,
     ToClient,
+    ValueReply,
     Write,
 )
 
@@ -43,7 +43,7 @@ def check_form(frame: FromWorker, body: bytes) -> None:
             found = len(decode_as(list[EventEntry], body))
             if found != count:
                 raise ProtocolError(f"a batch of {count} events from {first} holds {found}")
-        case Write(settled=settled, records=records, snapshot=snapshot):
+        case Write(completed=settled, records=records, snapshot=snapshot):
             _check_outcomes(settled)
             _check_bodies([one.body for one in records] + ([snapshot] if snapshot else []))
         case Answer(body=value, page_id="") | Refusal(details=value):
@@ -52,11 +52,11 @@ def check_form(frame: FromWorker, body: bytes) -> None:
             pass
 
 
-def _check_outcomes(settled: Iterable[Settled]) -> None:
+def _check_outcomes(settled: Iterable[Completed]) -> None:
     """Check that each outcome is a client's frame for its own command."""
     for one in settled:
         frame = decode(ToClient, one.frame)
-        if not isinstance(frame, Reply | Failed) or frame.id != one.id:
+        if not isinstance(frame, ValueReply | FailedReply) or frame.id != one.id:
             raise ProtocolError(f"the outcome of command {one.id!r} is no answer to it")
 
 

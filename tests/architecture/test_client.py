@@ -1,15 +1,8 @@
-"""The client: what is made of its async face is up to date, and no name or module is twofold."""
-
-import ast
-from collections import defaultdict
+"""The client: what is made of its async face is up to date, and no module imports itself."""
 
 import grimp
 
 from scripts import unasync
-
-PACKAGE = unasync.ROOT / "cmdc_runtime"
-PUBLIC_AND_WIRE = {"Monitor", "Reply"}
-"""What the contract gives an application has the name of the frame or request behind it."""
 
 
 def test_what_is_made_is_what_the_async_client_says():
@@ -45,19 +38,3 @@ def test_no_module_of_the_package_imports_itself_in_the_end():
     }
 
     assert cycles == set()
-
-
-def test_a_class_of_the_client_has_a_name_of_its_own():
-    """In the whole package, for what is public; ``AsyncName`` and ``Name`` are a pair by design."""
-    found = defaultdict(set)
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].add(path.relative_to(PACKAGE).as_posix())
-    twofold = {
-        name: sorted(paths)
-        for name, paths in found.items()
-        if len(paths) > 1 and any(one.startswith("client/") for one in paths)
-    }
-
-    assert twofold.keys() == PUBLIC_AND_WIRE, twofold

@@ -11,7 +11,7 @@ from scripts.matrix.situations import SITUATIONS
 from scripts.reference.markdown import part_of
 from supervisor.adapters.journal.faulted import with_fault_points, writes
 from supervisor.adapters.journal.operations import WRITES
-from supervisor.worker import DAEMON
+from supervisor.processes.worker import DAEMON
 
 ROOT = page.ROOT
 ELSEWHERE = {
@@ -19,6 +19,7 @@ ELSEWHERE = {
     "prune": "tests/fault/matrix/test_rare_writes.py",
     "code_taken": "tests/fault/cases/test_changed_code.py",
     "tool_told": "tests/fault/test_branch_deaths.py",
+    "cut_spent": "tests/fault/test_cut_deaths.py",
 }
 """What no life of a session writes, and the test that dies at it."""
 FIRST_CELL = re.compile(r"^\| `([\w+]+)` \|", re.MULTILINE)

@@ -19,6 +19,16 @@ def test_every_reason_is_explained():
     assert missing == set()
 
 
+def test_every_reason_is_found_from_what_is_seen():
+    """A new reason needs a line in the table of scripts/incidents/prose/00-table.md."""
+    table, _, _ = page.read().partition("\n## ")
+    linked = set(ANCHOR.findall(table))
+    named = {kind.__name__ for kind in declared(DownReason)}
+    missing = {name for name in named if name.lower() not in linked}
+
+    assert missing == set()
+
+
 def test_the_page_is_made_of_its_prose():
     """Who edits the prose writes the page anew in the same change."""
     assert not page.is_stale(), f"run `{page.WRITE} --prose`"

@@ -26,7 +26,7 @@ class Audit:
     timers: set = field(default_factory=set)
     departed: Counter = field(default_factory=Counter)
     due_back: set = field(default_factory=set)
-    """The places of which watchers were told that another process follows."""
+    """The places of which monitors were told that another process follows."""
 
     def expects(self, spec, path=()):
         """Take note of where the generations of a new child begin, and of those below it."""

@@ -19,8 +19,8 @@ import pytest
 from benchmarks.report import commit
 from cmdc_runtime.testing import ScriptedModel
 from scripts.reference.conformance import PLAYED, PLAYERS, Run
-from supervisor.core.cells import Version
-from tests.conformance.house import Troupe, wards_at
+from supervisor.core.cgroups import Version
+from tests.conformance.house import Troupe, containments_at
 from tests.conformance.proc_stage import ProcStage
 from tests.conformance.sim_stage import SimStage
 from tests.fault.conftest import Cradle
@@ -157,9 +157,9 @@ def pytest_unconfigure(config):
 @pytest.fixture(scope="session")
 def real_stage(tmp_path_factory):
     """Make stages of processes that are all forked from one troupe."""
-    troupe, wards = Troupe(), wards_at(tmp_path_factory.mktemp("w"))
-    yield partial(ProcStage, troupe, wards)
-    asyncio.run(wards.close())
+    troupe, containments = Troupe(), containments_at(tmp_path_factory.mktemp("w"))
+    yield partial(ProcStage, troupe, containments)
+    asyncio.run(containments.close())
     troupe.close()
 
 
@@ -188,14 +188,14 @@ def proc(real_stage):
 @pytest.fixture
 def proc_in_cells(tmp_path):
     """Play the case with real processes in cgroups, where the machine has them."""
-    wards = wards_at(tmp_path, tuple(Version))
-    (kill,) = [layer for layer in wards.layers if layer.what == "kill"]
+    containments = containments_at(tmp_path, tuple(Version))
+    (kill,) = [layer for layer in containments.layers if layer.what == "kill"]
     troupe = Troupe()
-    if wards.cells.places:
-        found = ProcStage(troupe, wards)
+    if containments.cgroups.roots:
+        found = ProcStage(troupe, containments)
         yield found
         found.close()
-    asyncio.run(wards.close())
+    asyncio.run(containments.close())
     troupe.close()
     if not kill.by.startswith("cgroup"):
         pytest.skip(kill.why)

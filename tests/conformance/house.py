@@ -1,6 +1,6 @@
-"""What the sessions of a stage need of a daemon: a nursery, a wire, a desk.
+"""What the sessions of a stage need of a daemon: a zygote, a wire, services.
 
-The nursery is the troupe, and the wire takes the place of ZeroMQ: a child is too small for either.
+The zygote is the troupe, and the wire takes the place of ZeroMQ: a child is too small for either.
 What stands behind both is the daemon's own, and so is all that decides, asks, kills and judges.
 """
 
@@ -21,16 +21,16 @@ from pathlib import Path
 from unittest import mock
 
 from cmdc_runtime.errors import CmdcError, ProtocolError
-from cmdc_runtime.frames import Assign, LastWords, NotStarted, Ready, Started, Terminate
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Normal, Shutdown
-from supervisor.adapters.cells import Cells
+from cmdc_runtime.wire.frames import Assign, ExitNotice, NotStarted, Ready, Started, Terminate
+from supervisor.adapters.cgroups import Cgroups
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Reaper
-from supervisor.wards import Wards
-from supervisor.workforce import Workforce
+from supervisor.processes.containment import Containments
+from supervisor.processes.pool import WorkerPool
 from tests.conformance.script import CHOSEN, HOPELESS, RAISED
-from tests.unit.supervisor.desk import Hub, Journal
+from tests.unit.supervisor.services import Hub, Journal
 
 MESSAGE_BYTES_MAX = 65536
 END_S = 10.0
@@ -224,14 +224,14 @@ class Wire:
             case "ready":
                 self._give(actor, Ready(pid=actor.pid))
             case "shutdown":
-                self._give(actor, LastWords(reason=Shutdown(detail=more[0] if more else "")))
+                self._give(actor, ExitNotice(reason=Shutdown(detail=more[0] if more else "")))
             case "hopeless":
                 self._give(actor, NotStarted(stage=HOPELESS.stage, message=HOPELESS.message))
             case _:
-                self._give(actor, LastWords(reason=WORDS[word]))
+                self._give(actor, ExitNotice(reason=WORDS[word]))
 
     def _give(self, actor, frame):
-        """Hand a frame to the workforce, as the router does: checked, or refused."""
+        """Hand a frame to the pool, as the router does: checked, or refused."""
         try:
             self.check(actor.peer, actor.pid, frame)
         except CmdcError as error:
@@ -240,8 +240,8 @@ class Wire:
             self._receive(actor.peer, frame, ())
 
 
-class Nursery:
-    """Takes the place of the nursery: processes come from the troupe."""
+class Zygote:
+    """Takes the place of the zygote: processes come from the troupe."""
 
     pids = frozenset()
 
@@ -260,26 +260,30 @@ class Nursery:
         """Nothing: the troupe is for all stages."""
 
 
-class House:
-    """The desk of the sessions on one stage; ``on_down`` is told what monitors would be told."""
+class StageServices:
+    """The services of one stage; ``on_down`` gets what monitors would get."""
 
     is_leaving = False
-    passage = None
+    flush_barrier = None
     """Nothing is published here, so nothing is asked."""
 
-    def __init__(self, troupe, wards, stage):
+    def __init__(self, troupe, containments, stage):
         self.runtime = None
         self.hub, self.journal = Hub(), Journal()
         self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
-        self.workforce = Workforce(
-            Nursery(troupe, self.wire), Reaper(), wards, f"ipc://{wards.board_path}", 0
+        self.pool = WorkerPool(
+            Zygote(troupe, self.wire),
+            Reaper(),
+            containments,
+            f"ipc://{containments.heartbeats_path}",
+            0,
         )
-        self.workforce.hear(self.wire)
+        self.pool.hear(self.wire)
         self._on_down = stage.told_down
 
     def _receive(self, *given):
-        self.workforce.receive(*given)
+        self.pool.receive(*given)
 
     def notify(self, _session, departed, _evidence):
         """Tell the monitors that a process ended."""
@@ -288,25 +292,25 @@ class House:
     def answer(self, client, frame):
         """Nobody asks."""
 
-    def slept(self, session):
+    def record_hibernation(self, session):
         """Nobody sleeps by itself."""
 
     def forget(self, session, reason):
         """Nothing is kept."""
 
 
-def wards_at(folder, versions=()):
+def containments_at(folder, versions=()):
     """Return the surroundings of workers, with cgroups of these versions: it may move us there."""
-    among = partial(Cells.survey, versions=versions)
-    with mock.patch.object(Cells, "survey", among):
-        wards = Wards(folder, folder, "info")
+    among = partial(Cgroups.survey, versions=versions)
+    with mock.patch.object(Cgroups, "survey", among):
+        containments = Containments(folder, folder, "info")
 
     async def begin():
-        wards.start()
+        containments.start()
 
     asyncio.run(begin())
-    wards.outputs.close()  # a child writes nothing, so nobody waits for it to be read
-    return wards
+    containments.outputs.close()  # a child writes nothing, so nobody waits for it to be read
+    return containments
 
 
 def _unread_there(channel):

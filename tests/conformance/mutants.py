@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from unittest import mock
 
 from cmdc_runtime.reasons import Shutdown
-from supervisor import runtime, workforce
 from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
@@ -25,11 +24,13 @@ from supervisor.core.tree.messages import (
     Terminate,
 )
 from supervisor.core.tree.supervisor import Supervisor
-from supervisor.hiring import Hiring
-from supervisor.incarnation import AgentProcess
-from supervisor.runtime import TreeRuntime
-from supervisor.session import Session
-from supervisor.workforce import Workforce
+from supervisor.processes import pool
+from supervisor.processes.pool import WorkerPool
+from supervisor.sessions import tree_runtime
+from supervisor.sessions.agent import Agent
+from supervisor.sessions.agent_start import AgentStart
+from supervisor.sessions.session import Session
+from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.conformance import (
     test_intensity,
     test_monitors,
@@ -159,25 +160,25 @@ def given_up(ask):
     return mutated
 
 
-def speechless(judge):
+def speechless(conclude):
     """Judge an end without what the process has said of it."""
 
-    def mutated(self, obituary):
-        self.last_words = None
-        return judge(self, obituary)
+    def mutated(self, record):
+        self.said = None
+        return conclude(self, record)
 
     return mutated
 
 
-def one_by_one(hire):
+def one_by_one(acquire):
     """Let no process be started while another one starts."""
     busy = set()
 
     async def mutated(self):
         while any(one._is_awaited() for one in busy):
-            await runtime.asyncio.sleep(1.0)  # tidy: of the stage's clock
+            await tree_runtime.asyncio.sleep(1.0)  # tidy: of the stage's clock
         busy.add(self)
-        await hire(self)
+        await acquire(self)
 
     return mutated
 
@@ -219,23 +220,23 @@ MUTANTS = [
     Mutant("starts before the old one is gone", TreeRuntime, "_perform", too_early, *GROUP),
     Mutant("is late by a tenth", TreeRuntime, "_set", late, *STUBBORN),
     Mutant("lets a timer run on", TreeRuntime, "_cancel", nothing, *ASKED),
-    Mutant("reads the time of day", runtime, "asyncio", by_time_of_day, *BY_CLOCK),
-    Mutant("a process is not asked", AgentProcess, "ask", nothing, *ASKED),
-    Mutant("SIGTERM is not sent", AgentProcess, "terminate", nothing, *DEAF),
-    Mutant("SIGKILL is not sent", AgentProcess, "kill", nothing, *STUBBORN),
-    Mutant("its words do not count", AgentProcess, "_judge", speechless, *FAILING),
+    Mutant("reads the time of day", tree_runtime, "asyncio", by_time_of_day, *BY_CLOCK),
+    Mutant("a process is not asked", Agent, "ask", nothing, *ASKED),
+    Mutant("SIGTERM is not sent", Agent, "terminate", nothing, *DEAF),
+    Mutant("SIGKILL is not sent", Agent, "kill", nothing, *STUBBORN),
+    Mutant("its words do not count", Agent, "_conclude", speechless, *FAILING),
     Mutant("a session asks nobody", Session, "ask", nothing, *ASKED),
     Mutant("an end is told before it is there", Session, "ask", given_up, *GROUP),
     Mutant("a Down is lost", Session, "departed", nothing, *ONE_DOWN),
     Mutant("a Down is doubled", Session, "departed", doubled, *ONE_DOWN),
     Mutant("an end is not told", Session, "process_ended", nothing, *ASKED),
     Mutant("a start is not told", Session, "process_up", nothing, *ASKED),
-    Mutant("nonsense is put up with", Workforce, "refused", nothing, *FAILING),
+    Mutant("nonsense is put up with", WorkerPool, "refused", nothing, *FAILING),
     Mutant("an end is told twice", TreeRuntime, "exited", doubled, *ONE_DOWN),
     Mutant(
         "starts hold up each other",
-        Hiring,
-        "_hire",
+        AgentStart,
+        "_acquire",
         one_by_one,
         test_robustness.test_a_slow_start_delays_nobody,
         ("one_for_one",),
@@ -244,7 +245,7 @@ MUTANTS = [
     Mutant("a bystander is kept", Supervisor, "forget_if_done", nothing, *BYSTANDER),
     Mutant(
         "what is left is not swept",
-        workforce,
+        pool,
         "sweep",
         lambda _was: lambda *_given: 0,
         test_stop.test_a_killed_child_takes_its_group_with_it,

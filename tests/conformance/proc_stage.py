@@ -34,11 +34,11 @@ from supervisor.core.tree.messages import (
     Up,
 )
 from supervisor.core.tree.specs import SupervisorSpec
-from supervisor.runtime import TreeRuntime
-from supervisor.session import Session
+from supervisor.sessions.session import Session
+from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.conformance.audit import named
 from tests.conformance.clock import BOUND_S, VirtualLoop
-from tests.conformance.house import House
+from tests.conformance.house import StageServices
 from tests.conformance.script import ENDS, EXIT_CODE
 from tests.conformance.stage import Call, Stage, call_of
 
@@ -110,9 +110,9 @@ class Handler:
         self._stage.write("term", named(ref))
         self._session.terminate(ref)
 
-    def kill(self, ref, blamed):
-        self._stage.write("kill", named(ref), blamed)
-        self._session.kill(ref, blamed)
+    def kill(self, ref, fail_reason):
+        self._stage.write("kill", named(ref), fail_reason)
+        self._session.kill(ref, fail_reason)
 
     def is_over(self):
         return self._session.is_over()
@@ -126,7 +126,7 @@ class ProcStage(Stage):
 
     is_real = True
 
-    def __init__(self, troupe, wards, bound_s=BOUND_S):
+    def __init__(self, troupe, containments, bound_s=BOUND_S):
         super().__init__()
         self.bound_s = bound_s
         self._loop = VirtualLoop(self._is_quiet, bound_s)
@@ -136,7 +136,7 @@ class ProcStage(Stage):
         self._failure = None
         self._processes = {}
         self._scripts = {}
-        self.house = self._do(lambda: House(troupe, wards, self))
+        self.house = self._do(lambda: StageServices(troupe, containments, self))
         self.runtime = None
 
     @property
@@ -385,10 +385,10 @@ class ProcStage(Stage):
 
     async def _close_house(self):
         async with asyncio.timeout(FAR_S):
-            await self.house.workforce.close()
+            await self.house.pool.close()
 
     async def _end_tasks(self):
-        self.house.workforce.reaper.close()
+        self.house.pool.reaper.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

@@ -131,9 +131,9 @@ class SimStage(Stage):
             case Terminate(ref=ref):
                 self.write("term", named(ref))
                 self.terminate(self._process(ref))
-            case Kill(ref=ref, blamed=blamed):
-                self.write("kill", named(ref), blamed)
-                self.kill(self._process(ref), blamed)
+            case Kill(ref=ref, fail_reason=fail_reason):
+                self.write("kill", named(ref), fail_reason)
+                self.kill(self._process(ref), fail_reason)
             case SetTimer(timer=timer, delay_s=delay_s):
                 self._cancel(timer)
                 self.audit.timers.add(timer)
@@ -280,10 +280,10 @@ class SimStage(Stage):
         if process.life.stop == "deaf":
             self.at(process.life.stop_s, lambda: self._die(process, TERMINATED))
 
-    def kill(self, process, blamed):
+    def kill(self, process, fail_reason):
         process.is_killed = True
         if process.life.killable:
-            self._die(process, blamed or KILLED)
+            self._die(process, fail_reason or KILLED)
 
     def release(self):
         """Let the processes go that SIGKILL did not end."""

@@ -143,7 +143,7 @@ class Stage:
         return [report for report in facts if report.label == label]
 
     def down(self, who):
-        """Return what watchers were told of a process at last."""
+        """Return what monitors were told of a process at last."""
         return [note.fact for note in self.log if (note.what, note.who) == ("down", who)][-1]
 
     def states(self, path=()):

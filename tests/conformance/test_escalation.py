@@ -23,8 +23,8 @@ from tests.conformance.script import (
 INNER = ("inner",)
 TURN_S = 60.0
 NO_BUDGET = """
-from supervisor.core import household
-household.ROOT_RESTARTS_MAX = 0
+from supervisor.core import session_tree
+session_tree.ROOT_RESTARTS_MAX = 0
 from supervisor.entry import main
 main()
 """

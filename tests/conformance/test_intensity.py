@@ -191,7 +191,7 @@ def test_a_restarting_child_is_counted_but_not_active(stage):
 
 
 def waits(sim, name):
-    """Return for how long each restart of a child was put off, as watchers were told."""
+    """Return for how long each restart of a child was put off, as monitors were told."""
     facts = [note.fact for note in sim.log if note.what == "down"]
     return [fact.delay_s for fact in facts if fact.ref.child == name and fact.restarting]
 

@@ -28,7 +28,7 @@ from tests.conformance.script import (
     rest_for_one,
 )
 from tests.fault.streams.test_ends import indexes_now
-from workers.core.tags import Place
+from workers.core.tags import TextPlace
 
 TURN_S = 30.0
 OFTEN = 40
@@ -39,7 +39,7 @@ LEAVING = 200
 
 
 def downs(stage):
-    """Return what watchers were told, in order."""
+    """Return what monitors were told, in order."""
     return [(note.who, note.fact.restarting) for note in stage.log if note.what == "down"]
 
 
@@ -142,15 +142,15 @@ def test_what_its_company_had_is_free_when_its_end_is_told(proc_in_cells, tmp_pa
         ({"status": -9, "oom_kills": 1, "asked": exits.Asked.SIGKILL}, KILLED, "daemon"),
         ({"status": -11}, Signal(number=11, name="SIGSEGV"), ""),
         ({"status": EXIT_CODE}, ExitCode(code=EXIT_CODE), ""),
-        ({"status": 1, "last_words": RAISED}, RAISED, ""),
-        ({"status": 0, "last_words": ENDS["normal"][2]}, ENDS["normal"][2], ""),
+        ({"status": 1, "said": RAISED}, RAISED, ""),
+        ({"status": 0, "said": ENDS["normal"][2]}, ENDS["normal"][2], ""),
     ],
 )
 def test_the_kernel_says_who_killed_a_process(known, reason, by):
     """That memory ran out is told by the kernel's count, and never by signal 9 alone."""
-    evidence = exits.Evidence(**known)
+    record = exits.ExitRecord(**known)
 
-    assert (exits.classify(evidence), exits.killed_by(evidence)) == (reason, by)
+    assert (exits.classify(record), exits.killed_by(record)) == (reason, by)
 
 
 # --- real sessions -----------------------------------------------------------------------------
@@ -167,7 +167,7 @@ async def break_loop() -> str:
     """Let a callback of the agent's own code fail, which nobody catches."""
     import asyncio  # noqa: PLC0415 - it runs in the agent
 
-    asyncio.get_running_loop().call_soon(Place.after, None, "nobody catches this")
+    asyncio.get_running_loop().call_soon(TextPlace.after, None, "nobody catches this")
     await asyncio.Event().wait()
     return "never"
 

@@ -18,7 +18,7 @@ TURN_S = 20.0
 """For anything that a session does in a test, the machine being busy."""
 POLL_S = 0.02
 OWN_PROCESSES = 4
-"""Of a daemon without sessions: the nursery, the resource tracker and two spares."""
+"""Of a daemon without sessions: the zygote, the resource tracker and two spares."""
 
 
 def poll(condition, timeout=TURN_S):

@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import Error, Hold, Text, ToolCalls, ToolUse
@@ -19,6 +20,8 @@ from cmdc_runtime.tracing import call_span_id
 
 TURN_S = 20.0
 OFTEN_S = 0.05
+SLOW_IMPORT_S = 1.6
+"""Beyond what plugins have where work takes its time to end, and within what they have else."""
 QUICK = {"retry_base_delay": 0.01, "retry_max_delay": 0.05}
 PROMPT, ARGUMENT, RESULT, ANSWER = "prompt-4711", "argument-4712", "result-4713", "answer-4714"
 CONTENT = (PROMPT, ARGUMENT, RESULT, ANSWER)
@@ -350,6 +353,31 @@ class Pair(cmdc.ReasoningStrategy):
         return cmdc.Done([one.error or one.content for one in thoughts])
 
 
+def test_branches_that_run_again_are_in_spans(told, collector, scripted):
+    """After a death of their parent: what each does is below its run, whichever process told it."""
+    below_model = scripted(*[(Text("half"), Hold())] * 2, default=ANSWER)
+    below = cmdc.SubAgent("general-purpose", "Thinks.", model=below_model)
+    call = ToolCalls(ToolUse("reason", {"question": PROMPT}, "c-1"))
+    tool = cmdc.tools.Reason(strategies=[Pair])
+    session = told(scripted(call, default=ANSWER), tools=[tool], subagents=[below])
+    session.prompt(PROMPT)
+    below_model.wait_held(count=2)
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    session.collect_reply(timeout=TURN_S)
+    session.stop()
+    spans = collector.wait_for("invoke_agent", 3)
+    by_id = {one.raw.span_id: one for one in spans}
+    [top] = [one for one in spans if one.attributes["gen_ai.conversation.id"] == session.id
+             and one.raw.name == "invoke_agent"]  # fmt: skip
+    cycles = [one for one in spans if one.raw.name == "invoke_agent" and one is not top]
+    above = [by_id[one.raw.parent_span_id] for one in cycles]
+    runs = [by_id[one.raw.parent_span_id].raw.name for one in above]
+
+    assert {one.raw.name for one in above} == {"branch a", "branch b"}
+    assert set(runs) == {"reason pair"}
+    assert len({one.raw.trace_id for one in spans}) == 1
+
+
 def kill_branches(session, client):
     for one in client.list_sessions():
         if one.session_id != session.id:
@@ -358,6 +386,32 @@ def kill_branches(session, client):
 
 def abort(session, client):
     session.abort()
+
+
+def test_a_session_that_ends_before_its_telemetry_is_ready_loses_nothing(agent, scripted, tmp_path):
+    """On a busy machine an import takes longer than the session; the end waits for it."""
+    gate, spans = tmp_path / "gate", tmp_path / "spans"
+    os.mkfifo(gate)
+
+    def exporter():
+        gate.read_text()
+        return ConsoleSpanExporter(out=spans.open("w"), formatter=lambda span: f"{span.name}\n")
+
+    telemetry = cmdc.plugins.Telemetry(exporter=exporter)
+    session = agent(scripted(ANSWER), plugins=[telemetry])
+    session.run(PROMPT, timeout=TURN_S)
+    end = threading.Thread(target=session.stop)
+    end.start()
+    end.join(SLOW_IMPORT_S)
+    is_waiting = end.is_alive()
+    os.close(os.open(gate, os.O_RDWR))  # who reads it goes on; without one nothing happens
+    end.join(TURN_S)
+
+    assert is_waiting
+    assert [name.partition(" ")[0] for name in spans.read_text().splitlines()] == [
+        "chat",
+        "invoke_agent",
+    ]
 
 
 @pytest.mark.parametrize(

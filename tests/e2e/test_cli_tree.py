@@ -18,6 +18,17 @@ pytestmark = pytest.mark.process
 ESCAPE = "\x1b]0;owned\x07"
 
 
+class Choice(cmdc.ReasoningStrategy):
+    """Asks two, and gives the first up."""
+
+    def step(self, state, context):
+        return [cmdc.Branch("One?", id="first"), cmdc.Branch("Two?", id="second")]
+
+    def aggregate(self, thoughts, state):
+        self.prune(thoughts[:1], "worse")
+        return cmdc.Done(thoughts[1].content)
+
+
 class Pair(cmdc.ReasoningStrategy):
     """Asks twice, one below the other, and takes the second answer."""
 
@@ -49,10 +60,10 @@ def printed(session, daemon, *more):
 def reasons(cmdc_session, scripted):
     """Make a session whose model calls the tool once, and the model of its branches."""
 
-    def make(*answers):
+    def make(*answers, strategy=Pair):
         call = ToolCalls(ToolUse("reason", {"question": "Six times seven?"}))
         below = scripted(*answers)
-        tool = cmdc.tools.Reason(strategies=[Pair])
+        tool = cmdc.tools.Reason(strategies=[strategy])
         kind = cmdc.SubAgent("general-purpose", "Thinks.", model=below)
         return cmdc_session(scripted(call, "done"), tools=[tool], subagents=[kind]), below
 
@@ -74,6 +85,17 @@ def test_a_run_is_printed_when_it_is_over(reasons, cmdc_daemon):
     assert len(rows) == 3
     assert (result["status"], result["answer"]) == ("done", "42")
     assert [one["id"] for one in result["nodes"]] == ["first", "second"]
+
+
+def test_what_is_given_up_is_marked_in_a_pipe(reasons, cmdc_daemon):
+    """By a word: there is nothing else to tell it by."""
+    session, _ = reasons(*["41"] * 2, strategy=Choice)
+    session.run("Think.", timeout=RUN_S)
+    session.stop()
+    _, *rows = printed(session, cmdc_daemon, "--since", "0").splitlines()
+
+    assert [row.endswith("[pruned]") for row in rows] == [True, False]
+    assert "first: 41" in rows[0]
 
 
 def test_a_run_is_drawn_while_it_grows(reasons, cmdc_daemon):

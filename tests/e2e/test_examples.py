@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "examples"
 PROGRAM_S = 60.0
 LINES_MAX = 60
 OWN_PROCESSES = 4
-"""Of a daemon without sessions: the nursery, the resource tracker and two spares."""
+"""Of a daemon without sessions: the zygote, the resource tracker and two spares."""
 USED = TokenUsage(prompt_tokens=20, completion_tokens=5)
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]

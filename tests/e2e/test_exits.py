@@ -23,7 +23,7 @@ from cmdc_runtime.reasons import (
     Signal,
 )
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
-from workers.core.tags import Place
+from workers.core.tags import TextPlace
 
 TURN_S = 20.0
 KILLED = Signal(number=9, name="SIGKILL")
@@ -45,7 +45,7 @@ def segfault() -> str:
 @cmdc.tool(effects="write")
 async def break_loop() -> str:
     """Let a callback of the agent's own code fail, which nobody catches."""
-    asyncio.get_running_loop().call_soon(Place.after, None, "nobody catches this")
+    asyncio.get_running_loop().call_soon(TextPlace.after, None, "nobody catches this")
     await asyncio.Event().wait()
     return "never"
 
@@ -199,7 +199,7 @@ def test_uncaught_exception_is_told_with_its_traceback(agent, scripted):
 
     assert isinstance(reason, Raised)
     assert reason.type == "AttributeError"
-    assert Place.after.__code__.co_filename in reason.traceback
+    assert TextPlace.after.__code__.co_filename in reason.traceback
     assert session.collect_reply(timeout=TURN_S) == "back"
 
 

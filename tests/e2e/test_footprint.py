@@ -14,7 +14,7 @@ TURN_S = 20.0
 HEAVY = {"cloudpickle", "litellm", "mcp", "openai", "pydantic", "tiktoken", "workers"}
 LISTING = "import json, sys, supervisor.daemon, supervisor.entry; print(json.dumps([*sys.modules]))"
 FIRST_TO_LATER_MAX = 10.0
-"""A request that had to load what the nursery has not takes a hundred times as long as others."""
+"""A request that had to load what the zygote has not takes a hundred times as long as others."""
 SESSIONS = 8
 SPARES = 2
 DESCRIPTORS_ON_THE_WAY = 6
@@ -26,9 +26,9 @@ def loaded_libraries(pid):
     return Path(f"/proc/{pid}/maps").read_text()
 
 
-def nursery_pid(client):
-    (nursery,) = [node for node in client.tree().children if node.id == "nursery"]
-    return nursery.pid
+def zygote_pid(client):
+    (zygote,) = [node for node in client.tree().children if node.id == "nursery"]
+    return zygote.pid
 
 
 def test_daemon_imports_no_model_and_no_code():
@@ -42,24 +42,24 @@ def test_daemon_imports_no_model_and_no_code():
 
 
 def test_running_daemon_has_nothing_of_litellm_in_memory(cmdc_daemon, client, agent, scripted):
-    """Having served sessions, it has mapped none of the libraries that its nursery has."""
+    """Having served sessions, it has mapped none of the libraries that its zygote has."""
     agent(scripted("fine")).run("1", timeout=TURN_S)
 
-    assert "pydantic_core" in loaded_libraries(nursery_pid(client))
+    assert "pydantic_core" in loaded_libraries(zygote_pid(client))
     assert "pydantic_core" not in loaded_libraries(cmdc_daemon.pid)
 
 
-def test_nursery_has_one_thread(client, agent, scripted):
+def test_zygote_has_one_thread(client, agent, scripted):
     """Nothing but a single-threaded process can be forked safely."""
     agent(scripted("fine")).run("1", timeout=TURN_S)
 
-    assert psutil.Process(nursery_pid(client)).num_threads() == 1
+    assert psutil.Process(zygote_pid(client)).num_threads() == 1
 
 
 def test_ended_sessions_leave_no_descriptor(cmdc_daemon, client, agent, scripted, poll):
-    """Sessions that come and go cost neither the daemon nor the nursery anything for good."""
+    """Sessions that come and go cost neither the daemon nor the zygote anything for good."""
     model = scripted(default="fine")
-    both = [psutil.Process(cmdc_daemon.pid), psutil.Process(nursery_pid(client))]
+    both = [psutil.Process(cmdc_daemon.pid), psutil.Process(zygote_pid(client))]
 
     def counts():
         """Count when as many spares are there as there should be, since they count too."""

@@ -317,6 +317,30 @@ def test_the_model_chooses_among_strategies(agent, scripted):
     assert given["parameters"]["properties"]["strategy"]["enum"] == ["sure", "two"]
 
 
+class Once(cmdc.ReasoningStrategy):
+    """Asks one branch."""
+
+    def step(self, state, context):
+        return cmdc.Branch(context.question)
+
+
+def test_the_model_chooses_among_variants_of_a_strategy(agent, scripted, cycle_of):
+    """By the names that they were given, which events tell."""
+    model, below = scripted(asked(strategy="one"), "done"), scripted(default="Answer: 42")
+    variants = {
+        "many": cmdc.reasoning.SelfConsistency(samples=9),
+        "one": cmdc.reasoning.SelfConsistency(samples=1),
+    }
+    session = agent(
+        model, tools=[cmdc.tools.Reason(strategies=variants)], subagents=[general(below)]
+    )
+    stream = session.subscribe()
+    session.prompt("Think.")
+    result = ReasoningResult.of(cycle_of(stream))
+
+    assert (result.strategy, result.branches, result.answer) == ("one", 1, "42")
+
+
 class Hasty(cmdc.ReasoningStrategy):
     """Is content with the first of two."""
 
@@ -341,6 +365,49 @@ def test_a_branch_that_is_ended_in_its_request_counts_with_its_part(reasoned, sc
 
     assert (result.status, result.answer) == ("done", "soon")
     assert result.usage.total_tokens == BUDGET / 2 + 20
+
+
+def test_a_branch_that_is_ended_in_its_request_counts_with_what_it_had_said(
+    agent, client, scripted
+):
+    """Without a budget too, as an estimate: nobody says how much it was."""
+    said = "so far " * 1_000
+    tool = cmdc.tools.Reason(strategies=[Once])
+    below = scripted((said, Hold(), "late"))
+    session = agent(scripted(asked()), tools=[tool], subagents=[general(below)])
+    stream = session.subscribe()
+    session.prompt("Think.")
+    below.wait_held(TURN_S)
+    (branch,) = [one for one in session_ids(client) if one != session.id]
+    pieces = cmdc.Session(branch, client).subscribe(since=0, types=[events.MessageDelta])
+    heard = 0
+    while heard < len(said):
+        heard += len(pieces.get(TURN_S).event.delta)
+    session.abort()
+    told = []
+    while not (told and told[-1].event.kind == "reasoning_done"):
+        told.append(stream.get(TURN_S))
+    usage = ReasoningResult.of(told).usage
+
+    assert 1_000 < usage.completion_tokens < 3_000
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > 1_000
+
+
+def test_samples_that_a_small_budget_leaves_out_are_noted(client, scripted):
+    """The answer is that of the others; how many they are not is said."""
+    usage = cmdc.TokenUsage(prompt_tokens=2_000, completion_tokens=100)
+    numbers = itertools.count()
+    model = scripted(default=lambda _: Text(f"Answer: {next(numbers)}", usage=usage))
+    strategy = cmdc.reasoning.SelfConsistency(samples=9)
+    result = cmdc.Runner.run(
+        strategy, "Well?", model=model, budget_tokens=10_000, max_parallel=1, client=client
+    )
+    lost = sum(one.error is not None for one in result.thoughts)
+
+    assert lost > 0
+    assert result.notes == (
+        f"{lost} of 9 branches were left out: budget_tokens=10,000 is too little for them",
+    )
 
 
 def at_length():

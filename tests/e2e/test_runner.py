@@ -2,6 +2,10 @@
 
 import asyncio
 import importlib.util
+import os
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -203,6 +207,47 @@ def test_a_runner_makes_a_session_and_ends_it(client, scripted):
     assert client.list_sessions() == []
 
 
+KILLED = """
+import sys
+import cmdc_runtime as cmdc
+from cmdc_runtime.client import run_request
+
+address, model, url, key = sys.argv[1:]
+run_request.REST_S = 0.2
+opts = {"provider_opts": {"api_base": url, "api_key": key}}
+with cmdc.Client(address) as client:
+    strategy = cmdc.reasoning.SelfConsistency(samples=2)
+    cmdc.Runner.run(strategy, "Well?", model=model, options=opts, client=client)
+"""
+
+
+def test_a_session_whose_runner_was_killed_hibernates(cmdc_daemon, client, scripted, poll):
+    """Its run goes on to its end, which a new client can read; then nobody keeps its process."""
+    model = scripted((Hold(), "1"), (Hold(), "1"))
+    name, opts = model.model_source()
+    line = [sys.executable, "-c", KILLED, str(cmdc_daemon.address), name, *opts.values()]
+    with subprocess.Popen(line) as process:
+        model.wait_held(TURN_S, count=2)
+        process.kill()
+    (made,) = [one.session_id for one in client.list_sessions() if "." not in one.session_id]
+    model.release(2)
+    session = cmdc.Session(made, client)
+    try:
+        assert poll(lambda: session.status().state == "hibernated", TURN_S)
+        assert ReasoningResult.of(recalled(session)).answer == "1"
+    finally:
+        session.stop()
+
+
+def recalled(session):
+    """Return what is told of a session's run so far."""
+    with session.subscribe(since=0, types=[events.ReasoningThought, events.ReasoningDone]) as told:
+        found = []
+        while not (found and isinstance(found[-1], events.ReasoningDone)):
+            found.append(told.get(TURN_S).event)
+    return found
+
+
 def test_a_runner_uses_a_session_that_is_there(agent, client, scripted):
     """It is lent the tool for that time, and knows afterwards what came of it."""
     model = scripted(default=last_word)
@@ -222,6 +267,57 @@ def test_a_run_that_fails_is_a_result(client, scripted):
 
     assert (result.status, result.answer) == ("failed", None)
     assert "without a branch" in result.reason
+
+
+class Deadly(Ask):
+    """Ends its process once it knows the answers, or before it has asked anything."""
+
+    name = "deadly"
+
+    def init(self, opts, context):
+        if self.opts.get("count") == 0:
+            os._exit(3)
+
+    def aggregate(self, thoughts, state):
+        os._exit(3)
+
+
+@pytest.mark.parametrize("restarts", [3, 0], ids=["session goes on", "session ends"])
+@pytest.mark.parametrize("count", [1, 0])
+def test_a_strategy_that_ends_its_process_is_a_failed_result(client, scripted, count, restarts):
+    """With what is known; the session tells its end, unless that was the session's as well."""
+    told, given = [], (Deadly, {"count": count})
+    result = cmdc.Runner.run(
+        given,
+        "Well?",
+        options={"model": scripted(default=last_word), "max_restarts": restarts},
+        on_event=told.append,
+        client=client,
+    )
+
+    assert result.status == "failed"
+    assert result.answer == ("0" if count and restarts else None)
+    assert ("0 restarts" if not restarts else "died" if count else "exit status 3") in result.reason
+    if count and restarts:
+        assert (told[-1].kind, told[-1].status) == ("reasoning_done", "failed")
+
+
+class Hung(Ask):
+    """Does not come to a decision."""
+
+    name = "hung"
+
+    def aggregate(self, thoughts, state):
+        threading.Event().wait(TURN_S)
+
+
+def test_a_strategy_that_hangs_has_its_time_and_no_more(client, scripted):
+    """The best answer so far is the run's."""
+    model = scripted(default=last_word)
+    result = cmdc.Runner.run(Hung, "Well?", model=model, timeout=3.0, client=client)
+
+    assert (result.status, result.answer) == ("timeout", "1")
+    assert result.elapsed_ms < TURN_S * 1000 / 2
 
 
 @pytest.mark.parametrize("held", [3, 2], ids=["nothing said", "a part said"])
@@ -334,6 +430,7 @@ def test_who_raises_while_listening_ends_the_run(agent, client, scripted):
         ({"score": len}, "score: give it to the strategy itself"),
         ({"session": "s", "model": "openai:x"}, "session: takes neither options nor model"),
         ({"model": "openai:x", "max_steps": 0}, "max_steps"),
+        ({"options": 5}, "options: expected Options or a dict, got 5"),
         ({}, "model: required"),
     ],
 )
@@ -343,6 +440,21 @@ def test_a_wrong_argument_is_named(client, given, why):
         cmdc.Runner.run(Ask(), "Well?", client=client, **given)
 
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("session", [None, "s-1"])
+def test_all_wrong_arguments_are_named(client, session):
+    """In one error, those of the session that is to be made and those of the strategy too."""
+    given = {"nothing": 1, "other": 2, "max_steps": 0, "timeout": "soon", "on_event": 5}
+    if session is not None:
+        given["session"] = session
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        cmdc.Runner.run(("self_refine", {"revisions": -1}), "?", client=client, score=5, **given)
+    told = str(caught.value)
+
+    for name in ("nothing", "other", "max_steps", "timeout", "on_event", "score", "revisions"):
+        assert name in told
+    assert ("model: required" in told) == (session is None)
 
 
 def test_coroutines_run_strategies_too(cmdc_daemon, scripted):

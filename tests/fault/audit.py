@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 
 from cmdc_runtime.commands import Status
-from cmdc_runtime.runtime_dir import ROLL, TOKEN_FILE
+from cmdc_runtime.runtime_dir import REGISTRY, TOKEN_FILE
 
 SETTLE_S = 20.0
 """For the machine, which may be busy, to be as it was."""
 FDS_MORE_MAX = 8
 """Descriptors of the daemon beyond those before: a spare on its way, a log, a connection."""
 SOCKETS = {"control.sock", "events.sock", "workers.sock", "output.sock"}
-FILES = {"daemon.lock", TOKEN_FILE, ROLL, *SOCKETS}
+FILES = {"daemon.lock", TOKEN_FILE, REGISTRY, *SOCKETS}
 """What may lie in a runtime directory; multiprocess keeps a folder of its own there."""
 COPIES_MAX = 5
 """Of a journal that is written to meanwhile, until one is whole."""
@@ -88,7 +88,7 @@ class Audit:
         return psutil.Process(self.cradle.process.pid)
 
     def _strangers(self):
-        """Return processes of the place beyond its daemon, nursery, tracker, spares and agents."""
+        """Return processes of the place beyond its daemon, zygote, tracker, spares and agents."""
         known = self._known() | set(self._spares()[: self.cradle.spares])
         return [one for one in self.cradle.left() if one.pid not in known]
 

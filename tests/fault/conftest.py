@@ -16,10 +16,10 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.testing import ScriptedModel
-from supervisor.adapters.cells import Cells
-from supervisor.core.cells import base_name
+from supervisor.adapters.cgroups import Cgroups
+from supervisor.core.cgroups import base_name
 
 GONE_S = 15.0
 """For every process of a dead daemon: an agent stops its work first, then the guard ends it."""
@@ -120,7 +120,7 @@ class Cradle:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         # A killed daemon leaves empty cgroups, which the next one anywhere would remove.
-        Cells.survey(base_name(str(self.address))).close()
+        Cgroups.survey(base_name(str(self.address))).close()
         for path in sorted(self.place.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         self.place.rmdir()
@@ -129,8 +129,8 @@ class Cradle:
 
 def pytest_report_header():
     """Say who holds each bound of sessions on this machine: what the tests play depends on it."""
-    with contextlib.closing(Cells.survey(base_name("who holds what here"))) as cells:
-        held = ", ".join(f"{one.what} by {one.by}" for one in cells.layers)
+    with contextlib.closing(Cgroups.survey(base_name("who holds what here"))) as cgroups:
+        held = ", ".join(f"{one.what} by {one.by}" for one in cgroups.layers)
     return f"bounds of sessions here: {held}"
 
 
@@ -186,4 +186,6 @@ def armed(cradle, tmp_path):
 @pytest.fixture
 def _quick(monkeypatch):
     """Have clients ask again soon."""
-    monkeypatch.setattr(connection, "Mailbox", functools.partial(Mailbox, resend_every_s=0.2))
+    monkeypatch.setattr(
+        connection, "OpenRequests", functools.partial(OpenRequests, resend_every_s=0.2)
+    )

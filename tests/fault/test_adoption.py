@@ -68,14 +68,14 @@ def journal_size(cradle):
 def test_an_agent_that_cannot_be_found_ends_with_its_daemon(cradle, scripted, poll):
     """Where the roll can't be written its session lives all the same, and goes on anew."""
     cradle.start()
-    Path(cradle.address, runtime_dir.ROLL).write_text("in the way")
+    Path(cradle.address, runtime_dir.REGISTRY).write_text("in the way")
     with cradle.client() as client:
         session = client.create_agent(model=scripted("one", "two"), session_id="s-1")
         assert session.run("1", timeout=TURN_S).text == "one"
         pid = session.agent_pid()
         cradle.kill()
         assert poll(lambda: not psutil.pid_exists(pid))
-        Path(cradle.address, runtime_dir.ROLL).unlink()
+        Path(cradle.address, runtime_dir.REGISTRY).unlink()
         cradle.start()
         assert session.run("2", timeout=TURN_S).text == "two"
         assert session.status().incarnation == 2
@@ -308,8 +308,8 @@ def test_an_agent_of_another_wire_gives_way_to_a_new_process(cradle, scripted):
         session.run("1", timeout=TURN_S)
         old = psutil.Process(session.agent_pid())
         cradle.kill()
-        (entry,) = runtime_dir.entries(cradle.address)
-        runtime_dir.sign(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
+        (entry,) = runtime_dir.registrations(cradle.address)
+        runtime_dir.register(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
         cradle.start()
         assert session.run("2", timeout=TURN_S).text == "two"
         assert session.status().incarnation == 2

@@ -11,7 +11,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.testing import ToolUse
-from supervisor.worker import BOTH, DAEMON
+from supervisor.processes.worker import BOTH, DAEMON
 from tests.fault.lived import Lived
 from tests.fault.reviving import reviving
 
@@ -59,8 +59,8 @@ class Run(cmdc.Tool):
         asked = [session.branch(f"b{n}", f"Question {n}?", shares=count - n) for n in range(count)]
         found = await asyncio.gather(*asked)
         for number, one in enumerate(found):
-            if number >= session.told:
-                await session.tell(thought(f"b{number}", one.text))
+            if number >= session.published:
+                await session.publish(thought(f"b{number}", one.text))
         return ", ".join(one.text if one.ok else f"({one.text})" for one in found)
 
 

@@ -17,7 +17,7 @@ pytestmark = [
 
 TURN_S = 60.0
 WARM_S = 120.0
-"""For the nursery of a new daemon: litellm's import takes long where much else is going on."""
+"""For the zygote of a new daemon: litellm's import takes long where much else is going on."""
 
 
 @cmdc.tool(effects="read")

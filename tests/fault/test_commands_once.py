@@ -12,13 +12,13 @@ import zmq
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.client.resuming import start_request
-from cmdc_runtime.codec import decode, decode_as, encode, raw
-from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient, of_router
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.requests import SessionInfo, StopSession
 from cmdc_runtime.runtime_dir import read_token
-from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+from cmdc_runtime.wire.codec import decode, decode_as, encode, raw
+from cmdc_runtime.wire.frames import HEADER, Ask, FailedReply, Notify, Send, ToClient, of_router
+from cmdc_runtime.wire.sockets import Role, open_socket
 from tests.fault.reviving import reviving
 from tests.fault.streams.wire import Faults, Wire
 from tests.sent import sent
@@ -202,7 +202,7 @@ def test_a_hundred_copies_have_one_effect_and_one_answer(place, scene, caller, n
             one.send(frame)
         answers = [one.answer() for one in late]
 
-        assert not isinstance(first, Failed), first
+        assert not isinstance(first, FailedReply), first
         assert answers == [first] * CONNECTIONS
         assert found.effects() == 1
         found.session.stop()

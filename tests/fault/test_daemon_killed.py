@@ -18,7 +18,7 @@ RESTARTED = Other(detail="the daemon was restarted")
 
 
 def test_all_of_a_killed_daemon_ends(cradle, scripted, poll, tmp_path):
-    """Nursery, tracker, spares, agents and their commands end by themselves."""
+    """Zygote, tracker, spares, agents and their commands end by themselves."""
     model = scripted(ToolCalls(ToolUse("shell", {"command": "sleep 300 & sleep 300"})), "never")
     cradle.start()
     with cradle.client() as client:

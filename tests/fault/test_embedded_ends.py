@@ -57,7 +57,7 @@ def answer(request):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_program_that_ends_leaves_nothing(end, scripted, tmp_path, poll, processes_of):
-    """Daemon, nursery, tracker, agents, commands and directories go with the program."""
+    """Daemon, zygote, tracker, agents, commands and directories go with the program."""
     source, status = ENDS[end]
     model = scripted(default=answer)
     temporary, work = tmp_path / "tmp", tmp_path / "work"
@@ -82,7 +82,7 @@ def test_program_that_ends_leaves_nothing(end, scripted, tmp_path, poll, process
         try:
             assert program.stdout.readline() == "busy\n", program.stderr.read()
             top = psutil.Process(program.pid)
-            # The daemon, its nursery and tracker, two agents, the command and its child.
+            # The daemon, its zygote and tracker, two agents, the command and its child.
             assert poll(lambda: len(top.children(recursive=True)) >= 7)
             below = top.children(recursive=True)
             _, told = program.communicate("\n", timeout=PROGRAM_S)

@@ -12,13 +12,13 @@ import psutil
 import pytest
 import zmq
 
-from cmdc_runtime import codec, frames
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import FRAME_BYTES_MAX, HEADER, MAGIC, of_router
 from cmdc_runtime.requests import DaemonFacts, GetFacts, Request
 from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.testing import Hold, Text
+from cmdc_runtime.wire import codec, frames
+from cmdc_runtime.wire.frames import FRAME_BYTES_MAX, HEADER, MAGIC, of_router
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 

@@ -51,7 +51,7 @@ class Measure:
         self.rss = daemon.memory_info().rss
         self.processes = len(daemon.children(recursive=True))
         self.files = sorted(path.name for path in Path(cradle.address).iterdir())
-        self.cells = sorted(_cells(cradle))
+        self.cgroups = sorted(_cells(cradle))
 
     def grown(self, before):
         """Return what is more than it was."""
@@ -65,7 +65,7 @@ class Measure:
         if self.processes > before.processes:
             found.append(f"processes: {before.processes}, then {self.processes}")
         found += [f"a file: {name}" for name in self.files if name not in before.files]
-        return found + [f"a cell: {name}" for name in self.cells if name not in before.cells]
+        return found + [f"a cgroup: {name}" for name in self.cgroups if name not in before.cgroups]
 
 
 def _cells(cradle):
@@ -78,7 +78,7 @@ def _cells(cradle):
 
 def at_rest(cradle, poll, sessions):
     """Return a measure of a daemon that has its spares beside so many sessions."""
-    own = 2 + cradle.spares  # the nursery and the resource tracker
+    own = 2 + cradle.spares  # the zygote and the resource tracker
     assert poll(lambda: Measure(cradle).processes == own + sessions)
     return Measure(cradle)
 
@@ -91,7 +91,7 @@ def settled(cradle, poll, before):
 
 @pytest.mark.timeout(LONG_S if COUNT > 1_000 else 120)
 def test_sessions_that_come_and_go_leave_nothing(client, new_cradle, poll):
-    """Descriptors, threads, memory, files, cells and processes are as before."""
+    """Descriptors, threads, memory, files, cgroups and processes are as before."""
     with ScriptedModel([], default="fine") as model, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
 
         def live(_):

@@ -32,8 +32,8 @@ def test_its_commands_do_not_run_beside_the_next_process(cradle, scripted, poll)
         assert poll(lambda: len(sleepers(agent)) == 3)
         left = [agent, *sleepers(agent)]
         cradle.kill()
-        (entry,) = runtime_dir.entries(cradle.address)
-        runtime_dir.sign(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
+        (entry,) = runtime_dir.registrations(cradle.address)
+        runtime_dir.register(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
         cradle.start()
         assert session.collect_reply(timeout=TURN_S) == "two"
         assert session.status().incarnation == 2

@@ -12,7 +12,7 @@ from cmdc_runtime.reasoning import ReasoningResult
 from cmdc_runtime.testing import Hold, ToolUse
 from scripts.soak.model import Mind
 from scripts.soak.waves import BRANCHES, WAVES, WIDTH, Waves
-from supervisor.worker import BOTH, DAEMON
+from supervisor.processes.worker import BOTH, DAEMON
 from tests.fault.lived import Lived, answered
 from tests.fault.reviving import reviving
 

@@ -3,6 +3,7 @@
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.events import ToolCallUnknown
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 
@@ -31,8 +32,10 @@ def test_subagent_of_a_dead_daemon_is_counted_and_not_continued(cradle, scripted
         session = client.create_agent(
             model=model, session_id="above", subagents=[scout], max_depth=2
         )
-        session.prompt("Go.")
-        model.wait_held()
+        with client.subscribe_all(types=[ToolCallUnknown]) as unknown:
+            session.prompt("Go.")
+            model.wait_held()
+            next(iter(unknown))  # so the turn that called it is in the journal
         cradle.kill()
     cradle.start()
     with cradle.client() as client:

@@ -31,7 +31,7 @@ PACKAGES = ("cmdc_runtime", "supervisor", "workers")
 OTHER_VERSION = f"{VERSION}.post999"
 CHANGES = {
     "cmdc_runtime/version.py": (f'"{VERSION}"', f'"{OTHER_VERSION}"'),
-    "supervisor/incarnation.py": (
+    "supervisor/sessions/agent.py": (
         'log.info("agent.adopted",',
         'log.info("agent.adopted", by="other",',
     ),
@@ -214,7 +214,7 @@ def test_the_next_daemon_sees_an_agent_that_hangs(cradle, code, scripted, by):
 
 
 def test_who_dies_under_other_code_comes_back_with_it(cradle, code, scripted):
-    """An adopted agent stays what it was; its next process is a child of the new nursery."""
+    """An adopted agent stays what it was; its next process is a child of the new zygote."""
     say = ToolCalls(ToolUse("code_version", {}))
     model = scripted(say, "one", say, "two", say, "three")
     cradle.start()

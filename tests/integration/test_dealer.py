@@ -9,27 +9,27 @@ import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime import codec, sockets
 from cmdc_runtime.errors import ProtocolError, UsageError
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire import codec, sockets
+from cmdc_runtime.wire.frames import (
     HEADER,
     MAGIC,
     WIRE_VERSION,
     Ask,
     Events,
     FromClient,
-    Reply,
     Send,
+    ValueReply,
     Watermark,
     to_dealer,
 )
-from cmdc_runtime.sockets import Dealer, Role, encode, open_socket
+from cmdc_runtime.wire.sockets import Dealer, Role, encode, open_socket
 from tests.integration.test_sockets import come
 from tests.integration.test_sockets_waiting import played
 
 NAME = b"a client"
 NOTHING = msgspec.Raw(b"\xc0")
-ANSWER = codec.encode(Reply(id="one", body=NOTHING))
+ANSWER = codec.encode(ValueReply(id="one", body=NOTHING))
 EVENTS = codec.encode(Events(first=1, count=2))
 NEWER = MAGIC + bytes([WIRE_VERSION + 1])
 
@@ -119,7 +119,7 @@ def test_a_question_and_its_answer(daemon):
             return asked
 
     assert played(work) == ask("one")
-    assert ear.frames == [Reply(id="one", body=NOTHING)]
+    assert ear.frames == [ValueReply(id="one", body=NOTHING)]
     assert ear.violations == []
 
 

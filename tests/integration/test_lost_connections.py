@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cmdc_runtime.frames import to_dealer
+from cmdc_runtime.wire.frames import to_dealer
 
 PATIENCE_S = 120
 ROUNDS = 60
@@ -14,7 +14,7 @@ ROUNDS = 60
 PROGRAM = """
 import sys
 import zmq
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 folder, rounds, *parts = sys.argv[1:]
 message = [bytes.fromhex(part) for part in parts]

@@ -81,9 +81,9 @@ from scripts.mutants.belongs import Module
 from scripts.mutants.operators import mutants_of
 from scripts.mutants.run import Bench
 bench, found = Bench(), []
-for name in ("vitals_status", "falls"):
+for name in ("self_check_status", "falls"):
     tests = f"tests/unit/supervisor/core/test_{name}.py"
-    module = Module("supervisor/core/vitals.py", (tests,), ())
+    module = Module("supervisor/core/self_check.py", (tests,), ())
     mutants = list(mutants_of(Path(module.file).read_text(encoding="utf-8")))
     wrong = [one for one in mutants if one.name == "_counted: 1 as 2"]
     found.append([verdict.by for verdict in bench.judge(module, wrong)])
@@ -97,5 +97,5 @@ def test_what_tests_see_is_killed_and_what_they_do_not_see_lives():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     (by,), lives = json.loads(done.stdout)
 
-    assert by.startswith("tests/unit/supervisor/core/test_vitals_status.py::")
+    assert by.startswith("tests/unit/supervisor/core/test_self_check_status.py::")
     assert lives == [""]

@@ -6,8 +6,8 @@ import contextlib
 import pytest
 import zmq
 
-from cmdc_runtime import sockets
-from cmdc_runtime.sockets import RETRY_SEND_S_MAX, Pump, Role, open_socket
+from cmdc_runtime.wire import sockets
+from cmdc_runtime.wire.sockets import RETRY_SEND_S_MAX, Pump, Role, open_socket
 
 PATIENCE_S = 60.0
 

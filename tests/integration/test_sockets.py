@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from cmdc_runtime.frames import FRAME_BYTES_MAX, HEADER
-from cmdc_runtime.sockets import (
+from cmdc_runtime.wire.frames import FRAME_BYTES_MAX, HEADER
+from cmdc_runtime.wire.sockets import (
     MESSAGES_PER_WAKE_MAX,
     OUTBOX_CALM,
     OUTBOX_MESSAGES_MAX,
@@ -32,7 +32,7 @@ CROWD = 500
 """Who comes at once to a daemon that has just begun."""
 LISTENER = """
 import signal, sys, zmq
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.sockets import Role, open_socket
 socket = open_socket(zmq.Context(), Role(sys.argv[1]))
 socket.bind(sys.argv[2])
 print("bound", flush=True)

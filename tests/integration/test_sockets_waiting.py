@@ -6,7 +6,7 @@ import os
 import pytest
 import zmq
 
-from cmdc_runtime.sockets import (
+from cmdc_runtime.wire.sockets import (
     OUTBOX_CALM,
     RETRY_SEND_S,
     RETRY_SEND_S_MAX,

@@ -20,9 +20,9 @@ from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.reasons import Signal
-from workers.core import commands, inputs, rebuild, results, step
+from workers.core import commands, inputs, recovery, results, step
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
 from workers.core.evolve import replay
@@ -72,7 +72,7 @@ def found(name, *, is_fine=True):
     """Return what opening a parcel of a tool of this name gives."""
     packed = Packed(kind="ref", label=name, ref=f"tools:{name}")
     facts = ToolFacts(name, is_repeatable=name in REPEATABLE, packed=packed)
-    return inputs.Found(
+    return inputs.FoundTool(
         name, facts if is_fine else None, "" if is_fine else "it cannot be imported"
     )
 
@@ -154,7 +154,7 @@ class Life:
                 self.summary = None
             case step.AskPlugins(work=work) if work != inputs.ANY_WORK:
                 self.consulted = effect
-            case step.JudgeSteering():
+            case step.AskAboutSteering():
                 self.judging.append(effect)
             case step.LoadPlugin() | step.LoadTools():
                 loads = self.loads if isinstance(effect, step.LoadTools) else self.plugin_loads
@@ -287,12 +287,12 @@ class Life:
         if self.memory.tool(call.name) is None:
             self.end(call, inputs.ToolReturned, False, "no such tool", 5, is_unknown=True)
         elif call.name == "gated" and call.call_id not in self.approved:
-            self.end(call, inputs.ApprovalNeeded, RequireApproval(hint="sure?"), 5)
+            self.end(call, inputs.ApprovalWanted, RequireApproval(hint="sure?"), 5)
         elif call.name == "held" and call.call_id not in self.approved:
             self.batch[call.call_id] = (call, f"{call.call_id}:approval")
             asked = RequireApproval(hint="sure?", hold=True, timeout_s=1, family="any")
             self.post(
-                inputs.ApprovalNeeded, call.call_id, asked, 5, None, f"{call.call_id}:approval"
+                inputs.ApprovalWanted, call.call_id, asked, 5, None, f"{call.call_id}:approval"
             )
         elif call.name == "refused":
             self.end(call, inputs.ToolRefused, "not this one", 5)
@@ -316,7 +316,9 @@ class Life:
         self.batch[call.call_id] = (call, ref)
         self.post(inputs.ToolEmitted, call.call_id, "news", number)
         self.post(
-            inputs.ToolTold, call.call_id, PluginEvent(name="reasoning_thought", payload=None)
+            inputs.ToolStepReported,
+            call.call_id,
+            PluginEvent(name="reasoning_thought", payload=None),
         )
         kind, rest = WANTS[call.name]
         self.post(kind, call.call_id, ref, *rest)
@@ -369,13 +371,13 @@ class Life:
         if asked := self.consulted:
             self.consulted = None
             late = self.memory.work - asked.work
-            self.post(inputs.Consulted, VERDICTS[number], 7, late=late)
+            self.post(inputs.PluginsAnswered, VERDICTS[number], 7, late=late)
 
     def judge(self, number):
         """Have the plugins answer about a steering."""
         if self.judging:
             asked = self.judging.pop(0)
-            self.feed(inputs.SteeringJudged(asked.order, asked.command, VERDICTS[number]))
+            self.feed(inputs.SteeringAnswered(asked.order, asked.command, VERDICTS[number]))
 
     def expire(self, number):
         """Have a time be over: to decide, of the first that wait, or of the cycle."""
@@ -399,7 +401,7 @@ class Life:
         """Begin a process with ``memory``."""
         self.known = memory
         self.incarnation += 1
-        self.take(rebuild.resume(memory, self.incarnation, KILLED, 7))
+        self.take(recovery.resume(memory, self.incarnation, KILLED, 7))
 
 
 def reread(record):

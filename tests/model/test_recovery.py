@@ -37,7 +37,7 @@ from cmdc_runtime.events import (
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import OpeningCall, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core import evolve, inputs, records
 from workers.core.assemble import Reply
 from workers.core.budget import Budget
@@ -177,7 +177,7 @@ def retry(session, _number):
 
 def speak_up(session, number):
     """A plugin has something to say where nothing waits for it."""
-    spoken = inputs.PluginsSpoke(Verdict(interventions=(f"by the way {number}",)))
+    spoken = inputs.PluginsReported(Verdict(interventions=(f"by the way {number}",)))
     session.feed(spoken)
 
 
@@ -263,13 +263,15 @@ def of(journal, *kinds):
 def calls_of(journal):
     """Return every call that a model made, by its id."""
     return {
-        call.call_id: call for said in of(journal, records.Said) for call in said.message.tool_calls
+        call.call_id: call
+        for said in of(journal, records.MessageAdded)
+        for call in said.message.tool_calls
     }
 
 
 def guidance_told(journal):
     """Return the references of guidance that was told, once for each time."""
-    told = [said.message.metadata for said in of(journal, records.Said)]
+    told = [said.message.metadata for said in of(journal, records.MessageAdded)]
     told += [begun.metadata for begun in of(journal, records.CycleStarted)]
     return [ref for metadata in told for ref in metadata.get("steering", ())]
 
@@ -302,7 +304,7 @@ def check_calls(journal):
 
 def check_leaves(journal, calls):
     """A leave is used once at most, and only for the call that it was given for."""
-    asked = {record.approval_id: record for record in of(journal, records.ApprovalAsked)}
+    asked = {record.approval_id: record for record in of(journal, records.ApprovalRequested)}
     left, begun = Counter(), set()
     for record in of(journal, records.ApprovalDecided, records.ToolStarted):
         if isinstance(record, records.ApprovalDecided):
@@ -315,7 +317,7 @@ def check_leaves(journal, calls):
         leave = fingerprint(call.name, call.arguments, None)
         if call.name in {"gated", "held"} and call.call_id not in begun:
             assert left[leave] + left[call.name] > 0
-        left[leave] -= 1 if record.allowance == leave else 0
+        left[leave] -= 1 if record.granted == leave else 0
         begun.add(call.call_id)
         assert left[leave] >= 0
 
@@ -352,7 +354,7 @@ def check_call_events(session):
 
 def calls_said(journal):
     """Return every call that a model asked for."""
-    return [call for said in of(journal, records.Said) for call in said.message.tool_calls]
+    return [call for said in of(journal, records.MessageAdded) for call in said.message.tool_calls]
 
 
 def check_subagents(session):

@@ -16,7 +16,6 @@ from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core import causes, evolve, interrupt, replaying, results, snapshot
 from workers.core.assemble import Reply
-from workers.core.batch import close_call
 from workers.core.inputs import (
     FirstChunk,
     Result,
@@ -27,9 +26,10 @@ from workers.core.inputs import (
     ToolBegun,
     ToolReturned,
 )
-from workers.core.records import CycleEnded, Said, decode_record
+from workers.core.records import CycleEnded, MessageAdded, decode_record
 from workers.core.state import State
-from workers.core.step import Keep, Step
+from workers.core.step import Step, WriteRecord
+from workers.core.tool_calls import close_call
 
 from .conftest import KILLED, WINDOW, durable
 from .test_recovery import POLICIES, abort, finish, histories, lived, policies, prompt
@@ -57,7 +57,7 @@ def recorded(life):
             super().feed(result)
 
         def resume(self, memory):
-            self.given, self.recorded = causes.Recovery(KILLED, 7), None
+            self.given, self.recorded = causes.Restarted(KILLED, 7), None
             self.step = Step(memory)
             super().resume(memory)
 
@@ -68,7 +68,7 @@ def recorded(life):
                 self.rests.append((len(self.entries), snapshot.encode(self.memory)))
 
         def keep(self, step):
-            kept = [effect.record for effect in step.effects if isinstance(effect, Keep)]
+            kept = [effect.record for effect in step.effects if isinstance(effect, WriteRecord)]
             if not kept:
                 return
             self.states[len(self.entries) + 1] = self.memory.state
@@ -89,7 +89,7 @@ def played(session, first=None, entries=None):
 
 def otherwise(outcomes):
     """Return what is no step as it was recorded."""
-    return [one for one in outcomes if not isinstance(one, replaying.Played)]
+    return [one for one in outcomes if not isinstance(one, replaying.PlayedStep)]
 
 
 def boundaries(session):
@@ -253,7 +253,7 @@ def test_another_order_of_results_is_found(recorded, monkeypatch):
         for open_ in calls:
             close_call(step, open_, end_of(open_))
 
-    monkeypatch.setattr(interrupt, "give_results", backwards)
+    monkeypatch.setattr(interrupt, "end_calls", backwards)
     found = otherwise(played(session))
 
     assert [one.number for one in found] == [ended[0].number]
@@ -271,7 +271,7 @@ def edits(session):
         if isinstance(record, CycleEnded):
             edited = msgspec.structs.replace(record, outcome="failed", reason="it was edited")
             yield entry.number, _edited(session, at, edited)
-        if isinstance(record, Said):
+        if isinstance(record, MessageAdded):
             message = msgspec.structs.replace(record.message, id="m-9999")
             edited = msgspec.structs.replace(record, message=message)
             yield entry.number, _edited(session, at, edited)

@@ -14,19 +14,19 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import MaxTurnsExceeded
-from supervisor.adapters.nursery import NurseryLost
-from supervisor.core.household import root_spec
+from cmdc_runtime.wire.frames import ExitNotice, IdleNotice, Started, Terminate
+from supervisor.adapters.zygote import ZygoteLost
 from supervisor.core.session_phase import Phase
-from supervisor.runtime import TreeRuntime
-from tests.unit.supervisor.desk import (
+from supervisor.core.session_tree import root_spec
+from supervisor.sessions.tree_runtime import TreeRuntime
+from tests.unit.supervisor.services import (
     CLIENT,
     NO_PROCESS,
     PID_FIRST,
-    Desk,
-    Nursery,
+    Services,
     Worker,
+    Zygote,
     begin,
     play,
     session_of,
@@ -67,21 +67,21 @@ class ByHand(TreeRuntime):
 
 
 class Chancy:
-    """A workforce with which a hire may wait, fail, or succeed."""
+    """A pool with which a acquire may wait, fail, or succeed."""
 
     def __init__(self, chance):
-        self.chance, self.hired = chance, 0
-        self.living, self.waiting = [], []
+        self.chance, self.acquired = chance, 0
+        self.living, self.pending = [], []
 
-    async def hire(self, _is_waiting):
+    async def acquire(self, _is_waiting):
         drawn = self.chance.random()
         if drawn < 0.3:
-            self.waiting.append(asyncio.get_running_loop().create_future())
-            await self.waiting[-1]
+            self.pending.append(asyncio.get_running_loop().create_future())
+            await self.pending[-1]
         elif drawn > 0.9:
-            raise NurseryLost("it died") if drawn > 0.95 else CmdcError("no")
-        self.hired += 1
-        self.living.append(Worker(PID_FIRST + self.hired))
+            raise ZygoteLost("it died") if drawn > 0.95 else CmdcError("no")
+        self.acquired += 1
+        self.living.append(Worker(PID_FIRST + self.acquired))
         return self.living[-1]
 
     def release(self, worker):
@@ -98,8 +98,8 @@ class Chancy:
         worker.signals.append(SIGKILL)
 
     def let_all_go_on(self):
-        while self.waiting:
-            self.waiting.pop().set_result(None)
+        while self.pending:
+            self.pending.pop().set_result(None)
 
     def bury(self, worker, *, crashes):
         """Have a worker end as it was told to, or of itself."""
@@ -113,15 +113,15 @@ def is_doomed(worker):
 
 
 class Play:
-    """One game: a desk, its sessions, and what has been told of them."""
+    """One game: services, its sessions, and what has been told of them."""
 
     def __init__(self, chance):
         self.chance = chance
-        nursery = Nursery()
-        self.desk = Desk(ByHand(root_spec(nursery), lambda _report: None))
-        nursery.runtime = self.runtime = self.desk.runtime
-        self.force = self.desk.workforce = Chancy(chance)
-        self.desk.forget, self.desk.notify = self.forget, self.notify
+        zygote = Zygote()
+        self.services = Services(ByHand(root_spec(zygote), lambda _report: None))
+        zygote.runtime = self.runtime = self.services.runtime
+        self.force = self.services.pool = Chancy(chance)
+        self.services.forget, self.services.notify = self.forget, self.notify
         self.sessions, self.parents = [], {}
         self.forgotten, self.downs = Counter(), defaultdict(list)
         self.commands = 0
@@ -145,7 +145,7 @@ class Play:
         if len(self.live) >= SESSIONS_MAX:
             return
         session = session_of(
-            self.desk,
+            self.services,
             f"s{len(self.sessions)}",
             parent,
             restart=self.chance.choice(RESTARTS),
@@ -172,22 +172,22 @@ class Play:
     def speak(self, frame):
         if self.force.living:
             worker = self.chance.choice(self.force.living)
-            if worker.on_frame is not None:
+            if worker.owner is not None:
                 worker.says(frame)
 
     def up(self):
         self.speak(Started())
 
     def idle(self):
-        self.speak(Doze())
+        self.speak(IdleNotice())
 
     def die(self):
         if not self.force.living:
             return
         worker = self.chance.choice(self.force.living)
-        if worker.on_exit is not None and (is_doomed(worker) or self.chance.random() < 0.4):
+        if worker.owner is not None and (is_doomed(worker) or self.chance.random() < 0.4):
             if self.chance.random() < 0.1:
-                worker.says(LastWords(reason=MaxTurnsExceeded(max_turns=1)))
+                worker.says(ExitNotice(reason=MaxTurnsExceeded(max_turns=1)))
             self.force.bury(worker, crashes=self.chance.random() < 0.5)
 
     def stop(self):
@@ -205,19 +205,19 @@ class Play:
     def answer(self):
         for session in self.live:
             if session.phase is Phase.UP:
-                for command_id in list(session.waiting._pending):
+                for command_id in list(session.pending._pending):
                     session.reply(command_id, SimpleNamespace(id=command_id))
 
     def time(self):
         self.runtime.go_off()
 
-    def hire(self):
-        if self.force.waiting:
-            hire = self.force.waiting.pop(self.chance.randrange(len(self.force.waiting)))
+    def acquire(self):
+        if self.force.pending:
+            acquire = self.force.pending.pop(self.chance.randrange(len(self.force.pending)))
             if self.chance.random() < 0.8:
-                hire.set_result(None)
+                acquire.set_result(None)
             else:
-                hire.set_exception(NurseryLost("it died"))
+                acquire.set_exception(ZygoteLost("it died"))
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Play:
 
 MOVES = {
     "start": 2, "child": 2, "up": 4, "idle": 2, "die": 4, "stop": 1, "deliver": 4, "answer": 3,
-    "time": 2, "hire": 3,
+    "time": 2, "acquire": 3,
 }  # fmt: skip
 
 
@@ -260,7 +260,7 @@ def test_whatever_happens_every_session_ends_once_and_is_told_so(seed):
             if chance.random() < 0.3:
                 await settle()
             asleep = [one for one in game.live if one.phase is Phase.HIBERNATED]
-            assert sum(len(one.waiting) for one in asleep) == 0
+            assert sum(len(one.pending) for one in asleep) == 0
         await game.wind_down()
         return game
 
@@ -275,8 +275,8 @@ def test_whatever_happens_every_session_ends_once_and_is_told_so(seed):
         assert not told[-1][1]
         assert session.ended.done()
         assert session.started.done()
-        assert len(session.waiting) == 0
-    answers = Counter(frame.id for _, frame in game.desk.answers)
+        assert len(session.pending) == 0
+    answers = Counter(frame.id for _, frame in game.services.answers)
     assert answers == Counter(f"c-{number + 1}" for number in range(game.commands))
     runtime = game.runtime
     assert (list(runtime._handlers), runtime._on_end, runtime._timers) == ([()], {}, {})

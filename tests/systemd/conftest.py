@@ -26,7 +26,7 @@ FOLDERS = (Path("/usr/lib/systemd"), Path("/lib/systemd"))
 BOOT_S = 20.0
 """Until PID 1 answers; about 0.5 s on an idle machine."""
 CALL_S = 60.0
-"""For one command inside: a start warms a nursery, and a stop waits for agents."""
+"""For one command inside: a start warms a zygote, and a stop waits for agents."""
 END_S = 10.0
 POLL_S = 0.02
 TARGETS = ("sysinit", "basic", "multi-user", "default", "shutdown", "sockets", "timers", "paths")

@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 TURN_S = 30.0
 PROCESSES = 8
-"""Daemon, nursery, tracker, two spares, the agent, and the two that the command starts."""
+"""Daemon, zygote, tracker, two spares, the agent, and the two that the command starts."""
 
 
 @pytest.fixture

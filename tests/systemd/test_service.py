@@ -35,7 +35,7 @@ def scripted():
 
 
 def test_a_stop_wins_over_the_start(installed, poll):
-    """A daemon whose nursery still warms ends as orderly as any, and leaves nothing."""
+    """A daemon whose zygote still warms ends as orderly as any, and leaves nothing."""
     installed.forget()
     installed.booted.systemctl("start", "--no-block", installed.unit)
     assert poll((installed.booted.runtime / "control.sock").exists)
@@ -48,17 +48,17 @@ def test_a_stop_wins_over_the_start(installed, poll):
 
 
 def test_active_means_that_agents_can_start(installed, poll):
-    """While the nursery warms the service is still starting, though its sockets are bound."""
+    """While the zygote warms the service is still starting, though its sockets are bound."""
     installed.stop()
     installed.booted.systemctl("start", "--no-block", installed.unit)
     assert poll((installed.booted.runtime / "control.sock").exists)
-    early = installed.show("ActiveState"), installed.wait_status("nursery")
+    early = installed.show("ActiveState"), installed.wait_status("zygote")
     installed.start()
     with installed.client() as client:
-        nursery = next(node for node in client.tree().children if node.id == "nursery")
+        zygote = next(node for node in client.tree().children if node.id == "nursery")
 
-    assert early == ("activating", "0 sessions, 0 spares, nursery warming")
-    assert nursery.state == "ready"
+    assert early == ("activating", "0 sessions, 0 spares, zygote warming")
+    assert zygote.state == "ready"
     assert installed.show("ActiveState") == "active"
 
 
@@ -101,7 +101,7 @@ def test_reload_takes_over_what_it_can(service, scripted):
 
 def test_a_wrong_file_changes_nothing(service, poll):
     """A reload of a file with mistakes is logged with all of them, and the daemon goes on."""
-    pid, before = service.pid(), service.wait_status("0 sessions, 2 spares, nursery ready")
+    pid, before = service.pid(), service.wait_status("0 sessions, 2 spares, zygote ready")
     service.configure('spares = "many"\nlog_levle = "info"\n')
     service.booted.systemctl("reload", service.unit)
     refused = poll(lambda: service.booted.heard("config.refused"))

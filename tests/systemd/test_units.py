@@ -11,10 +11,10 @@ import pytest
 
 from cmdc_runtime.cli import main, service
 from supervisor.adapters.forkserver import TRACKER_WAIT_S
-from supervisor.adapters.nursery import NurseryOptions
+from supervisor.adapters.zygote import ZygoteOptions
 from supervisor.core import limits
 from supervisor.entry import EXIT_RUNNING, EXIT_USAGE
-from supervisor.vitals import ROUNDS_PER_WATCHDOG
+from supervisor.upkeep.self_check import ROUNDS_PER_WATCHDOG
 
 UNITS = Path(__file__).parents[2] / "deploy/systemd"
 SYSTEM, USER = UNITS / "cmdc.service", UNITS / "user/cmdc.service"
@@ -32,20 +32,20 @@ def settings(path):
 def test_systemd_waits_for_the_daemon_and_not_the_other_way_round(path):
     """Every bound of the unit is beyond the daemon's own, and both agree on exit statuses."""
     unit = settings(path)
-    nursery = NurseryOptions()
+    zygote = ZygoteOptions()
     stop_s = (
         limits.STOP_ALL_S
         + 1.0
         + limits.HANDSHAKE_S
         + limits.HOST_END_S
-        + nursery.close_s_max
+        + zygote.close_s_max
         + TRACKER_WAIT_S
         + limits.JOURNAL_CLOSE_S
     )
 
     assert float(unit["TimeoutStopSec"]) > stop_s
-    assert float(unit["TimeoutStartSec"]) > nursery.warm_s_max
-    assert float(unit["WatchdogSec"]) / ROUNDS_PER_WATCHDOG >= limits.VITALS_INTERVAL_S
+    assert float(unit["TimeoutStartSec"]) > zygote.warm_s_max
+    assert float(unit["WatchdogSec"]) / ROUNDS_PER_WATCHDOG >= limits.SELF_CHECK_INTERVAL_S
     assert unit["RestartPreventExitStatus"] == f"{EXIT_USAGE} {EXIT_RUNNING}"
     assert float(unit["TimeoutStopSec"]) < service.SYSTEMCTL_S
 

@@ -1,8 +1,9 @@
-"""A call that needs a person's leave: it is asked for, kept waiting, decided; and other questions.
+"""A call that needs an approval: requested, granted or denied; and other questions to people.
 
 A call in block mode ends with a result that says that it waits, and its cycle rests. A call that is
 held waits as it is: ``ref`` is what it is answered by. A decision on the former resumes the
-session: it opens a cycle that tells the model, at once or, as a prompt does, after the running one.
+session: it opens a cycle that informs the model, at once or, as a prompt does, after the running
+one.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,6 @@ from cmdc_runtime.commands import Approve, Reject, UserRespond
 from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageError
 from cmdc_runtime.events import ApprovalRequired, UserResponded
 from workers.core import cycle
-from workers.core.batch import CallEnd, Why, close_call, decide_approval
 from workers.core.conversation import (
     APPROVAL,
     TRIGGER,
@@ -26,12 +26,13 @@ from workers.core.conversation import (
     find_running,
     result_place,
 )
-from workers.core.inputs import ApprovalExpired, ApprovalNeeded, Order
+from workers.core.inputs import ApprovalExpired, ApprovalWanted, Order
 from workers.core.loops import fingerprint
-from workers.core.opening import called_again
-from workers.core.records import ApprovalAsked, PromptQueued, UserAnswered
+from workers.core.opening_call import called_again
+from workers.core.records import ApprovalRequested, PromptQueued, UserAnswered
 from workers.core.state import Approval, Memory, OpenCall, QueuedPrompt, State
 from workers.core.step import AnswerTool, CancelCalls, Step
+from workers.core.tool_calls import CallEnd, Why, close_call, decide_approval
 
 ARGUMENTS_CHARS_MAX: Final = 2_000
 """Of a call's arguments as the model is reminded of them; it has made the call itself."""
@@ -42,7 +43,7 @@ _APPROVED: Final = (
 _REJECTED: Final = (
     "The call of `{tool}` with {args} was rejected. Do not make it again; go on without it."
 )
-_NO_LEAVE: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
+_NOT_GRANTED: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
 _WHY: Final[Mapping[Why, str]] = {
     None: "a person rejected it",
     "timeout": "nobody approved it in time",
@@ -52,7 +53,7 @@ _WHY: Final[Mapping[Why, str]] = {
 # --- a call asks ---
 
 
-def require_approval(step: Step, needed: ApprovalNeeded) -> None:
+def request_approval(step: Step, needed: ApprovalWanted) -> None:
     """Ask a person in place of running the call."""
     open_ = find_running(step.memory, needed.call_id)
     if open_ is None:
@@ -61,9 +62,9 @@ def require_approval(step: Step, needed: ApprovalNeeded) -> None:
     if wanted.ref is not None:
         _hold(step, wanted, needed)
         return
-    step.record(_asked(wanted))
-    text, told = WAITS.format(approval_id=wanted.id), _told(step.memory, wanted, needed)
-    close_call(step, open_, CallEnd(text, "approval_required", told=(told,)))
+    step.record(_request_record(wanted))
+    text, event = WAITS.format(approval_id=wanted.id), _request_event(step.memory, wanted, needed)
+    close_call(step, open_, CallEnd(text, "approval_required", outgoing=(event,)))
     cycle.after_call(step, needed.at_ms)
 
 
@@ -71,37 +72,37 @@ def expire(step: Step, expired: ApprovalExpired) -> None:
     """Reject what nobody decided in time."""
     found = find_approval(step.memory, expired.approval_id)
     if found is not None and found.due_ms is not None and found.due_ms <= expired.at_ms:
-        _refuse(step, found, expired.at_ms, "timeout")
+        _deny(step, found, expired.at_ms, "timeout")
 
 
-def _refuse(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
-    """Note that there is no leave; a call that was held for it ends with that."""
+def _deny(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
+    """Deny an approval; a call that was held for it ends with that."""
     decide_approval(step, found, "reject", reason)
     open_ = None if found.ref is None else find_running(step.memory, found.call_id)
     if open_ is None:
         return
     step.perform(CancelCalls((found.call_id,)))
-    text = _NO_LEAVE.format(why=_WHY[reason], approval_id=found.id)
+    text = _NOT_GRANTED.format(why=_WHY[reason], approval_id=found.id)
     close_call(step, open_, CallEnd(text, reason or "rejected"))
     cycle.after_call(step, at_ms)
 
 
-def _hold(step: Step, wanted: Approval, needed: ApprovalNeeded) -> None:
-    """Have the call wait, unless its leave is there: it came while a process was being replaced.
+def _hold(step: Step, wanted: Approval, needed: ApprovalWanted) -> None:
+    """Have the call wait, unless it is granted: that came while a process was being replaced.
 
     A call that is held again after a crash waits on under the approval that it has.
     """
     memory = step.memory
-    leave = fingerprint(wanted.tool, wanted.args, None)
+    call_hash = fingerprint(wanted.tool, wanted.args, None)
     kinds = {(wanted.tool, ""), (wanted.tool, wanted.family)}
-    if leave in memory.allowances or not kinds.isdisjoint(memory.always_approved):
+    if call_hash in memory.granted or not kinds.isdisjoint(memory.always_approved):
         step.perform(AnswerTool(str(wanted.ref), value=True))
     elif find_approval(memory, wanted.id) is None:
-        step.record(_asked(wanted))
-        step.publish(_told(memory, wanted, needed))
+        step.record(_request_record(wanted))
+        step.publish(_request_event(memory, wanted, needed))
 
 
-def _approval(memory: Memory, open_: OpenCall, needed: ApprovalNeeded) -> Approval:
+def _approval(memory: Memory, open_: OpenCall, needed: ApprovalWanted) -> Approval:
     call, asked = open_.call, needed.asked
     return Approval(
         id=f"approval-{result_place(memory, call.call_id)}",
@@ -116,8 +117,8 @@ def _approval(memory: Memory, open_: OpenCall, needed: ApprovalNeeded) -> Approv
     )
 
 
-def _asked(wanted: Approval) -> ApprovalAsked:
-    return ApprovalAsked(
+def _request_record(wanted: Approval) -> ApprovalRequested:
+    return ApprovalRequested(
         approval_id=wanted.id,
         call_id=wanted.call_id,
         tool=wanted.tool,
@@ -130,11 +131,11 @@ def _asked(wanted: Approval) -> ApprovalAsked:
     )
 
 
-def _told(memory: Memory, wanted: Approval, needed: ApprovalNeeded) -> ApprovalRequired:
+def _request_event(memory: Memory, wanted: Approval, needed: ApprovalWanted) -> ApprovalRequired:
     return ApprovalRequired(
         id=wanted.id,
         tool=wanted.tool,
-        # A person must see what would run. The leave is for what the model asks for.
+        # A person must see what would run. The approval is of what the model asks for.
         args=wanted.args if needed.args is None else needed.args,
         hint=needed.asked.hint,
         requested_at_ms=wanted.requested_at_ms,
@@ -178,7 +179,7 @@ def reject(step: Step, order: Order, command: Reject) -> None:
         return
     if found.ref is not None:
         step.complete(order.id, None)
-        _refuse(step, found, order.at_ms)
+        _deny(step, found, order.at_ms)
     else:
         decision = _Decision(found, "reject", "tool_rejected")
         _decide(step, order, decision, resumes=command.auto_resume)
@@ -200,14 +201,14 @@ def respond(step: Step, order: Order, command: UserRespond) -> None:
 @dataclass(frozen=True, slots=True)
 class _Decision:
     approval: Approval
-    word: Decision
+    kind: Decision
     trigger: Literal["tool_approved", "tool_rejected"]
 
     @property
     def text(self) -> str:
-        """What the model is told."""
-        told = _APPROVED if self.trigger == "tool_approved" else _REJECTED
-        return told.format(tool=self.approval.tool, args=_shown(self.approval))
+        """What the model reads."""
+        event = _APPROVED if self.trigger == "tool_approved" else _REJECTED
+        return event.format(tool=self.approval.tool, args=_shown(self.approval))
 
 
 def _decide(step: Step, order: Order, decision: _Decision, *, resumes: bool) -> None:
@@ -220,7 +221,7 @@ def _decide(step: Step, order: Order, decision: _Decision, *, resumes: bool) -> 
         full = QueueFull(f"{bound} prompts wait already; decide again when a cycle has ended")
         step.complete(order.id, full)
         return
-    decide_approval(step, found, decision.word)
+    decide_approval(step, found, decision.kind)
     if resumes and not is_idle:
         step.record(
             PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata, call=call)

@@ -9,11 +9,11 @@ not left out: the start is refused. Of rows that are gone the daemon says where,
 hole is named in the same way.
 
 Tools are foreign code, which runs when it is unpacked. One that has killed processes is left out in
-the same way, by the digest of its parcel, whether it came with the definition or was attached. So
-is the greeting of a plugin that kills when it hears of the session's start.
+the same way, by the digest of its packed code, whether it came with the definition or was attached.
+So is the ``session_start`` of a plugin that kills there.
 
-Steps of rebuilding are numbered as in ``cmdc_runtime.board``: 0 is the snapshot, then the records,
-and far behind them the parcels and the greetings.
+Steps of rebuilding are numbered as in ``cmdc_runtime.heartbeats``: 0 is the snapshot, then the
+records, and far behind them the packed code and the ``session_start`` of plugins.
 """
 
 import hashlib
@@ -23,24 +23,24 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime import parcels, plain
-from cmdc_runtime.board import SNAPSHOT_STEP, greeting_step, parcel_step
+from cmdc_runtime import packed_code, plain
 from cmdc_runtime.checkpoints import is_newer
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.frames import MISPLACED, MISSING
+from cmdc_runtime.heartbeats import SNAPSHOT_STEP, greeting_step, packed_step
 from cmdc_runtime.messages import OpeningCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.wire.frames import MISPLACED, MISSING
 from workers.core.evolve import CODE, GREETING, TOOL, ContradictionError, evolve
 from workers.core.records import (
     RECORDS,
-    ApprovalAsked,
+    ApprovalRequested,
     Continued,
     CycleStarted,
+    MessageAdded,
     PluginOrdered,
     PromptQueued,
     Record,
-    Said,
     SetAside,
     ToolEnded,
     ToolsChanged,
@@ -56,13 +56,13 @@ WHY_CHARS_MAX: Final = 500
 """Of why something was set aside."""
 KILLED: Final = "processes that read it have died of it"
 OPENED: Final = "processes that opened it have died of it; it came with {}"
-"""Of a tool; what it came with is told."""
-GREETED: Final = "processes in which it heard session_start have died of that"
+"""Of a tool; the text names what it came with."""
+DIED_AT_SESSION_START: Final = "processes in which it heard session_start have died of that"
 """Of a plugin."""
 BROUGHT: Final = "processes that opened {!r}, which it brings, have died of it"
-"""Of a command; what its parcel is called is told."""
+"""Of a command; the text names its packed code."""
 MALFORMED: Final = "it cannot be read: {}"
-"""Of a record or the snapshot; the decoder's own words are told."""
+"""Of a record or the snapshot; the text has the decoder's own words."""
 OUT_OF_PLACE: Final = "its number is damaged, so that its place among the others is not known"
 """Of a record that could be read."""
 UNNAMED: Final = "record"
@@ -73,7 +73,7 @@ NEWER: Final = (
 )
 LEANS: Final = "it leans on what was set aside: {}"
 CONTRADICTS: Final = "the journal is damaged, since this cannot be after what is before it: {}"
-"""Of a record that could be read, behind which nothing was left out; what is wrong is told."""
+"""Of a record that could be read, with nothing left out before it; the text says what is wrong."""
 MISSES: Final = "the journal is damaged: of its rows, records and commands, these are gone: {}"
 """Of what stands in the place of rows that are not there."""
 
@@ -84,12 +84,12 @@ def _arguments(call: OpeningCall | None) -> dict[str, Any]:  # Any: whatever the
 
 # Any: each function takes the record of its own row.
 _FOREIGN: Final[Mapping[type[Record], Callable[[Any], object]]] = {
-    Said: lambda record: [
+    MessageAdded: lambda record: [
         record.message.metadata,
         *(call.arguments for call in record.message.tool_calls),
     ],
     ToolEnded: lambda record: record.message.metadata,
-    ApprovalAsked: lambda record: record.args,
+    ApprovalRequested: lambda record: record.args,
     UserAnswered: lambda record: record.response,
     PluginOrdered: lambda record: record.payload,
     CycleStarted: lambda record: [record.metadata, _arguments(record.call)],
@@ -121,25 +121,25 @@ def set_aside(kind: str, body: bytes, why: str) -> SetAside:
 
 
 def read_records(
-    bodies: Iterable[tuple[str, bytes]], doomed: frozenset[int], at: Callable[[int], None]
+    bodies: Iterable[tuple[str, bytes]], killing: frozenset[int], at: Callable[[int], None]
 ) -> tuple[tuple[Record, ...], tuple[SetAside, ...]]:
     """Return the records that ``bodies``, with their kinds, hold, and what is newly left out.
 
-    In the place of each that is left out stands its ``SetAside``, which says nothing to the fold.
-    ``at`` is told of each step before it is taken.
+    In the place of each that is left out stands its ``SetAside``, which changes nothing by itself.
+    ``at`` is called before each step.
 
     Raises:
         msgspec.DecodeError: one is a newer program's; the text names it.
     """
     rows = list(bodies)
     tag = str(SetAside.__struct_config__.tag)
-    told = (_decoded(kind, body) for kind, body in rows if kind == tag)
-    known = {one.digest: one for one in told if isinstance(one, SetAside)}
+    known_before = (_decoded(kind, body) for kind, body in rows if kind == tag)
+    known = {one.digest: one for one in known_before if isinstance(one, SetAside)}
     records: list[Record] = []
     new: list[SetAside] = []
     for step, (kind, body) in enumerate(rows, SNAPSHOT_STEP + 1):
         left: Record | None = known.get(digest_of(body)) if known else None
-        if left is None and step in doomed:
+        if left is None and step in killing:
             left = set_aside(kind, body, KILLED)
             new.append(left)
         elif left is None:
@@ -149,42 +149,44 @@ def read_records(
     return tuple(records), tuple(new)
 
 
-def is_doomed(packed: Packed, doomed: frozenset[int]) -> bool:
-    """Say whether opening this parcel is among the steps that are to be left out."""
-    return bool(doomed) and parcel_step(parcels.digest_of(packed)) in doomed
+def kills(packed: Packed, killing: frozenset[int]) -> bool:
+    """Say whether opening this packed code is among the steps that are to be left out."""
+    return bool(killing) and packed_step(packed_code.digest_of(packed)) in killing
 
 
-def doomed_parcel(command: Command, doomed: frozenset[int]) -> Packed | None:
-    """Return the first parcel of a command that has killed who opened it, None without any."""
-    if not doomed:
+def killing_code(command: Command, killing: frozenset[int]) -> Packed | None:
+    """Return the first packed code of a command that kills who opens it, None without any."""
+    if not killing:
         return None
     parts = (getattr(command, name) for name in command.__struct_fields__)
     parcels_in = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
-    found = (one for one in parcels_in if isinstance(one, Packed) and is_doomed(one, doomed))
+    found = (one for one in parcels_in if isinstance(one, Packed) and kills(one, killing))
     return next(found, None)
 
 
 def tools_left_out(records: Iterable[Record]) -> frozenset[str]:
     """Return the digests of the tools that ``records`` set aside."""
-    told = (one for one in records if isinstance(one, SetAside))
-    return frozenset(one.digest for one in told if one.what == TOOL)
+    known_before = (one for one in records if isinstance(one, SetAside))
+    return frozenset(one.digest for one in known_before if one.what == TOOL)
 
 
 def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
     """Return the record that a tool, of this name, is left out from now on."""
     why = OPENED.format(came_with)[:WHY_CHARS_MAX]
-    return SetAside(digest=parcels.digest_of(packed), what=TOOL, why=why, name=name)
+    return SetAside(digest=packed_code.digest_of(packed), what=TOOL, why=why, name=name)
 
 
-def greetings_set_aside(memory: Memory, doomed: frozenset[int]) -> tuple[SetAside, ...]:
-    """Return what is to be recorded of the plugins whose greetings are among these steps."""
-    if not doomed:
+def session_starts_set_aside(memory: Memory, killing: frozenset[int]) -> tuple[SetAside, ...]:
+    """Return what is to be recorded of the plugins whose ``session_start`` is such a step."""
+    if not killing:
         return ()
-    digests = [(one.name, parcels.digest_of(one.packed)) for one in memory.plugins if one.packed]
+    digests = [
+        (one.name, packed_code.digest_of(one.packed)) for one in memory.plugins if one.packed
+    ]
     return tuple(
-        SetAside(digest=digest, what=GREETING, why=GREETED, name=name)
+        SetAside(digest=digest, what=GREETING, why=DIED_AT_SESSION_START, name=name)
         for name, digest in digests
-        if greeting_step(digest) in doomed
+        if greeting_step(digest) in killing
     )
 
 
@@ -275,10 +277,10 @@ def fold(
     """Return ``memory`` after ``records``, and what of them is newly left out.
 
     That is what contradicts those before it, and what leans on something that is left out. ``at``
-    is told of each step before it is taken. Without either, what cannot be taken is an error.
+    is called before each step. Without either, what cannot be taken is an error.
     """
     new: list[SetAside] = []
-    told = {one.digest for one in records if isinstance(one, SetAside)}
+    known_before = {one.digest for one in records if isinstance(one, SetAside)}
     is_torn = False
     for step, record in enumerate(records, SNAPSHOT_STEP + 1):
         if isinstance(record, SetAside):
@@ -295,8 +297,8 @@ def fold(
             if not is_torn:
                 raise
             new.append(_left_out(record, LEANS.format(type(error).__name__)))
-    # By its row's bytes one that was told is known before; these may be others of the same record.
-    return memory, tuple(one for one in new if one.digest not in told)
+    # By its row's bytes one that was named is known before; these may be others of the same record.
+    return memory, tuple(one for one in new if one.digest not in known_before)
 
 
 def _left_out(record: Record, why: str) -> SetAside:

@@ -33,7 +33,7 @@ CALL_ID_CHARS_MAX: Final = 2**16
 NAME_CHARS_MAX: Final = 256
 """Of the name of a tool; vendors take 64 or 128. The rest of a longer one is cut off."""
 FINISH_CHARS_MAX: Final = 64
-"""Of the word for why a reply is over."""
+"""Of the reason why a reply is over."""
 TOKENS_MAX: Final = 10**12
 """Of one request: far beyond what any is able to use, and sums of it fit into 64 bits."""
 COST_USD_MAX: Final = 1e9

@@ -5,10 +5,11 @@ Spending is reserved before a call and settled after it. What is given to a runn
 and adds what was really spent. So the limits hold for the whole tree, whoever spends first.
 
 A call is made where an answer of a usual length fits, and may have the length of all that is left:
-``answer_room`` is what the provider is told to keep to. How long the prompt is, is an estimate: a
-provider counts tokens otherwise than by characters. So a limit is overrun by the error of one
-estimate at most, and by one answer where a provider does not keep to its ``max_tokens``, since the
-next call is checked against what was really spent. A cost that nobody knows counts as nothing.
+``answer_room`` is the limit that the request gives the provider. How long the prompt is, is an
+estimate: a provider counts tokens otherwise than by characters. So a limit is overrun by the error
+of one estimate at most, and by one answer where a provider does not keep to its ``max_tokens``,
+since the next call is checked against what was really spent. A cost that nobody knows counts as
+nothing.
 
 To limit one more quantity, add it to each of the classes, to ``Refusal`` and to all functions.
 """
@@ -32,7 +33,7 @@ ANSWER_TOKENS_LONGEST: Final = 128_000
 """Taken for the longest answer of a model of which nobody knows: a server refuses a ``max_tokens``
 that is more than its model can say, so none is sent where more is left."""
 _PRICED_TOKENS: Final = 1_000
-"""The price of one token is told from that of so many."""
+"""The price of one token is computed from that of so many."""
 ROUNDING_USD: Final = 1e-9
 """Sums of floats are a little off; this is less than the price of one token."""
 

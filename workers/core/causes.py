@@ -1,8 +1,8 @@
-"""What a step came of, written down with its records, so that it can be played again.
+"""What a step came of, written with its records, so that it can be played again.
 
 A step's first record has the ``Cause`` of all: the input itself, and what the session was doing,
 where that is not what the step before has left it at. Texts that a record has are quoted from it.
-An input whose step keeps no record is not written down.
+An input whose step has no record is not written.
 
 A new input needs nothing here, unless observers see more of it than is decided on: ``_SEEN``.
 """
@@ -19,21 +19,21 @@ from cmdc_runtime.reasons import AnyReason, snake
 from workers.core import inputs, runs
 from workers.core.inputs import Order, Result
 from workers.core.quotes import Quotes
-from workers.core.records import Cause, Doing, Record
-from workers.core.state import Activity, Answering, Memory, Streaming
+from workers.core.records import Cause, Record, RecordedActivity
+from workers.core.state import Activity, Answering, AskingPlugins, Memory, Streaming
 from workers.core.tags import TagState
 from workers.core.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
-    """A new process goes on where one ended for ``reason``: the input of ``rebuild.resume``."""
+class Restarted:
+    """A new process goes on where one ended for ``reason``: the input of ``recovery.resume``."""
 
     reason: AnyReason
     at_ms: int
 
 
-Given: TypeAlias = Order | Result | Recovery
+Given: TypeAlias = Order | Result | Restarted
 """Whatever makes the machine take a step."""
 
 
@@ -41,38 +41,50 @@ class UnreadableCauseError(Exception):
     """A cause does not give the input of its step again; the message says what is wrong."""
 
 
+_WRITTEN: Final[Mapping[type, str]] = {
+    AskingPlugins: "consulting",
+    Restarted: "recovery",
+    inputs.ApprovalWanted: "approval_needed",
+    inputs.PluginsAnswered: "consulted",
+    inputs.PluginsReported: "plugins_spoke",
+    inputs.SteeringAnswered: "steering_judged",
+    inputs.ToolStepReported: "tool_told",
+}
+"""Under which names journals have those whose classes were called so before."""
+
+
 def name_of(kind: type) -> str:
     """Return what an input of this class, or an activity, is called in a cause."""
-    return snake(kind.__name__)
+    return _WRITTEN.get(kind) or snake(kind.__name__)
 
 
 INPUTS: Final[Mapping[str, type]] = {
-    name_of(kind): kind for kind in (Order, Recovery, *get_args(Result))
+    name_of(kind): kind for kind in (Order, Restarted, *get_args(Result))
 }
 """Every input by its name."""
 _ACTIVITIES: Final[Mapping[str, type]] = {name_of(kind): kind for kind in get_args(Activity)}
 
 
-# --- written down ---------------------------------------------------------------------------------
+# --- written --------------------------------------------------------------------------------------
 
 
 def with_cause(
-    kept: Sequence[Record], given: Given, memory: Memory, since: Memory | None
+    records: Sequence[Record], given: Given, memory: Memory, since: Memory | None
 ) -> list[Record]:
     """Return the records of a step, the first with its cause.
 
-    ``memory`` is from before the step, ``since`` from behind the last one that kept records, None
+    ``memory`` is from before the step, ``since`` from behind the last one that had records, None
     where this process has taken none.
     """
-    if not kept:
+    if not records:
         return []
-    quotes = Quotes(kept)
-    told, activity = quotes.written(_decided_on(given)), memory.activity
-    cause = Cause(name_of(type(given)), told, memory.work, len(kept))
+    quotes = Quotes(records)
+    fields, activity = quotes.written(_decided_on(given)), memory.activity
+    cause = Cause(name_of(type(given)), fields, memory.work, len(records))
     if since is None or since.activity != activity:
-        doing = Doing(name_of(type(activity)), quotes.written(_asked_about(activity)))
-        cause = msgspec.structs.replace(cause, doing=doing)
-    return [msgspec.structs.replace(kept[0], cause=cause), *kept[1:]]
+        found = RecordedActivity(name_of(type(activity)), quotes.written(_asked_about(activity)))
+        cause = msgspec.structs.replace(cause, activity=found)
+    return [msgspec.structs.replace(records[0], cause=cause), *records[1:]]
 
 
 def _decided_on(given: Given) -> Given:
@@ -90,13 +102,13 @@ def _asked_about(activity: Activity) -> Activity:
     return Streaming(Answering(came.retries, came.text, is_compacted=came.is_compacted, tags=tags))
 
 
-def _without_words(given: Any) -> Any:  # Any: an input that has a verdict
+def _without_verdict_texts(given: Any) -> Any:  # Any: an input that has a verdict
     said: Verdict = given.verdict
     left = replace(said, args=None, result=None, messages=None, crashed=(), ignored=())
     return replace(given, verdict=left)
 
 
-def _without_texts(given: inputs.ToolTold) -> inputs.ToolTold:
+def _without_texts(given: inputs.ToolStepReported) -> inputs.ToolStepReported:
     step = runs.step_of(given.event)
     event = PluginEvent(name="", payload=None) if step is None else runs.event_of(step)
     return replace(given, event=event)
@@ -105,16 +117,16 @@ def _without_texts(given: inputs.ToolTold) -> inputs.ToolTold:
 # Any, twice: an input of the row's class.
 _SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
     inputs.ToolBegun: lambda given: replace(given, summary="", args=None),
-    inputs.ToolTold: _without_texts,
-    inputs.ApprovalNeeded: lambda given: replace(given, args=None),
+    inputs.ToolStepReported: _without_texts,
+    inputs.ApprovalWanted: lambda given: replace(given, args=None),
     inputs.QuestionAsked: lambda given: replace(given, question="", options=()),
     inputs.SubagentWanted: lambda given: replace(given, description=""),
     inputs.PluginDelegated: lambda given: replace(given, description=""),
     inputs.BranchWanted: lambda given: replace(given, task=inputs.BranchTask("")),
-    inputs.Consulted: _without_words,
-    inputs.PluginsSpoke: _without_words,
-    inputs.PluginLoaded: _without_words,
-    inputs.SteeringJudged: _without_words,
+    inputs.PluginsAnswered: _without_verdict_texts,
+    inputs.PluginsReported: _without_verdict_texts,
+    inputs.PluginLoaded: _without_verdict_texts,
+    inputs.SteeringAnswered: _without_verdict_texts,
 }
 """How an input is written down of which observers see more than is decided on."""
 
@@ -122,25 +134,23 @@ _SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
 # --- read again -----------------------------------------------------------------------------------
 
 
-def read_cause(cause: Cause, kept: Sequence[Record], left: Memory) -> tuple[Memory, Given]:
-    """Return the memory that a step began with, and its input; ``kept`` have no cause.
+def read_cause(cause: Cause, records: Sequence[Record], left: Memory) -> tuple[Memory, Given]:
+    """Return the memory that a step began with, and its input; ``records`` have no cause.
 
-    ``left`` is the memory behind the last step that kept records.
+    ``left`` is the memory behind the last step that had records.
 
     Raises:
-        UnreadableCauseError: this program knows no such input, or what the cause tells is odd.
+        UnreadableCauseError: this program knows no such input, or the cause is malformed.
     """
     kind = INPUTS.get(cause.input)
     if kind is None:
         raise UnreadableCauseError(f"this program knows no input {cause.input!r}")
-    quotes = Quotes(kept)
+    quotes = Quotes(records)
     try:
         memory = replace(left, work=cause.work)
-        if cause.doing is not None:
-            doing = cause.doing
-            memory = replace(
-                memory, activity=quotes.read(_ACTIVITIES[doing.activity], doing.fields)
-            )
+        if cause.activity is not None:
+            kind_of, found = _ACTIVITIES[cause.activity.name], cause.activity.fields
+            memory = replace(memory, activity=quotes.read(kind_of, found))
         return memory, quotes.read(kind, cause.given)
     except (msgspec.MsgspecError, ProtocolError, KeyError, TypeError, ValueError) as error:
         raise UnreadableCauseError(
@@ -156,14 +166,14 @@ _REFS: Final = ("call_id", "child_id", "approval_id", "command_id", "id", "plugi
 
 def ref_of(given: Given) -> str:
     """Return what an input is about: a command, a call, a child or an approval; "" is none."""
-    if isinstance(given, inputs.SteeringJudged):
+    if isinstance(given, inputs.SteeringAnswered):
         return given.order.id
     return next((str(getattr(given, name)) for name in _REFS if hasattr(given, name)), "")
 
 
 def at_ms_of(given: Given) -> int:
-    """Return when an input came, as wall time; 0 where it does not tell."""
+    """Return when an input came, as wall time; 0 where it has no time."""
     at_ms: int = getattr(
-        given.order if isinstance(given, inputs.SteeringJudged) else given, "at_ms", 0
+        given.order if isinstance(given, inputs.SteeringAnswered) else given, "at_ms", 0
     )
     return at_ms

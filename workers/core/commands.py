@@ -42,24 +42,24 @@ from workers.core.approvals import approve, reject, respond
 from workers.core.conversation import cycle_result, find_outcome, text_problem
 from workers.core.inputs import Order
 from workers.core.interrupt import (
+    abort_idle,
     abort_request,
     abort_tools,
     interrupt_tools,
-    keep_steering,
-    note_abort,
+    queue_steering,
     start_steering,
 )
-from workers.core.opening import call_problem
+from workers.core.opening_call import call_problem
 from workers.core.records import PromptQueued
 from workers.core.state import WAITERS_MAX, Memory, QueuedPrompt, State, Waiter
 from workers.core.step import (
     Answer,
+    AnswerMessages,
+    AnswerPage,
+    AnswerStatus,
     MakeCheckpoint,
     Refuse,
     Step,
-    TellMessages,
-    TellPage,
-    TellStatus,
 )
 from workers.core.toolset import detach, load, switch
 
@@ -138,19 +138,19 @@ def forget_wait(step: Step, order: Order, command: ForgetWait) -> None:
     step.perform(Answer(order.id, None))
 
 
-def tell_status(step: Step, order: Order, _command: GetStatus) -> None:
+def answer_status(step: Step, order: Order, _command: GetStatus) -> None:
     """Answer how the session stands."""
-    step.perform(TellStatus(order.id))
+    step.perform(AnswerStatus(order.id))
 
 
-def tell_messages(step: Step, order: Order, _command: GetMessages) -> None:
+def answer_messages(step: Step, order: Order, _command: GetMessages) -> None:
     """Answer the conversation."""
-    step.perform(TellMessages(order.id))
+    step.perform(AnswerMessages(order.id))
 
 
-def tell_page(step: Step, order: Order, command: NextPage) -> None:
+def answer_page(step: Step, order: Order, command: NextPage) -> None:
     """Answer the next page of an answer that is being read."""
-    step.perform(TellPage(order.id, command.page_id, command.offset))
+    step.perform(AnswerPage(order.id, command.page_id, command.offset))
 
 
 def save_checkpoint(step: Step, order: Order, command: SaveCheckpoint) -> None:
@@ -168,8 +168,8 @@ def _is_open(memory: Memory, prompt_id: str) -> bool:
 _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     #             idle                running        streaming      executing_tools
     Prompt:       (start,              queue,         queue,         queue),
-    Steer:        (start_steering,     keep_steering, keep_steering, interrupt_tools),
-    Abort:        (note_abort,         abort_request, abort_request, abort_tools),
+    Steer:        (start_steering,     queue_steering, queue_steering, interrupt_tools),
+    Abort:        (abort_idle,         abort_request, abort_request, abort_tools),
     Approve:      (approve,            approve,       approve,       approve),
     Reject:       (reject,             reject,        reject,        reject),
     UserRespond:  (respond,            respond,       respond,       respond),
@@ -182,9 +182,9 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     SaveCheckpoint: (save_checkpoint,  save_checkpoint, save_checkpoint, save_checkpoint),
     AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),
     ForgetWait:   (forget_wait,        forget_wait,   forget_wait,   forget_wait),
-    GetStatus:    (tell_status,        tell_status,   tell_status,   tell_status),
-    GetMessages:  (tell_messages,      tell_messages, tell_messages, tell_messages),
-    NextPage:     (tell_page,          tell_page,     tell_page,     tell_page),
+    GetStatus:    (answer_status,        answer_status,   answer_status,   answer_status),
+    GetMessages:  (answer_messages,      answer_messages, answer_messages, answer_messages),
+    NextPage:     (answer_page,          answer_page,     answer_page,     answer_page),
 }
 # fmt: on
 HANDLERS: Final[Mapping[tuple[State, type[Command]], Handler]] = {

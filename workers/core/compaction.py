@@ -82,8 +82,8 @@ def context_tokens(
     aside.
     """
     if last is not None and last[1] <= len(messages):
-        told, covered = last
-        return told + estimate_tokens(sum(map(chars, messages[covered:])))
+        tokens, covered = last
+        return tokens + estimate_tokens(sum(map(chars, messages[covered:])))
     return estimate_tokens(system_chars + sum(map(chars, messages)))
 
 

@@ -15,7 +15,7 @@ from cmdc_runtime.commands import PROMPT_CHARS_MAX, ApprovalKind, CycleResult
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, CommandId, MessageId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.parcels import digest_of
+from cmdc_runtime.packed_code import digest_of
 from workers.core import runs
 from workers.core.loops import Loop, detect, fingerprint, tokens
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
@@ -33,7 +33,7 @@ from workers.core.state import (
 )
 
 TOLD_CHARS_MAX: Final = 2_000_000
-"""Of a cycle's messages that its end tells: 8 MiB at the worst, half of what a frame may have."""
+"""Of a cycle's messages that its end publishes: 8 MiB at the worst, half of a frame's bound."""
 STEERING: Final = "steering"
 """Key of a user message's metadata: the references of the steerings that it holds."""
 NOTES: Final = "plugins"
@@ -45,7 +45,7 @@ TRIGGER: Final = "trigger"
 UNCERTAIN: Final = "uncertain"
 """Key of a result's metadata: nobody knows whether its call took effect."""
 UNCERTAIN_MAX: Final = 100
-"""Of such calls, the newest ones, that are told."""
+"""Of such calls, the newest ones, that are reported."""
 _PLUGIN_CALL: Final = "plugin:"
 REPAIR: Final = "repair"
 """Key of a user message's metadata: it asks for the answer again, in the right form."""
@@ -258,13 +258,13 @@ def spend(memory: Memory, usage: TokenUsage) -> Memory:
     return replace(memory, usage=memory.usage + usage)
 
 
-def steer(memory: Memory, steering: Steering) -> Memory:
-    """Keep guidance for the next gap."""
+def add_steering(memory: Memory, steering: Steering) -> Memory:
+    """Queue guidance for the next gap."""
     return replace(memory, steering=(*memory.steering, steering))
 
 
-def require(memory: Memory, approval: Approval) -> Memory:
-    """Note that a call waits for a person: unless it is held, the cycle ends with its batch."""
+def add_approval(memory: Memory, approval: Approval) -> Memory:
+    """Add a call that waits for a person: unless it is held, the cycle ends with its batch."""
     others = (one for one in memory.approvals if one.id != approval.id)
     memory = replace(memory, approvals=(*others, approval))
     if memory.cycle is None or approval.ref is not None:
@@ -272,8 +272,10 @@ def require(memory: Memory, approval: Approval) -> Memory:
     return replace(memory, cycle=replace(memory.cycle, is_blocked=True))
 
 
-def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["reject"]) -> Memory:
-    """Note what was decided, by a person or by the time that is over.
+def end_approval(
+    memory: Memory, approval_id: str, decision: ApprovalKind | Literal["reject"]
+) -> Memory:
+    """Take an approval away as decided, by a person or by the time that is over.
 
     The result of a call that was ended for it says so from here on: the next request has it,
     whatever opens that.
@@ -285,41 +287,41 @@ def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["r
         memory, approvals=tuple(one for one in memory.approvals if one.id != approval_id)
     )
     if found.ref is None:
-        memory = _tell_result(memory, found, decision)
+        memory = _mark_result(memory, found, decision)
     if decision == "approve_once":
-        leave = fingerprint(found.tool, found.args, None)
-        return replace(memory, allowances=(*memory.allowances, leave))
+        call_hash = fingerprint(found.tool, found.args, None)
+        return replace(memory, granted=(*memory.granted, call_hash))
     if decision == "approve_always":
         always = memory.always_approved | {(found.tool, found.family)}
         return replace(memory, always_approved=always)
     return memory
 
 
-def _tell_result(memory: Memory, found: Approval, decision: Decision) -> Memory:
+def _mark_result(memory: Memory, found: Approval, decision: Decision) -> Memory:
     waits = WAITS.format(approval_id=found.id)
     decided = _DECIDED[decision].format(approval_id=found.id)
 
-    def told(message: Message) -> Message:
+    def marked(message: Message) -> Message:
         if message.call_id != found.call_id or message.role != "tool_result":
             return message
         return msgspec.structs.replace(message, content=message.content.replace(waits, decided))
 
     calls = tuple(
-        open_ if open_.result is None else replace(open_, result=told(open_.result))
+        open_ if open_.result is None else replace(open_, result=marked(open_.result))
         for open_ in memory.calls
     )
-    return replace(memory, messages=tuple(map(told, memory.messages)), calls=calls)
+    return replace(memory, messages=tuple(map(marked, memory.messages)), calls=calls)
 
 
 def ask(memory: Memory, question: Ask) -> Memory:
-    """Note that a call waits for the user; asked anew by a call that runs again, it is the same."""
+    """Add a question to the user; asked anew by a call that runs again, it is the same."""
     if find_ask(memory, question.ref) is not None:
         return memory
     return replace(memory, asks=(*memory.asks, question))
 
 
 def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the user sent
-    """Note what the user answered, for as long as the call runs."""
+    """Add what the user answered, for as long as the call runs."""
     found = find_ask(memory, ref)
     if found is None:
         return memory
@@ -331,7 +333,7 @@ def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the 
 
 
 def attached_tool(tool: ToolFacts) -> AttachedTool:
-    """Return what is written down of a tool."""
+    """Return what is recorded of a tool."""
     assert tool.packed is not None  # noqa: S101 - only tests make tools without
     return AttachedTool(
         name=tool.name,
@@ -343,7 +345,7 @@ def attached_tool(tool: ToolFacts) -> AttachedTool:
 
 
 def attached_plugin(plugin: PluginFacts) -> AttachedPlugin:
-    """Return what is written down of a plugin."""
+    """Return what is recorded of a plugin."""
     assert plugin.packed is not None  # noqa: S101 - only tests make plugins without
     return AttachedPlugin(name=plugin.name, hooks=plugin.hooks, packed=plugin.packed)
 
@@ -362,7 +364,7 @@ def change_tools(
 
 
 def leave_out(memory: Memory, digest: str) -> Memory:
-    """Remember the parcel of this digest: its tools are gone, a plugin of it is not greeted."""
+    """Remember packed code by its digest: its tools are gone, a plugin of it is not started."""
     gone = tuple(
         tool.name
         for tool in memory.tools
@@ -402,7 +404,7 @@ def spawn(memory: Memory, child: Child) -> Memory:
     )
 
 
-def settle_child(memory: Memory, record: SubagentSpent) -> Memory:
+def count_child(memory: Memory, record: SubagentSpent) -> Memory:
     """Note what a subagent used in place of what it was granted; counted once.
 
     What came of a branch is kept for as long as its call is open.

@@ -37,8 +37,7 @@ from cmdc_runtime.extensions.hooks import (
 from cmdc_runtime.messages import OPENING, Message
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
-from workers.core import answer_format, compaction, loops, opening
-from workers.core.batch import CallEnd, call_tools, give_results, latest_results
+from workers.core import answer_format, compaction, loops, opening_call
 from workers.core.conversation import (
     APPROVAL,
     NOTES,
@@ -57,7 +56,7 @@ from workers.core.expense import over_budget, request_tokens
 from workers.core.inputs import ANY_WORK, WaitExpired
 from workers.core.kernel_emits import patched
 from workers.core.plugins import ask_plugins
-from workers.core.records import CycleEnded, CycleStarted, OutcomeKind, Said
+from workers.core.records import CycleEnded, CycleStarted, MessageAdded, OutcomeKind
 from workers.core.repair import repair
 from workers.core.state import (
     Asking,
@@ -80,6 +79,7 @@ from workers.core.step import (
     Step,
     Summarize,
 )
+from workers.core.tool_calls import CallEnd, call_tools, end_calls, latest_results
 from workers.core.verdict import Aborted
 
 MAX_TURNS_EXCEEDED: Final = "max_turns_exceeded"
@@ -112,7 +112,7 @@ def start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
 
 
 def _start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
-    prompt = opening.with_call(step.memory, prompt)
+    prompt = opening_call.with_call(step.memory, prompt)
     step.record(
         CycleStarted(
             command_id=prompt.command_id,
@@ -122,13 +122,13 @@ def _start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
             call=prompt.call,
         )
     )
-    _tell_decision(step, prompt)
+    _publish_decision(step, prompt)
     step.publish(AgentStart(command_id=prompt.command_id))
     _open(step, prompt.text, at_ms)
 
 
-def _tell_decision(step: Step, prompt: QueuedPrompt) -> None:
-    """Tell that it is a person's decision that opens the cycle, if it is."""
+def _publish_decision(step: Step, prompt: QueuedPrompt) -> None:
+    """Publish that a person's decision opens the cycle, if one does."""
     if APPROVAL not in prompt.metadata:
         return
     is_refused = prompt.metadata.get(TRIGGER) == "tool_rejected"
@@ -138,7 +138,7 @@ def _tell_decision(step: Step, prompt: QueuedPrompt) -> None:
 
 
 def open_again(step: Step, at_ms: int) -> None:
-    """Go on after a crash with a cycle that has only its prompt: plugins hear of it first."""
+    """Go on after a crash with a cycle that has only its prompt: plugins are asked first."""
     _open(step, step.memory.messages[-1].content, at_ms)
     next_prompt(step, at_ms)
 
@@ -149,7 +149,7 @@ def _open(step: Step, text: str, at_ms: int) -> None:
 
 
 def begin(step: Step, at_ms: int) -> None:
-    """Take the first step of the cycle, now that plugins have heard of its prompt."""
+    """Take the first step of the cycle, now that plugins have been asked about its prompt."""
     _begin(step, at_ms)
     next_prompt(step, at_ms)
 
@@ -161,13 +161,13 @@ def _begin(step: Step, at_ms: int) -> None:
         _ask(step, at_ms)
         return
     _drain(step)
-    said = opening.said_call(step.memory, call, text)
-    step.record(Said(message=said))
+    said = opening_call.said_call(step.memory, call, text)
+    step.record(MessageAdded(message=said))
     call_tools(step, said.tool_calls)
 
 
 def receive(step: Step, prompt: QueuedPrompt, *, queued: bool) -> None:
-    """Tell observers that a prompt was accepted."""
+    """Publish that a prompt was accepted."""
     step.publish(PromptReceived(text=prompt.text, queued=queued, command_id=prompt.command_id))
 
 
@@ -196,10 +196,10 @@ def _start_next(step: Step, at_ms: int) -> None:
 
 
 def ask(step: Step, at_ms: int) -> None:
-    """Begin a turn: tell the steerings, then ask with the whole conversation, or end at a limit.
+    """Begin a turn: add the steerings, then ask with the whole conversation, or end at a limit.
 
     A conversation that has grown too large is compacted first. At a limit the steerings are not
-    told, since nobody would answer them: they open the next cycle.
+    added, since nobody would answer them: they open the next cycle.
     """
     _ask(step, at_ms)
     next_prompt(step, at_ms)
@@ -294,15 +294,15 @@ def go_on_after_batch(step: Step, at_ms: int) -> None:
     if is_blocked and not memory.steering and not memory.notes:
         finish(step, at_ms)
         return
-    result = opening.find_result(memory)
+    result = opening_call.find_result(memory)
     if result is None or is_blocked or (result.is_error and memory.steering):
         ask(step, at_ms)
         return
     if result.is_error:
         fail(step, result.content, at_ms, retryable=False)
         return
-    said = opening.answer(memory, result)
-    step.record(Said(message=said))
+    said = opening_call.answer(memory, result)
+    step.record(MessageAdded(message=said))
     step.publish(MessageStart(), MessageDelta(delta=said.content), ResponseComplete(message=said))
     after_answer(step, at_ms)
 
@@ -336,23 +336,23 @@ def _call_unless_looping(step: Step, at_ms: int) -> None:
     if loop is None:
         call_tools(step, calls)
         return
-    told = LoopDetected(type=loop.kind, name=loop.name, count=loop.count)
+    event = LoopDetected(type=loop.kind, name=loop.name, count=loop.count)
     match loops.verdict(loop.count, policy.loop_threshold, policy.loop_abort):
         case "abort":
-            step.publish(told)
-            give_results(step, lambda _open: _LOOPED)
+            step.publish(event)
+            end_calls(step, lambda _open: _LOOPED)
             end_at_limit(step, LOOP_DETECTED, at_ms)
         case "notice":
-            step.publish(told)
+            step.publish(event)
             call_tools(step, calls)
-        case "go_on":  # pragma: no branch - the last of the words
+        case "go_on":  # pragma: no branch - the last of the cases
             call_tools(step, calls)
 
 
 def conclude(step: Step, at_ms: int) -> None:
     """Go on after an answer without calls: it ends the cycle, unless there is more to say.
 
-    Guidance that came meanwhile is told first; an answer in the wrong form is asked for once more.
+    Guidance that came meanwhile is added first; an answer in the wrong form is asked for once more.
     """
     memory = step.memory
     if memory.steering or memory.notes:
@@ -374,7 +374,7 @@ def conclude(step: Step, at_ms: int) -> None:
         content=answer_format.repair_request(problem),
         metadata={REPAIR: True},
     )
-    step.record(Said(message=wish))
+    step.record(MessageAdded(message=wish))
     ask(step, at_ms)
 
 
@@ -430,7 +430,7 @@ def fail(step: Step, reason: str, at_ms: int, *, retryable: bool) -> None:
 
 # Any, here and below: plain data of whoever aborted it.
 def close(step: Step, outcome: OutcomeKind, reason: Any, at_ms: int) -> None:
-    """End the running cycle, which observers have been told of, in words of ``outcome``."""
+    """End the running cycle, whose end is published, with this ``outcome``."""
     ended, children = step.cycle, children_of_plugins(step.memory)
     step.record(CycleEnded(command_id=ended.command_id, outcome=outcome, reason=reason))
     # A result that is still to come belongs to work that is over, and so does half an answer: the
@@ -445,7 +445,7 @@ def close(step: Step, outcome: OutcomeKind, reason: Any, at_ms: int) -> None:
 
 
 def announce_abort(step: Step, reason: Any) -> None:
-    """Tell that the cycle ends by an abort, before anything else of it is told."""
+    """Publish that the cycle ends by an abort, before anything else of its end."""
     step.publish(AgentAbort(reason=reason, command_id=step.cycle.command_id))
 
 
@@ -463,8 +463,8 @@ def answer_waiters(step: Step, *results: tuple[str, CycleResult]) -> None:
     step.change(waiters=tuple(waiting))
 
 
-def give_up_waits(step: Step, expired: WaitExpired) -> None:
-    """Let go of the callers whose time to wait is over."""
+def expire_waits(step: Step, expired: WaitExpired) -> None:
+    """Refuse the callers whose time to wait is over."""
     error = CollectTimeout("the time to wait for the cycle is over; it goes on")
     waiting = []
     for waiter in step.memory.waiters:
@@ -476,9 +476,9 @@ def give_up_waits(step: Step, expired: WaitExpired) -> None:
 
 
 def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:
-    """Tell plugins of a cycle that is over; nothing waits for them."""
+    """Run ``after_turn`` of plugins; nothing waits for them."""
     memory = step.memory
-    if not memory.hears(AfterTurn):
+    if not memory.has_hook(AfterTurn):
         return
     outcome = memory.outcomes[-1]
     hook = AfterTurn(
@@ -493,26 +493,26 @@ def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:
     step.perform(AskPlugins(ANY_WORK, hook))
 
 
-# --- what the model is told at a gap ---
+# --- what the model gets at a gap ---
 
 
 def _drain(step: Step) -> None:
-    """Tell the model what plugins have to say, then all guidance that waits as one message."""
-    tell_notes(step)
+    """Add the notes of plugins, then all guidance that waits as one message."""
+    add_notes(step)
     count = len(step.memory.steering)
     if count:
-        step.record(Said(message=_guidance(step.memory)))
+        step.record(MessageAdded(message=_guidance(step.memory)))
         step.publish(SteeringApplied(count=count))
 
 
-def tell_notes(step: Step) -> None:
-    """Tell the model what plugins have to say, as one message."""
+def add_notes(step: Step) -> None:
+    """Add the notes of plugins, as one message for the model."""
     memory = step.memory
     if not memory.notes:
         return
     text = "\n\n".join(memory.notes)
-    told = Message(id=next_id(memory), role="user", content=text, metadata={NOTES: True})
-    step.record(Said(message=told))
+    event = Message(id=next_id(memory), role="user", content=text, metadata={NOTES: True})
+    step.record(MessageAdded(message=event))
 
 
 def _guidance(memory: Memory) -> Message:

@@ -30,13 +30,15 @@ from workers.core.conversation import (
 )
 from workers.core.loops import fingerprint, notice, remember, verdict
 from workers.core.records import (
-    ApprovalAsked,
     ApprovalDecided,
+    ApprovalRequested,
     CodeTaken,
     Compacted,
     Continued,
+    CutSpent,
     CycleEnded,
     CycleStarted,
+    MessageAdded,
     ModelChanged,
     Noted,
     OutcomeKind,
@@ -50,7 +52,6 @@ from workers.core.records import (
     Resumed,
     RunEnd,
     RunStep,
-    Said,
     SetAside,
     Steered,
     SubagentSpawned,
@@ -59,7 +60,7 @@ from workers.core.records import (
     ToolEnded,
     ToolsChanged,
     ToolStarted,
-    ToolTold,
+    ToolStepRecorded,
     TurnSpent,
     UserAnswered,
     UserAsked,
@@ -85,7 +86,7 @@ class ContradictionError(Exception):
 TOOL: Final = "tool"
 """What a ``SetAside`` calls a tool."""
 GREETING: Final = kind_of(SessionStart)
-"""What a ``SetAside`` calls that a plugin hears of the session's start."""
+"""What a ``SetAside`` calls the ``session_start`` of a plugin."""
 CODE: Final = (TOOL, GREETING)
 """What of foreign code is left out: the memory knows it. Other things are no part of the memory."""
 
@@ -142,8 +143,8 @@ def say(memory: Memory, message: Message) -> Memory:
         )
     )
     if STEERING in message.metadata:
-        told = message.metadata[STEERING]
-        left = tuple(one for one in memory.steering if one.ref not in _strings(told))
+        applied = message.metadata[STEERING]
+        left = tuple(one for one in memory.steering if one.ref not in _strings(applied))
         memory = replace(memory, steering=left)
     if NOTES in message.metadata:
         memory = replace(memory, notes=())
@@ -155,7 +156,7 @@ def say(memory: Memory, message: Message) -> Memory:
 def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
     """Note that the model has answered, which took a turn and used this much.
 
-    How large the conversation was is remembered where the provider tells.
+    How large the conversation was is remembered where the provider reports it.
     """
     cycle = memory.cycle
     if cycle is not None:
@@ -173,17 +174,17 @@ def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
     return replace(memory, context=(usage.total_tokens, len(memory.messages)))
 
 
-def begin_call(memory: Memory, call_id: CallId, at_ms: int, allowance: str | None = None) -> Memory:
-    """Note that one call of the batch runs, and that it uses up a leave."""
-    if allowance in memory.allowances:
-        left = list(memory.allowances)
-        left.remove(str(allowance))
-        memory = replace(memory, allowances=tuple(left))
+def begin_call(memory: Memory, call_id: CallId, at_ms: int, call_hash: str | None = None) -> Memory:
+    """Mark one call of the batch as running; an approval that it needs is used up."""
+    if call_hash in memory.granted:
+        left = list(memory.granted)
+        left.remove(str(call_hash))
+        memory = replace(memory, granted=tuple(left))
     return _update(memory, call_id, started_at_ms=at_ms)
 
 
-def count_told(memory: Memory, call_id: CallId, step: RunStep | None = None) -> Memory:
-    """Note that a running call has told one step more, and what that says of its run."""
+def count_step(memory: Memory, call_id: CallId, step: RunStep | None = None) -> Memory:
+    """Count one more step of a running call, and what that says of its run."""
     calls = tuple(
         replace(open_, told=open_.told + 1, run=runs.after(open_.run, step))
         if open_.call.call_id == call_id
@@ -259,7 +260,7 @@ def discard(memory: Memory, command_id: CommandId) -> Memory:
 
 
 def _warn(memory: Memory) -> Memory:
-    """Have the last call of a loop tell the model so with its result."""
+    """Add to the result of the last call of a loop that it is one, for the model."""
     loop, policy = find_loop(memory), memory.policy
     if loop is None or verdict(loop.count, policy.loop_threshold, policy.loop_abort) != "notice":
         return memory
@@ -295,8 +296,8 @@ def _update(
     )
 
 
-def _strings(told: object) -> tuple[str, ...]:
-    return tuple(map(str, told)) if isinstance(told, list | tuple) else ()
+def _strings(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
 
 
 # --- each record ---
@@ -336,7 +337,7 @@ def _plugin_ordered(memory: Memory, record: PluginOrdered) -> Memory:
     return kernel_emits.apply(memory, order)
 
 
-def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
+def _approval_requested(memory: Memory, record: ApprovalRequested) -> Memory:
     asked = Approval(
         record.approval_id,
         record.call_id,
@@ -348,7 +349,7 @@ def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
         due_ms=record.due_ms,
         options=record.options,
     )
-    return conversation.require(memory, asked)
+    return conversation.add_approval(memory, asked)
 
 
 def _subagent_spawned(memory: Memory, record: SubagentSpawned) -> Memory:
@@ -374,18 +375,21 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
         memory, QueuedPrompt(record.command_id, record.text, record.metadata, record.call)
     ),
     CycleStarted: _cycle_started,
-    Said: lambda memory, record: say(memory, record.message),
+    MessageAdded: lambda memory, record: say(memory, record.message),
+    CutSpent: lambda memory, record: spend(memory, record.usage),
     TurnSpent: lambda memory, record: count_answer(memory, record.usage),
     ToolStarted: lambda memory, record: begin_call(
-        memory, record.call_id, record.at_ms, record.allowance
+        memory, record.call_id, record.at_ms, record.granted
     ),
-    ToolTold: lambda memory, record: count_told(memory, record.call_id, record.step),
+    ToolStepRecorded: lambda memory, record: count_step(memory, record.call_id, record.step),
     ToolEnded: _tool_ended,
     CycleEnded: _cycle_ended,
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
-    Steered: lambda memory, record: conversation.steer(memory, Steering(record.ref, record.text)),
-    ApprovalAsked: _approval_asked,
-    ApprovalDecided: lambda memory, record: conversation.decide(
+    Steered: lambda memory, record: conversation.add_steering(
+        memory, Steering(record.ref, record.text)
+    ),
+    ApprovalRequested: _approval_requested,
+    ApprovalDecided: lambda memory, record: conversation.end_approval(
         memory, record.approval_id, record.decision
     ),
     UserAsked: lambda memory, record: conversation.ask(memory, Ask(record.ref, record.call_id)),
@@ -399,7 +403,7 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ),
     Compacted: _compacted,
     SubagentSpawned: _subagent_spawned,
-    SubagentSpent: conversation.settle_child,
+    SubagentSpent: conversation.count_child,
     Noted: lambda memory, record: conversation.note(memory, record.notes),
     PluginsChanged: lambda memory, record: conversation.change_plugins(memory, record.states),
     PluginSetChanged: lambda memory, record: conversation.change_plugin_set(

@@ -64,18 +64,18 @@ def side_answer_max(memory: Memory, model: str, prompt_tokens: int) -> int | Non
 
 
 def is_priced(memory: Memory) -> bool:
-    """Say whether what the model in use is asked has a cost that is known: by a table, or told.
+    """Say whether what the model in use is asked has a known cost: by a table, or by the provider.
 
     It is not after an answer of unknown cost, until the next that has one.
     """
     if not memory.is_costed:
         return False
-    is_told = memory.has_answered and memory.usage.cost_usd is not None
-    return is_told or memory.policy.price_of(memory.model, 1, 1) is not None
+    is_counted = memory.has_answered and memory.usage.cost_usd is not None
+    return is_counted or memory.policy.price_of(memory.model, 1, 1) is not None
 
 
 def guess(memory: Memory, answer: Message) -> TokenUsage:
-    """Return about what an answer to ``memory`` took whose usage nobody told, or could read.
+    """Return about what an answer to ``memory`` took whose usage was not reported, or not readable.
 
     So both limits count it: each of many such answers would be free otherwise.
     """

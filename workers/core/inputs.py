@@ -1,7 +1,7 @@
 """What an agent's tables are fed with: commands as they come, and results of its own work.
 
-A result names the work that it comes of, so that a late one is told from a current one; those with
-``work`` ``ANY_WORK`` are about the session as a whole and are never late.
+A result names the work that it comes of, so that a late one can be told apart from a current one;
+those with ``work`` ``ANY_WORK`` are about the session as a whole and are never late.
 
 To add a result: its class here, its handler and its rows in ``workers/core/results.py``.
 """
@@ -18,7 +18,7 @@ from cmdc_runtime.messages import TokenUsage
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
 from workers.core.state import PluginFacts, ToolFacts
-from workers.core.tags import Found as FoundTag
+from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted, Verdict
 
 ANY_WORK: Final = -1
@@ -123,7 +123,7 @@ class SummaryFailed:
 
 @dataclass(frozen=True, slots=True)
 class ToolBegun:
-    """Result of ``RunTools``: one call is about to run; ``summary`` tells people what it does.
+    """Result of ``RunTools``: one call is about to run; ``summary`` says for people what it does.
 
     ``args`` are those that plugins gave it, None where they are the model's own.
     """
@@ -136,7 +136,7 @@ class ToolBegun:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalNeeded:
+class ApprovalWanted:
     """Result of ``RunTools``: one call may not run before a person allows it; it has not run.
 
     ``args`` are those that plugins gave it, None where they are the model's own. A call that is
@@ -171,7 +171,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class ToolEmitted:
-    """Result of ``RunTools``: a running call has something to tell observers."""
+    """Result of ``RunTools``: a running call publishes an event."""
 
     work: int
     call_id: CallId
@@ -180,8 +180,8 @@ class ToolEmitted:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolTold:
-    """Result of ``RunTools``: a running call tells a step of its own, which is counted."""
+class ToolStepReported:
+    """Result of ``RunTools``: a running call publishes a step of its own, which is counted."""
 
     work: int
     call_id: CallId
@@ -332,8 +332,8 @@ class CycleExpired:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One parcel of tools after it was opened: what is in it, or what is wrong with it."""
+class FoundTool:
+    """One packed tool after it was opened: what is in it, or what is wrong with it."""
 
     label: str
     tool: ToolFacts | None
@@ -342,11 +342,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class ToolsLoaded:
-    """Result of ``LoadTools``: what the parcels of command ``id`` hold, in their order."""
+    """Result of ``LoadTools``: what the packed code of command ``id`` holds, in its order."""
 
     id: CommandId
     command: AttachTools | ReplaceTools
-    found: tuple[Found, ...]
+    found: tuple[FoundTool, ...]
     work: int = ANY_WORK
 
 
@@ -366,7 +366,7 @@ class PluginLoaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Consulted:
+class PluginsAnswered:
     """Result of ``AskPlugins``: what the plugins say where a cycle waits for them."""
 
     work: int
@@ -375,7 +375,7 @@ class Consulted:
 
 
 @dataclass(frozen=True, slots=True)
-class PluginsSpoke:
+class PluginsReported:
     """Plugins have something to say besides, at a hook that nothing waits for.
 
     ``batch`` is the work whose calls they were asked about: unlike ``work`` it does not make the
@@ -436,8 +436,8 @@ class ToolRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class SteeringJudged:
-    """Result of ``JudgeSteering``."""
+class SteeringAnswered:
+    """Result of ``AskAboutSteering``."""
 
     order: Order
     command: Steer
@@ -456,10 +456,10 @@ Result: TypeAlias = (
     | Summarized
     | SummaryFailed
     | ToolBegun
-    | ApprovalNeeded
+    | ApprovalWanted
     | ToolReturned
     | ToolEmitted
-    | ToolTold
+    | ToolStepReported
     | QuestionAsked
     | CompactWanted
     | SubagentWanted
@@ -472,13 +472,13 @@ Result: TypeAlias = (
     | CycleExpired
     | WaitExpired
     | Stopped
-    | Consulted
-    | PluginsSpoke
+    | PluginsAnswered
+    | PluginsReported
     | PluginAskedModel
     | PluginDelegated
     | DelegationDropped
     | PluginsAborted
     | ToolRefused
-    | SteeringJudged
+    | SteeringAnswered
 )
-"""Each names the work that it comes of, so that a late one is told from a current one."""
+"""Each names the work that it comes of, so that a late one can be told apart from a current one."""

@@ -1,7 +1,7 @@
 """Steer and abort: how a running cycle is interrupted, softly or for good.
 
-An abort is announced behind the ends of its calls; whatever is done about it comes after all that
-its step says, so within 100 ms in every state. What may be ended by either is decided by two
+An abort is published behind the ends of its calls; whatever is done about it comes after all that
+its step sends, so within 100 ms in every state. What may be ended by either is decided by two
 functions of a call: ``_steering_ends`` and ``_abort_ends``. A cycle that has run for as long as it
 may is aborted as a caller would, but for what waits: that has its turn.
 """
@@ -12,28 +12,35 @@ from typing import Any, Final
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
 from cmdc_runtime.errors import InvalidText, QueueFull, UsageError
-from cmdc_runtime.events import AgentAbort, PromptDropped, SteeringReceived, ToolKilled
+from cmdc_runtime.events import (
+    AgentAbort,
+    PromptDropped,
+    RequestCut,
+    SteeringReceived,
+    ToolKilled,
+)
 from cmdc_runtime.extensions.hooks import BeforeSteering
 from cmdc_runtime.ids import CallId
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.plain import problem_of, shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
-from workers.core.batch import CallEnd, give_results
 from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
 from workers.core.cycle import announce_abort, answer_waiters
+from workers.core.expense import guess
 from workers.core.inputs import CycleExpired, Order, Stopped
-from workers.core.records import PromptDiscarded, Said, Steered
+from workers.core.records import CutSpent, MessageAdded, PromptDiscarded, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt
 from workers.core.step import (
     AnswerTool,
+    AskAboutSteering,
     CancelCalls,
     CancelModel,
     EndSubagents,
-    JudgeSteering,
     Step,
 )
 from workers.core.tags import flush
+from workers.core.tool_calls import CallEnd, end_calls
 
 CYCLE_TIMEOUT: Final = "cycle_timeout"
 _EXPIRY: Final = Abort(reason=CYCLE_TIMEOUT, clear_queue=False)
@@ -71,24 +78,24 @@ def start_steering(step: Step, order: Order, command: Steer) -> None:
     cycle.start(step, prompt, order.at_ms)
 
 
-def keep_steering(step: Step, order: Order, command: Steer) -> None:
-    """Keep the guidance for the next gap; plugins that listen are asked first."""
-    if not _have_judged(step, order, command):
-        keep_heard(step, order, command)
+def queue_steering(step: Step, order: Order, command: Steer) -> None:
+    """Queue the guidance for the next gap; plugins with the hook are asked first."""
+    if not _ask_plugins_first(step, order, command):
+        accept_steering(step, order, command)
 
 
 def interrupt_tools(step: Step, order: Order, command: Steer) -> None:
-    """Keep the guidance and end calls for it; plugins that listen are asked first."""
-    if not _have_judged(step, order, command):
-        end_calls_and_keep(step, order, command)
+    """Queue the guidance and end calls for it; plugins with the hook are asked first."""
+    if not _ask_plugins_first(step, order, command):
+        end_calls_for_steering(step, order, command)
 
 
-def _have_judged(step: Step, order: Order, command: Steer) -> bool:
-    """Have plugins asked, if it may be kept at all; return whether any of them listens."""
+def _ask_plugins_first(step: Step, order: Order, command: Steer) -> bool:
+    """Have plugins asked, if it may be queued at all; return whether one has the hook."""
     is_refused = text_problem(command.text) or _is_full(step.memory)
-    if is_refused or not step.memory.hears(BeforeSteering):
+    if is_refused or not step.memory.has_hook(BeforeSteering):
         return False
-    step.perform(JudgeSteering(order, command))
+    step.perform(AskAboutSteering(order, command))
     return True
 
 
@@ -96,8 +103,8 @@ def _is_full(memory: Memory) -> bool:
     return len(memory.steering) >= memory.policy.max_steering_queue
 
 
-def keep_heard(step: Step, order: Order, command: Steer) -> bool:
-    """Keep the guidance for the next gap, if there is room; return whether it was kept."""
+def accept_steering(step: Step, order: Order, command: Steer) -> bool:
+    """Queue the guidance for the next gap, if there is room; return whether it is queued."""
     problem = text_problem(command.text)
     if problem is not None:
         step.complete(order.id, InvalidText(problem))
@@ -114,28 +121,28 @@ def keep_heard(step: Step, order: Order, command: Steer) -> bool:
     return True
 
 
-def end_calls_and_keep(step: Step, order: Order, command: Steer) -> None:
-    """Keep the guidance and end the calls that may be ended, so that the gap comes soon."""
-    if not keep_heard(step, order, command):
+def end_calls_for_steering(step: Step, order: Order, command: Steer) -> None:
+    """Queue the guidance and end the calls that may be ended, so that the gap comes soon."""
+    if not accept_steering(step, order, command):
         return
     memory = step.memory
-    doomed = _ids(
+    ending = _ids(
         open_
         for open_ in memory.calls
         if open_.result is None and _steering_ends(memory, open_, command)
     )
-    cancel(step, doomed)
-    give_results(
+    cancel(step, ending)
+    end_calls(
         step,
         lambda open_: (
-            killed(memory, open_, _STEERED, "steered") if open_.call.call_id in doomed else None
+            killed(memory, open_, _STEERED, "steered") if open_.call.call_id in ending else None
         ),
     )
     cycle.after_call(step, order.at_ms)
 
 
-def note_abort(step: Step, order: Order, command: Abort) -> None:
-    """Nothing runs; say so, for observers that missed the end."""
+def abort_idle(step: Step, order: Order, command: Abort) -> None:
+    """Nothing runs; publish that, for observers that missed the end."""
     if _is_refused(step, order, command):
         return
     step.publish(AgentAbort(reason=command.reason))
@@ -143,7 +150,7 @@ def note_abort(step: Step, order: Order, command: Abort) -> None:
 
 
 def _is_refused(step: Step, order: Order, command: Abort) -> bool:
-    """Refuse an abort whose reason can't be written down; return whether it was refused."""
+    """Refuse an abort whose reason can't be recorded; return whether it was refused."""
     problem = problem_of(command.reason)
     if problem is not None:
         step.complete(order.id, UsageError(f"abort: reason: {problem}"))
@@ -151,14 +158,14 @@ def _is_refused(step: Step, order: Order, command: Abort) -> bool:
 
 
 def abort_request(step: Step, order: Order, command: Abort) -> None:
-    """Tell observers, end the request, keep what was said so far and mark it."""
+    """Publish the abort, end the request, add what came of the answer and mark it."""
     if not _is_refused(step, order, command):
         _end_request(step, command, order.at_ms)
         step.complete(order.id, None)
 
 
 def abort_tools(step: Step, order: Order, command: Abort) -> None:
-    """Tell observers and end the calls that may be ended; none of them counts any more."""
+    """Publish the abort and end the calls that may be ended; none of them counts any more."""
     if not _is_refused(step, order, command):
         _end_tools(step, command, order.at_ms)
         step.complete(order.id, None)
@@ -179,7 +186,7 @@ def expire_tools(step: Step, expired: CycleExpired) -> None:
 def stop_tools(step: Step, _stopped: Stopped) -> None:
     """End the calls, since nobody else will.
 
-    One that waits for a person's leave has not begun: what is saved of the session still asks.
+    One that waits for an approval has not begun: what is saved of the session still asks.
     """
     before = step.memory
     waiting_ids = {one.call_id for one in before.approvals}
@@ -189,7 +196,7 @@ def stop_tools(step: Step, _stopped: Stopped) -> None:
             return killed(before, open_, _STOPPED, "stopped")
         return None if open_.call.call_id in waiting_ids else _NOT_BEGUN
 
-    give_results(step, end_of)
+    end_calls(step, end_of)
     step.change(work=before.work + 1)
 
 
@@ -201,26 +208,44 @@ def _is_over(memory: Memory, expired: CycleExpired) -> bool:
 
 def _end_request(step: Step, wanted: Abort, at_ms: int) -> None:
     step.perform(CancelModel())
-    keep_partial(step)
+    add_partial_answer(step)
     # An answer whose calls plugins were still being asked about: none of them runs.
-    give_results(step, lambda _open: _ABORTED)
+    end_calls(step, lambda _open: _ABORTED)
     _abort(step, wanted, at_ms)
 
 
-def keep_partial(step: Step) -> None:
-    """Keep what there is of an answer, marked as interrupted."""
-    answering = step.memory.answering
-    _, held, _ = flush(answering.tags, step.memory.policy.tags)
-    if said := answering.text + held:
-        partial = Message(
-            id=next_id(step.memory), role="assistant", content=said, metadata={"interrupted": True}
-        )
-        step.record(Said(message=partial))
+def add_partial_answer(step: Step) -> None:
+    """Add what there is of an answer, marked as interrupted, and count it about."""
+    if (partial := _partial(step.memory)) is not None:
+        usage = guess(step.memory, partial)
+        step.record(MessageAdded(message=partial))
+        _charge_cut(step, usage)
+
+
+def stop_request(step: Step, _stopped: Stopped) -> None:
+    """Count about what there is of an answer; a process that goes on asks for all of it again."""
+    if (partial := _partial(step.memory)) is not None:
+        _charge_cut(step, guess(step.memory, partial))
+
+
+def _partial(memory: Memory) -> Message | None:
+    _, held, _ = flush(memory.answering.tags, memory.policy.tags)
+    said = memory.answering.text + held
+    if not said:
+        return None
+    return Message(
+        id=next_id(memory), role="assistant", content=said, metadata={"interrupted": True}
+    )
+
+
+def _charge_cut(step: Step, usage: TokenUsage) -> None:
+    step.record(CutSpent(usage=usage))
+    step.publish(RequestCut(usage=usage))
 
 
 def _end_tools(step: Step, wanted: Abort, at_ms: int) -> None:
     memory = step.memory
-    doomed = _ids(
+    ending = _ids(
         open_
         for open_ in memory.calls
         if open_.result is None and _abort_ends(memory, open_, wanted)
@@ -229,20 +254,20 @@ def _end_tools(step: Step, wanted: Abort, at_ms: int) -> None:
     alone = tuple(
         call_id
         for call_id in _ids(memory.calls)
-        if call_id not in doomed and children_of(memory, (call_id,))
+        if call_id not in ending and children_of(memory, (call_id,))
     )
     step.perform(CancelModel())
     if memory.compacting is not None and memory.compacting.ref is not None:
         no_summary = "no summary: the cycle was aborted"
         step.perform(AnswerTool(memory.compacting.ref, error=no_summary))
-    cancel(step, doomed)
+    cancel(step, ending)
     if alone:
         step.perform(CancelCalls(alone))
-    give_results(
+    end_calls(
         step,
         lambda open_: (
             killed(memory, open_, _ABORTED, wanted.reason)
-            if open_.call.call_id in doomed
+            if open_.call.call_id in ending
             else _LEFT
         ),
     )
@@ -282,19 +307,19 @@ def cancel(step: Step, ids: tuple[CallId, ...]) -> None:
 
 # Any: plain data of whoever ended it.
 def killed(memory: Memory, open_: OpenCall, end: CallEnd, reason: Any) -> CallEnd:
-    """Return ``end`` with the word that the call was ended from outside.
+    """Return ``end`` as of a call that was ended from outside.
 
     A thread can't be ended: what it returns is thrown away.
     """
     tool = memory.tool(open_.call.name)
     is_left = tool is not None and tool.isolation == "thread" and open_.started_at_ms
     why = shown(reason, LINE_CHARS_MAX) or "aborted"
-    told = ToolKilled(
+    event = ToolKilled(
         name=open_.call.name,
         call_id=open_.call.call_id,
         reason="abandoned" if is_left else why,
     )
-    return replace(end, told=(told,), why=why)
+    return replace(end, outgoing=(event,), why=why)
 
 
 def _abort(step: Step, wanted: Abort, at_ms: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 LoopKind: TypeAlias = Literal["repeat", "cycle"]
-Verdict: TypeAlias = Literal["go_on", "notice", "abort"]
+LoopVerdict: TypeAlias = Literal["go_on", "notice", "abort"]
 
 HASHES_MAX: Final = 20
 """A loop that is longer than ten calls in turn looks no different from work."""
@@ -74,7 +74,7 @@ def detect(seen: tuple[str, ...]) -> tuple[LoopKind, int] | None:
     return ("cycle", cycles) if cycles >= LOOP_COUNT_MIN else None
 
 
-def verdict(loop_count: int, threshold: int, abort: int) -> Verdict:
+def verdict(loop_count: int, threshold: int, abort: int) -> LoopVerdict:
     """Say what a loop of this count means: from ``threshold`` a notice, from ``abort`` the end."""
     if loop_count >= abort:
         return "abort"
@@ -82,7 +82,7 @@ def verdict(loop_count: int, threshold: int, abort: int) -> Verdict:
 
 
 def notice(loop: Loop) -> str:
-    """Return what the model is told of its loop, to be put behind the tool's result."""
+    """Return what the model reads of its loop, behind the tool's result."""
     return f"Notice: {_TEXTS[loop.kind].format(count=loop.count, name=loop.name)} {_WAY_OUT}"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of plugins' words: the cycle goes on from its point, or ends.
+"""What plugins decide: the cycle goes on from its point, or ends.
 
 ``_CONTINUATIONS`` says how it goes on; a test fails when a ``Point`` has no row.
 """
@@ -11,15 +11,14 @@ from cmdc_runtime.commands import Steer
 from cmdc_runtime.errors import SteeringRejected
 from cmdc_runtime.events import PluginModelCall, SteeringReceived
 from workers.core import cycle, interrupt, shrink
-from workers.core.batch import CallEnd, close_call, give_results
 from workers.core.conversation import find_running
 from workers.core.inputs import (
     ANY_WORK,
-    Consulted,
     PluginAskedModel,
     PluginsAborted,
-    PluginsSpoke,
-    SteeringJudged,
+    PluginsAnswered,
+    PluginsReported,
+    SteeringAnswered,
     ToolRefused,
 )
 from workers.core.kernel_emits import patched
@@ -27,14 +26,15 @@ from workers.core.plugins import apply_verdict
 from workers.core.records import PluginSpent
 from workers.core.repair import repair
 from workers.core.state import (
+    AskingPlugins,
     Calling,
     Compacting,
-    Consulting,
     OpenCall,
     Point,
     State,
 )
 from workers.core.step import CancelModel, Step
+from workers.core.tool_calls import CallEnd, close_call, end_calls
 from workers.core.verdict import Aborted, Verdict
 
 _STOPPED: Final = CallEnd(
@@ -44,11 +44,11 @@ _STOPPED: Final = CallEnd(
 )
 
 
-def go_on(step: Step, consulted: Consulted) -> None:
-    """Take down what the plugins say and go on from where the cycle waited for them."""
-    verdict, at_ms = consulted.verdict, consulted.at_ms
+def go_on(step: Step, answered: PluginsAnswered) -> None:
+    """Apply the verdict of the plugins and go on from where the cycle waited for them."""
+    verdict, at_ms = answered.verdict, answered.at_ms
     match step.memory.activity:
-        case Consulting(point=point, wanted=wanted):
+        case AskingPlugins(point=point, wanted=wanted):
             pass
         case Calling(is_judged=True, compacting=wanted):
             point = Point.COMPACT
@@ -61,24 +61,24 @@ def go_on(step: Step, consulted: Consulted) -> None:
         _CONTINUATIONS[point](step, wanted, verdict, at_ms)
 
 
-def listen(step: Step, spoke: PluginsSpoke) -> None:
-    """Take down what plugins say where nothing waits for them.
+def report(step: Step, reported: PluginsReported) -> None:
+    """Apply the verdict of plugins that nothing waits for.
 
     What they want of a batch that is over comes too late for it, and is not for another one.
     """
-    verdict = spoke.verdict
-    if spoke.batch not in {ANY_WORK, step.memory.work}:
+    verdict = reported.verdict
+    if reported.batch not in {ANY_WORK, step.memory.work}:
         verdict = replace(verdict, interventions=(), model=None)
     apply_verdict(step, verdict)
 
 
 def stop(step: Step, stopped: PluginsAborted) -> None:
     """End the cycle with its running calls, as a plugin wants; keep what was said so far."""
-    interrupt.keep_partial(step)
+    interrupt.add_partial_answer(step)
     _end(step, stopped.abort, stopped.at_ms)
 
 
-def charge(step: Step, asked: PluginAskedModel) -> None:
+def count_model_call(step: Step, asked: PluginAskedModel) -> None:
     """Count what a plugin spent."""
     step.record(PluginSpent(plugin=asked.plugin, usage=asked.usage))
     step.publish(PluginModelCall(plugin=asked.plugin, model=asked.model, usage=asked.usage))
@@ -93,8 +93,8 @@ def refuse(step: Step, refused: ToolRefused) -> None:
     cycle.after_call(step, refused.at_ms)
 
 
-def judge(step: Step, judged: SteeringJudged) -> None:
-    """Take a steering that plugins have heard, with what they add, or reject it."""
+def apply_steering_verdict(step: Step, judged: SteeringAnswered) -> None:
+    """Accept a steering that plugins were asked about, with what they add, or reject it."""
     order, command, verdict = judged.order, judged.command, judged.verdict
     apply_verdict(step, replace(verdict, interventions=()))
     if verdict.abort is not None:
@@ -102,16 +102,16 @@ def judge(step: Step, judged: SteeringJudged) -> None:
         step.publish(SteeringReceived(ref=order.id, status="rejected", text=command.text))
         return
     text = "\n\n".join((command.text, *verdict.interventions))
-    _HEARD[step.state](step, order, Steer(text=text, scope=command.scope))
+    _ACCEPT[step.state](step, order, Steer(text=text, scope=command.scope))
 
 
-_HEARD: Final = {
+_ACCEPT: Final = {
     State.IDLE: interrupt.start_steering,
-    State.RUNNING: interrupt.keep_heard,
-    State.STREAMING: interrupt.keep_heard,
-    State.EXECUTING_TOOLS: interrupt.end_calls_and_keep,
+    State.RUNNING: interrupt.accept_steering,
+    State.STREAMING: interrupt.accept_steering,
+    State.EXECUTING_TOOLS: interrupt.end_calls_for_steering,
 }
-"""What a steering does that plugins have heard, as the table of commands has it for a new one."""
+"""What a steering does after plugins were asked, as the table of commands has it for a new one."""
 
 
 def _end(step: Step, abort: Aborted, at_ms: int) -> None:
@@ -126,13 +126,13 @@ def _end(step: Step, abort: Aborted, at_ms: int) -> None:
             return _STOPPED
         return interrupt.killed(before, open_, _STOPPED, abort.reason)
 
-    give_results(step, end_of)
+    end_calls(step, end_of)
     cycle.end_by_plugin(step, abort, at_ms)
 
 
 def _send(step: Step, _wanted: Compacting | None, verdict: Verdict, _at_ms: int) -> None:
     known = len(step.memory.messages)
-    cycle.tell_notes(step)
+    cycle.add_notes(step)
     messages = patched(step.memory)
     if verdict.messages is not None:
         messages = (*verdict.messages, *step.memory.messages[known:])

@@ -1,10 +1,10 @@
 """Plugins in the tables: they are asked at a ``Point``, and come and go while the session lives.
 
-The cycle waits at the point, and what they say is taken down.
+The cycle waits at the point, and their verdict is applied.
 
-To attach, update or detach one the shell opens the parcel, as with tools; it also lets the new
-plugin hear ``session_start``, so that one that wants no session is refused. A change is made as a
-whole or not at all: hooks at which plugins are being asked go on with those there were.
+To attach, update or detach one the shell opens the packed code, as with tools; it also runs
+``session_start`` of the new plugin, so that one that wants no session is refused. A change is made
+as a whole or not at all: hooks at which plugins are being asked go on with those there were.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,6 @@ from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import kernel_emits
-from workers.core.batch import decide_approval
 from workers.core.conversation import attached_plugin, find_approval
 from workers.core.inputs import Order, PluginLoaded
 from workers.core.records import (
@@ -38,8 +37,9 @@ from workers.core.records import (
     PluginsChanged,
     PluginSetChanged,
 )
-from workers.core.state import Compacting, Consulting, Memory, Point
+from workers.core.state import AskingPlugins, Compacting, Memory, Point
 from workers.core.step import AskPlugins, ChangePlugins, LoadPlugin, Step
+from workers.core.tool_calls import decide_approval
 from workers.core.verdict import Verdict
 
 # --- asked at a point -----------------------------------------------------------------------------
@@ -49,17 +49,17 @@ def ask_plugins(
     step: Step, point: Point, hook: AnyHook, compacting: Compacting | None = None
 ) -> bool:
     """Have the plugins asked before the cycle goes on; return whether any of them listens."""
-    if not step.memory.hears(type(hook)):
+    if not step.memory.has_hook(type(hook)):
         return False
     # A summary that a call of the batch before asked for is not waited for any more.
-    step.become(Consulting(point, compacting, step.memory.answering))
+    step.become(AskingPlugins(point, compacting, step.memory.answering))
     step.change(work=step.memory.work + 1)
     step.perform(AskPlugins(step.memory.work, hook))
     return True
 
 
 def apply_verdict(step: Step, verdict: Verdict) -> None:
-    """Take down what plugins said, their aborts apart: states, events, a model, notes."""
+    """Apply what plugins decided, their aborts apart: states, events, a model, notes."""
     if verdict.states:
         step.record(PluginsChanged(states=dict(verdict.states)))
     for plugin, hook, error in verdict.crashed:
@@ -103,7 +103,7 @@ def switch_model(step: Step, model: str, given: dict[str, Any] | None) -> None:
 
 
 def load(step: Step, order: Order, command: AttachPlugin) -> None:
-    """Have the parcel opened; ``use_loaded`` goes on."""
+    """Have the packed code opened; ``use_loaded`` goes on."""
     step.perform(LoadPlugin(order.id, command))
 
 
@@ -135,7 +135,7 @@ def detach(step: Step, order: Order, command: DetachPlugin) -> None:
 
 
 def with_hooks(memory: Memory, hooks: Mapping[str, frozenset[str]]) -> Memory:
-    """Return the memory with the hooks that its plugins hear in this process, by their names."""
+    """Return the memory with the hooks that its plugins have in this process, by their names."""
     plugins = tuple(replace(one, hooks=hooks.get(one.name, one.hooks)) for one in memory.plugins)
     return replace(memory, plugins=plugins)
 

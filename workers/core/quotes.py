@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 import msgspec
 from msgspec.msgpack import Ext
 
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.commands import Command
 from cmdc_runtime.events import Event
+from cmdc_runtime.wire.codec import decode, encode
 
 T = TypeVar("T")
 Plain = dict[str, Any]  # Any: what MessagePack takes
@@ -48,12 +48,12 @@ class Quotes:
         """Return the fields of a dataclass or a struct that are not what they are by default."""
         kind: Any = type(value)  # Any: as ``_shape_of`` takes it
         shape = _shape_of(kind)
-        told = {
+        plain_fields = {
             field.key: self._written(part)
             for field in shape.fields
             if (part := getattr(value, field.name)) != field.default
         }
-        return shape.tag | told
+        return shape.tag | plain_fields
 
     def read(self, kind: type[T], plain: Plain) -> T:
         """Return the value of a dataclass that was written so.
@@ -81,11 +81,11 @@ class Quotes:
                 return self._piece(value) if len(value) >= LONG else value
             case dict() | list() | tuple() | set() | frozenset() | msgspec.Struct():
                 number = self._numbers.get(id(value))
-                return self._told(value) if number is None else _ext(_Quote(number))
+                return self._plain(value) if number is None else _ext(_Quote(number))
             case _:
                 return self.written(value) if is_dataclass(value) else value
 
-    def _told(self, value: Any) -> Any:  # Any: as above
+    def _plain(self, value: Any) -> Any:  # Any: as above
         if isinstance(value, msgspec.Struct):
             return self.written(value)
         if isinstance(value, dict):
@@ -185,16 +185,16 @@ def _hints_of(kind: Any) -> Mapping[str, Any]:  # Any: a class, and type hints
     return get_type_hints(kind)
 
 
-def _made(kind: Any, told: Plain) -> Any:  # Any: a dataclass, and an instance of it
+def _made(kind: Any, plain_fields: Plain) -> Any:  # Any: a dataclass, and an instance of it
     hints = _hints_of(kind)
-    if unknown := told.keys() - hints.keys():
+    if unknown := plain_fields.keys() - hints.keys():
         raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
-    return kind(**{name: _part(hints[name], one) for name, one in told.items()})
+    return kind(**{name: _part(hints[name], one) for name, one in plain_fields.items()})
 
 
-def _part(hint: Any, told: Any) -> Any:  # Any: a type hint, plain values, what they are
+def _part(hint: Any, plain_fields: Any) -> Any:  # Any: a type hint, plain values, what they are
     if hint in _OPEN:
-        return decode(hint, encode(told))
-    if isinstance(hint, type) and is_dataclass(hint) and isinstance(told, dict):
-        return _made(hint, told)
-    return msgspec.convert(told, hint, builtin_types=(bytes,))
+        return decode(hint, encode(plain_fields))
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(plain_fields, dict):
+        return _made(hint, plain_fields)
+    return msgspec.convert(plain_fields, hint, builtin_types=(bytes,))

@@ -1,6 +1,6 @@
-"""What of a session's life is written down: an agent's memory is the fold of these.
+"""What of a session's life is recorded: an agent's memory is the fold of these.
 
-To add a record: one class here and its case in ``workers/core/rebuild.py``; a test says which is
+To add a record: one class here and its row in ``workers/core/evolve.py``; a test says which is
 missing. A field is only ever added, with a default: old journals must stay readable.
 """
 
@@ -9,21 +9,21 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cmdc_runtime.checked_struct import Count, Milliseconds, Positive, Total
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
-from cmdc_runtime.frames import Generation
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
+from cmdc_runtime.wire.frames import Generation
 
 OutcomeKind = Literal["finished", "aborted", "failed", "dropped"]
 
 
-class Doing(msgspec.Struct, frozen=True, array_like=True):
+class RecordedActivity(msgspec.Struct, frozen=True, array_like=True):
     """What a session was doing: the name of an activity of ``state.py``, and its fields."""
 
-    activity: str
+    name: str
     fields: dict[str, Any] = {}  # Any: as ``quotes.py`` writes them
 
 
@@ -31,14 +31,14 @@ class Cause(msgspec.Struct, frozen=True, array_like=True):
     """What a step came of, as ``causes.py`` writes it: its input, and what that met.
 
     ``given`` are the input's fields, ``work`` numbers the request or batch that was under way,
-    ``records`` are those of the step. ``doing`` is None where the step before left it at that.
+    ``records`` are those of the step. ``activity`` is None where the step before left it at that.
     """
 
     input: str
     given: dict[str, Any]  # Any: as ``quotes.py`` writes them
     work: Count = 0
     records: Count = 1
-    doing: Doing | None = None
+    activity: RecordedActivity | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=snake):
@@ -73,7 +73,7 @@ class CycleStarted(Record, frozen=True, kw_only=True):
     call: OpeningCall | None = None
 
 
-class Said(Record, frozen=True, kw_only=True):
+class MessageAdded(Record, frozen=True, kw_only=True, tag="said"):
     """An answer, or what there was of it, was added to the conversation."""
 
     message: Message
@@ -85,19 +85,26 @@ class TurnSpent(Record, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
+class CutSpent(Record, frozen=True, kw_only=True):
+    """A request was ended in the middle of its answer, and took about this much."""
+
+    usage: TokenUsage
+
+
 class ToolStarted(Record, frozen=True, kw_only=True):
-    """One call is about to run; ``allowance`` is the leave that it uses up, if it needs one."""
+    """One call is about to run; ``granted`` is the approved call, by its hash, that it uses up."""
 
     call_id: CallId
     at_ms: Milliseconds
-    allowance: str | None = None
+    granted: str | None = msgspec.field(default=None, name="allowance")
 
 
 class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step that a call has told says of the tree of its run of reasoning.
+    """What a step that a call has published says of the tree of its run of reasoning.
 
     ``asked`` is the branch that was asked for, below ``parent_id``; ``come`` the one whose thought
-    is there.
+    is there; ``scored`` the one that has ``score`` now. ``is_no_answer``: what was asked for judges
+    others, or has come to nothing.
     """
 
     run_id: str
@@ -105,22 +112,27 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     asked: str | None = None
     parent_id: str | None = None
     come: str | None = None
+    scored: str | None = None
+    score: float | None = None
+    is_no_answer: bool = False
     is_end: bool = False
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a run of reasoning ends whose call was over before it.
 
-    ``waits``: its end is told when the branches that still run are gone and counted.
+    ``waits``: its end is published when the branches that still run are gone and counted.
+    ``answer`` is the best one so far, where it has failed.
     """
 
     status: Literal["aborted", "failed"]
     reason: str
+    answer: str | None = None
     waits: bool = False
 
 
-class ToolTold(Record, frozen=True, kw_only=True):
-    """A running call has told a step of its own; the event is among those of the same write."""
+class ToolStepRecorded(Record, frozen=True, kw_only=True, tag="tool_told"):
+    """A running call has published a step of its own, by an event of the same write."""
 
     call_id: CallId
     step: RunStep | None = None
@@ -154,7 +166,7 @@ class Steered(Record, frozen=True, kw_only=True):
     text: str
 
 
-class ApprovalAsked(Record, frozen=True, kw_only=True):
+class ApprovalRequested(Record, frozen=True, kw_only=True, tag="approval_asked"):
     """A call waits for a person."""
 
     approval_id: str
@@ -196,7 +208,7 @@ class TodosChanged(Record, frozen=True, kw_only=True):
 
 
 class AttachedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that was added, with the parcel that it came in."""
+    """A tool that was added, with its packed code."""
 
     name: str
     is_repeatable: bool
@@ -254,7 +266,7 @@ class SubagentSpent(Record, frozen=True, kw_only=True):
 
 
 class Noted(Record, frozen=True, kw_only=True):
-    """Plugins have something to say to the model at the next gap."""
+    """Plugins have notes for the model at the next gap."""
 
     notes: tuple[str, ...]
 
@@ -266,7 +278,7 @@ class PluginsChanged(Record, frozen=True, kw_only=True):
 
 
 class AttachedPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin that was added, with the parcel that it came in."""
+    """A plugin that was added, with its packed code."""
 
     name: str
     hooks: frozenset[str]
@@ -304,7 +316,7 @@ class Resumed(Record, frozen=True, kw_only=True):
 class Continued(Record, frozen=True, kw_only=True):
     """The session goes on from a saved state, with other options; None: what it had stays.
 
-    ``resumption`` is the id of the resumption, so that it is taken down once.
+    ``resumption`` is the id of the resumption, so that it is recorded once.
     """
 
     resumption: str
@@ -315,7 +327,7 @@ class Continued(Record, frozen=True, kw_only=True):
 
 
 class SetAside(Record, frozen=True, kw_only=True):
-    """A record, the snapshot, a tool or a greeting is left out whenever the session is rebuilt.
+    """A record, the snapshot, a tool or a ``session_start`` is left out whenever it is rebuilt.
 
     ``digest`` names it by what it says, ``what`` is the record's kind, "snapshot", "tool" or
     "session_start"; ``name`` is what the tool or the plugin is called.
@@ -328,7 +340,7 @@ class SetAside(Record, frozen=True, kw_only=True):
 
 
 class CodeTaken(Record, frozen=True, kw_only=True):
-    """A process took the code that it found under the names of parcels, by their digests.
+    """A process took the code that it found under the names of packed code, by their digests.
 
     ``code`` has the digest of each module by its name; ``workers.loader`` compares.
     """
@@ -340,15 +352,16 @@ RECORDS: Final[tuple[type[Record], ...]] = tuple(Record.__subclasses__())
 _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     PromptQueued
     | CycleStarted
-    | Said
+    | MessageAdded
     | TurnSpent
+    | CutSpent
     | ToolStarted
-    | ToolTold
+    | ToolStepRecorded
     | ToolEnded
     | CycleEnded
     | PromptDiscarded
     | Steered
-    | ApprovalAsked
+    | ApprovalRequested
     | ApprovalDecided
     | UserAsked
     | UserAnswered

@@ -1,6 +1,6 @@
 """A recorded session played again: decided anew, compared with what it recorded, and shown.
 
-``play`` feeds the machine the inputs that the journal tells of and holds the records that today's
+``play`` feeds the machine the inputs that the journal has and holds the records that today's
 code keeps against the recorded ones. The first difference ends it: what follows was decided in
 another situation. A process that took the place of another begins, as it did then, with what the
 records before it make.
@@ -8,8 +8,8 @@ records before it make.
 Nothing of the world is asked again, no code of a plugin or a tool runs, and what cannot be read in
 the journal is said, not guessed.
 
-``of_step``, ``of_left_out`` and ``of_end`` tell how the session stands then, as plain values for
-people and programs.
+``of_step``, ``of_left_out`` and ``of_end`` describe how the session stands then, as plain values
+for people and programs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ import msgspec
 
 from cmdc_runtime.checkpoints import plain_state
 from cmdc_runtime.ids import Incarnation
-from workers.core import commands, rebuild, results
-from workers.core.causes import Given, Recovery, UnreadableCauseError, at_ms_of, read_cause, ref_of
+from workers.core import commands, recovery, results
+from workers.core.causes import Given, Restarted, UnreadableCauseError, at_ms_of, read_cause, ref_of
 from workers.core.evolve import CODE, replay
 from workers.core.inputs import Order
 from workers.core.records import CodeTaken, Continued, Record, SetAside, decode_record
@@ -57,7 +57,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedStep:
     """One step that was decided as it was recorded, and how the session stands after it.
 
     ``given`` is what it came of, None where a new process has begun with it.
@@ -88,14 +88,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Unplayable:
-    """From record ``number`` on the journal does not tell enough to play it."""
+    """From record ``number`` on the journal does not hold enough to play it."""
 
     number: int
     why: str
     kind: Literal["unplayable"] = "unplayable"
 
 
-Outcome: TypeAlias = Played | Difference | Unplayable
+StepOutcome: TypeAlias = PlayedStep | Difference | Unplayable
 
 
 @dataclass(slots=True)
@@ -110,14 +110,14 @@ class _Stage:
         """Begin a process."""
         self.memory, self.incarnation = self.known, incarnation
 
-    def settle(self, group: tuple[Entry, ...], memory: Memory) -> Memory:
+    def moved_to(self, group: tuple[Entry, ...], memory: Memory) -> Memory:
         """Take a step as decided, and return the memory behind it."""
         self.memory = memory
         self.known = replay(self.known, (entry.record for entry in group))
         return memory
 
 
-def play(first: Memory, entries: Sequence[Entry]) -> Iterator[Outcome]:
+def play(first: Memory, entries: Sequence[Entry]) -> Iterator[StepOutcome]:
     """Yield each step again, up to the end, the first difference, or what can't be played.
 
     ``first`` is the memory before the first entry, of a session at rest.
@@ -128,7 +128,7 @@ def play(first: Memory, entries: Sequence[Entry]) -> Iterator[Outcome]:
     for group in _steps(entries):
         outcome = _play_step(stage, group)
         yield outcome
-        if not isinstance(outcome, Played):
+        if not isinstance(outcome, PlayedStep):
             return
 
 
@@ -151,7 +151,7 @@ def _begins(record: Record, group: Sequence[Entry]) -> bool:
     return record.cause is not None or isinstance(record, Continued | CodeTaken)
 
 
-def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> Outcome:
+def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> StepOutcome:
     if (problem := _problem_of(group)) is not None:
         return problem
     first, cause = group[0], group[0].record.cause
@@ -160,7 +160,7 @@ def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> Outcome:
     recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
     if cause is None:
         name = _BEGINNINGS[type(first.record)]
-        return Played(group, name, None, stage.settle(group, replay(stage.memory, recorded)))
+        return PlayedStep(group, name, None, stage.moved_to(group, replay(stage.memory, recorded)))
     try:
         memory, given = read_cause(cause, recorded, stage.memory)
     except UnreadableCauseError as error:
@@ -169,7 +169,7 @@ def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> Outcome:
     for entry, then, now in zip_longest(group, recorded, map(reread, step.records)):
         if then != now:
             return Difference((entry or group[-1]).number, cause.input, given, then, now)
-    return Played(group, cause.input, given, stage.settle(group, step.memory))
+    return PlayedStep(group, cause.input, given, stage.moved_to(group, step.memory))
 
 
 def _problem_of(group: tuple[Entry, ...]) -> Unplayable | None:
@@ -189,8 +189,8 @@ def _problem_of(group: tuple[Entry, ...]) -> Unplayable | None:
 def _take(memory: Memory, given: Given, incarnation: Incarnation) -> Step:
     if isinstance(given, Order):
         return commands.apply(memory, given)
-    if isinstance(given, Recovery):
-        return rebuild.resume(memory, incarnation, given.reason, given.at_ms)
+    if isinstance(given, Restarted):
+        return recovery.resume(memory, incarnation, given.reason, given.at_ms)
     return results.apply(memory, given)
 
 
@@ -206,7 +206,7 @@ _CODE: Final = ("tools", "plugins")
 """Fields that hold code: their names are what a person can read of it."""
 
 
-def of_step(step: Played) -> Plain:
+def of_step(step: PlayedStep) -> Plain:
     """Return one step: what it came of, the records it keeps, and how the session stands then."""
     first, last = step.entries[0], step.entries[-1]
     return {
@@ -265,11 +265,11 @@ def brief(memory: Memory) -> Plain:
 
 def whole(memory: Memory) -> Plain:
     """Return all that a session remembers; of code and of plugins' states only whose it is."""
-    told = plain_state(saved(memory))
+    shown = plain_state(saved(memory))
     for name in _CODE:
-        told[name] = [one["name"] for one in told[name]]
-    told["plugin_states"] = {name: len(value) for name, value in told["plugin_states"]}
-    return {"state": memory.state.value, **told}
+        shown[name] = [one["name"] for one in shown[name]]
+    shown["plugin_states"] = {name: len(value) for name, value in shown["plugin_states"]}
+    return {"state": memory.state.value, **shown}
 
 
 def _tag(record: Record) -> str:
@@ -279,6 +279,6 @@ def _tag(record: Record) -> str:
 def _record(record: Record | None) -> Plain | None:
     if record is None:
         return None
-    told: Plain = msgspec.to_builtins(record)
-    del told["input"]
-    return told
+    shown: Plain = msgspec.to_builtins(record)
+    del shown["input"]
+    return shown

@@ -28,24 +28,23 @@ from cmdc_runtime.messages import Message
 from workers.core import (
     approvals,
     cycle,
-    delegation,
     interrupt,
     plugin_decisions,
     plugins,
     shrink,
+    subagents,
+    tool_reports,
     toolset,
-    toolwork,
 )
 from workers.core.conversation import next_id
 from workers.core.expense import guess, has_lost_count
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
-    ApprovalNeeded,
+    ApprovalWanted,
     BranchDropped,
     BranchWanted,
     CompactWanted,
-    Consulted,
     CycleExpired,
     DelegationDropped,
     FirstChunk,
@@ -53,11 +52,12 @@ from workers.core.inputs import (
     PluginDelegated,
     PluginLoaded,
     PluginsAborted,
-    PluginsSpoke,
+    PluginsAnswered,
+    PluginsReported,
     QuestionAsked,
     Result,
     RetryDue,
-    SteeringJudged,
+    SteeringAnswered,
     Stopped,
     StreamEnded,
     StreamFailed,
@@ -73,14 +73,14 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
-    ToolTold,
+    ToolStepReported,
     WaitExpired,
 )
-from workers.core.records import Said, TurnSpent
+from workers.core.records import MessageAdded, TurnSpent
 from workers.core.retry import delay_s, may_pass, should_retry
 from workers.core.state import Answering, Asking, Memory, Resting, State, Streaming
 from workers.core.step import AnswerTool, Sleep, Step
-from workers.core.tags import Found, Tag, feed, flush
+from workers.core.tags import FoundTag, Tag, feed, flush
 
 Handler = Callable[[Step, Any], None]  # Any: a handler takes the result of its own row
 
@@ -92,11 +92,11 @@ _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
 
 
 def stream(step: Step, _chunk: FirstChunk) -> None:
-    """Note that the provider answers."""
+    """Begin to stream: the provider answers."""
     step.become(Streaming(step.memory.answering))
 
 
-def think(step: Step, thought: ThoughtArrived) -> None:
+def show_thinking(step: Step, thought: ThoughtArrived) -> None:
     """Show a piece of thinking."""
     if not step.memory.answering.is_thinking_started:
         step.become(Streaming(replace(step.memory.answering, is_thinking_started=True)))
@@ -104,7 +104,7 @@ def think(step: Step, thought: ThoughtArrived) -> None:
     step.publish(ThinkingDelta(delta=thought.text))
 
 
-def speak(step: Step, piece: TextArrived) -> None:
+def show_text(step: Step, piece: TextArrived) -> None:
     """Show a piece of text, without the tags in it."""
     if piece.found is not None:
         _show(step, piece.text, piece.found)
@@ -115,7 +115,7 @@ def speak(step: Step, piece: TextArrived) -> None:
     _show(step, clean, found)
 
 
-def _show(step: Step, clean: str, found: tuple[Found, ...]) -> None:
+def _show(step: Step, clean: str, found: tuple[FoundTag, ...]) -> None:
     # A filter may have left nothing of one.
     step.publish(*(_TAG_EVENTS[seen.tag](seen.text) for seen in found if seen.text))
     if not clean:
@@ -129,7 +129,7 @@ def _show(step: Step, clean: str, found: tuple[Found, ...]) -> None:
 
 
 def stall(step: Step, silent: StreamSilent) -> None:
-    """Tell that nothing comes."""
+    """Publish that nothing comes."""
     step.publish(StreamStalled(elapsed_s=silent.elapsed_s))
 
 
@@ -147,7 +147,7 @@ def complete(step: Step, ended: StreamEnded) -> None:
         metadata={"finish_reason": reply.finish_reason or ""},
     )
     usage = reply.usage or guess(before, message)
-    step.record(Said(message=message))
+    step.record(MessageAdded(message=message))
     step.record(TurnSpent(usage=usage))
     step.become(Resting())  # until what follows says what is done next
     step.publish(ResponseComplete(message=message, usage=usage))
@@ -169,14 +169,14 @@ def recover(step: Step, failed: StreamFailed) -> None:
         _give_up(step, failed)
         return
     delay = delay_s(policy.backoff, attempt, failed.retry_after_s, failed.chance)
-    _take_back(step, attempt)
+    _reset_answer(step, attempt)
     step.publish(Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason))
     step.change(work=step.memory.work + 1)
     step.perform(Sleep(step.memory.work, delay))
 
 
-def _take_back(step: Step, retries: int) -> None:
-    """Forget the answer so far, and tell observers to, before the request is sent again."""
+def _reset_answer(step: Step, retries: int) -> None:
+    """Drop the answer so far, and publish that, before the request is sent again."""
     shown = step.memory.answering
     if shown.is_text_started or shown.is_thinking_started:
         step.publish(StreamReset())
@@ -189,7 +189,7 @@ def _make_fit(step: Step, at_ms: int) -> None:
     if answering.is_compacted or not cycle.evictable(step.memory):
         cycle.end_at_limit(step, cycle.CONTEXT_OVERFLOW, at_ms)
         return
-    _take_back(step, answering.retries)
+    _reset_answer(step, answering.retries)
     cycle.compact(step, "overflow")
 
 
@@ -215,53 +215,53 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, RetryDue):       retry,
     (_R, Summarized):     shrink.go_on,
     (_R, SummaryFailed):  shrink.do_without,
-    (_S, TextArrived):    speak,
-    (_S, ThoughtArrived): think,
+    (_S, TextArrived):    show_text,
+    (_S, ThoughtArrived): show_thinking,
     (_S, StreamSilent):   stall,
     (_S, StreamEnded):    complete,
     (_S, StreamFailed):   recover,
-    (_T, ToolBegun):      toolwork.begin,
-    (_T, ApprovalNeeded): approvals.require_approval,
-    (_T, ToolReturned):   toolwork.collect,
-    (_T, ToolEmitted):    toolwork.emit,
-    (_T, ToolTold):       toolwork.tell,
-    (_T, QuestionAsked):  toolwork.ask_user,
-    (_T, SubagentWanted): delegation.delegate,
-    (_T, BranchWanted):   delegation.branch,
-    (_T, BranchDropped):  delegation.drop_branch,
+    (_T, ToolBegun):      tool_reports.begin,
+    (_T, ApprovalWanted): approvals.request_approval,
+    (_T, ToolReturned):   tool_reports.collect,
+    (_T, ToolEmitted):    tool_reports.emit,
+    (_T, ToolStepReported):       tool_reports.report_step,
+    (_T, QuestionAsked):  tool_reports.ask_user,
+    (_T, SubagentWanted): subagents.delegate,
+    (_T, BranchWanted):   subagents.branch,
+    (_T, BranchDropped):  subagents.drop_branch,
     (_T, CompactWanted):  shrink.compact_for_tool,
     (_T, Summarized):     shrink.report,
     (_T, SummaryFailed):  shrink.report_failure,
-    (_R, Consulted):      plugin_decisions.go_on,
-    (_T, Consulted):      plugin_decisions.go_on,
+    (_R, PluginsAnswered):      plugin_decisions.go_on,
+    (_T, PluginsAnswered):      plugin_decisions.go_on,
     (_R, PluginsAborted): plugin_decisions.stop,
     (_S, PluginsAborted): plugin_decisions.stop,
     (_T, PluginsAborted): plugin_decisions.stop,
     (_T, ToolRefused):    plugin_decisions.refuse,
-    (_I, PluginsSpoke):   plugin_decisions.listen,
-    (_R, PluginsSpoke):   plugin_decisions.listen,
-    (_S, PluginsSpoke):   plugin_decisions.listen,
-    (_T, PluginsSpoke):   plugin_decisions.listen,
-    (_I, SteeringJudged): plugin_decisions.judge,
-    (_R, SteeringJudged): plugin_decisions.judge,
-    (_S, SteeringJudged): plugin_decisions.judge,
-    (_T, SteeringJudged): plugin_decisions.judge,
-    (_I, PluginAskedModel): plugin_decisions.charge,
-    (_R, PluginAskedModel): plugin_decisions.charge,
-    (_S, PluginAskedModel): plugin_decisions.charge,
-    (_T, PluginAskedModel): plugin_decisions.charge,
-    (_I, PluginDelegated): delegation.delegate_for_plugin,
-    (_R, PluginDelegated): delegation.delegate_for_plugin,
-    (_S, PluginDelegated): delegation.delegate_for_plugin,
-    (_T, PluginDelegated): delegation.delegate_for_plugin,
-    (_I, DelegationDropped): delegation.drop,
-    (_R, DelegationDropped): delegation.drop,
-    (_S, DelegationDropped): delegation.drop,
-    (_T, DelegationDropped): delegation.drop,
-    (_I, SubagentDone):   delegation.settle_subagent,
-    (_R, SubagentDone):   delegation.settle_subagent,
-    (_S, SubagentDone):   delegation.settle_subagent,
-    (_T, SubagentDone):   delegation.settle_subagent,
+    (_I, PluginsReported):   plugin_decisions.report,
+    (_R, PluginsReported):   plugin_decisions.report,
+    (_S, PluginsReported):   plugin_decisions.report,
+    (_T, PluginsReported):   plugin_decisions.report,
+    (_I, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_R, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_S, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_T, SteeringAnswered): plugin_decisions.apply_steering_verdict,
+    (_I, PluginAskedModel): plugin_decisions.count_model_call,
+    (_R, PluginAskedModel): plugin_decisions.count_model_call,
+    (_S, PluginAskedModel): plugin_decisions.count_model_call,
+    (_T, PluginAskedModel): plugin_decisions.count_model_call,
+    (_I, PluginDelegated): subagents.delegate_for_plugin,
+    (_R, PluginDelegated): subagents.delegate_for_plugin,
+    (_S, PluginDelegated): subagents.delegate_for_plugin,
+    (_T, PluginDelegated): subagents.delegate_for_plugin,
+    (_I, DelegationDropped): subagents.drop,
+    (_R, DelegationDropped): subagents.drop,
+    (_S, DelegationDropped): subagents.drop,
+    (_T, DelegationDropped): subagents.drop,
+    (_I, SubagentDone):   subagents.subagent_done,
+    (_R, SubagentDone):   subagents.subagent_done,
+    (_S, SubagentDone):   subagents.subagent_done,
+    (_T, SubagentDone):   subagents.subagent_done,
     (_I, ApprovalExpired): approvals.expire,
     (_R, ApprovalExpired): approvals.expire,
     (_S, ApprovalExpired): approvals.expire,
@@ -269,10 +269,11 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, CycleExpired):   interrupt.expire_request,
     (_S, CycleExpired):   interrupt.expire_request,
     (_T, CycleExpired):   interrupt.expire_tools,
-    (_I, WaitExpired):    cycle.give_up_waits,
-    (_R, WaitExpired):    cycle.give_up_waits,
-    (_S, WaitExpired):    cycle.give_up_waits,
-    (_T, WaitExpired):    cycle.give_up_waits,
+    (_I, WaitExpired):    cycle.expire_waits,
+    (_R, WaitExpired):    cycle.expire_waits,
+    (_S, WaitExpired):    cycle.expire_waits,
+    (_T, WaitExpired):    cycle.expire_waits,
+    (_S, Stopped):        interrupt.stop_request,
     (_T, Stopped):        interrupt.stop_tools,
     (_I, PluginLoaded): plugins.use_loaded,
     (_R, PluginLoaded): plugins.use_loaded,
@@ -291,13 +292,13 @@ def apply(memory: Memory, result: Result) -> Step:
     step = Step(memory)
     handler = TRANSITIONS.get((memory.state, type(result)))
     if handler is None or result.work not in {memory.work, ANY_WORK}:
-        _turn_away(step, result)
+        _answer_late(step, result)
     else:
         handler(step, result)
     return step
 
 
-def _turn_away(step: Step, result: Result) -> None:
+def _answer_late(step: Step, result: Result) -> None:
     """Answer a call that an abort left running and that would wait in vain for what it asks."""
     if isinstance(result, QuestionAsked | CompactWanted | SubagentWanted | BranchWanted):
         step.perform(AnswerTool(result.ref, error="the cycle that made this call is over"))

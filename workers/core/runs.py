@@ -1,9 +1,9 @@
-"""Runs of reasoning that calls tell of: each has one end, whatever ends its call.
+"""Runs of reasoning that calls publish: each has one end, whatever ends its call.
 
-A call tells the steps of its run, its end among them. One that is over without that leaves a run
-that nobody would end: here it gets the thoughts of its open branches, with what they have used, and
-``reasoning_done``. Branches that still run are ended first, so its end waits until the last of them
-is gone and counted, in this process or a later one.
+A call publishes the steps of its run, its end among them. One that is over without that leaves a
+run that nobody would end: here it gets the thoughts of its open branches, with what they have used,
+and ``reasoning_done``. Branches that still run are ended first, so its end waits until the last of
+them is gone and counted, in this process or a later one.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from cmdc_runtime.events import (
     ReasoningScore,
     ReasoningThought,
 )
-from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX, over
+from cmdc_runtime.events.reasoning import JUDGE, ROLE, TEXT_CHARS_MAX, over
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, SessionId, branch_ref
 from cmdc_runtime.messages import TokenUsage
@@ -26,7 +26,7 @@ from workers.core.state import EndedRun, Memory, OpenCall, OpenRun, RunningBranc
 _NOTHING = BranchAnswer(ok=False, text="", usage=TokenUsage())
 
 
-# --- what a call tells ----------------------------------------------------------------------------
+# --- what a call publishes ------------------------------------------------------------------------
 
 
 def step_of(event: Event) -> RunStep | None:
@@ -34,11 +34,22 @@ def step_of(event: Event) -> RunStep | None:
     match event:
         case ReasoningBranch(branch_id=asked, parent_id=parent_id):
             return RunStep(
-                run_id=event.run_id, strategy=event.strategy, asked=asked, parent_id=parent_id
+                run_id=event.run_id,
+                strategy=event.strategy,
+                asked=asked,
+                parent_id=parent_id,
+                is_no_answer=event.metadata.get(ROLE) == JUDGE,
             )
         case ReasoningThought(thought_id=come):
-            return RunStep(run_id=event.run_id, strategy=event.strategy, come=come)
-        case ReasoningScore() | ReasoningPrune():
+            return RunStep(
+                run_id=event.run_id,
+                strategy=event.strategy,
+                come=come,
+                is_no_answer=event.error is not None,
+            )
+        case ReasoningScore(thought_id=scored, score=score):
+            return RunStep(run_id=event.run_id, strategy=event.strategy, scored=scored, score=score)
+        case ReasoningPrune():
             return RunStep(run_id=event.run_id, strategy=event.strategy)
         case ReasoningDone():
             return RunStep(run_id=event.run_id, strategy=event.strategy, is_end=True)
@@ -58,10 +69,24 @@ def event_of(step: RunStep) -> Event:
             branch_id=step.asked,
             parent_id=step.parent_id,
             prompt="",
+            metadata={ROLE: JUDGE} if step.is_no_answer else {},
         )
     if step.come is not None:
-        return ReasoningThought(run_id=run_id, strategy=strategy, thought_id=step.come, content="")
+        error = "" if step.is_no_answer else None
+        return ReasoningThought(
+            run_id=run_id, strategy=strategy, thought_id=step.come, content="", error=error
+        )
+    if step.scored is not None and step.score is not None:
+        return ReasoningScore(
+            run_id=run_id, strategy=strategy, thought_id=step.scored, score=step.score
+        )
     return ReasoningPrune(run_id=run_id, strategy=strategy, thought_ids=())
+
+
+def branch_of(run: OpenRun | None, call_id: CallId, ref: str) -> str | None:
+    """Return which branch of a call's open run a subagent's ``ref`` names; None: it is of none."""
+    asked = () if run is None else run.branches
+    return next((one for one, _ in asked if branch_ref(call_id, one) == ref), None)
 
 
 def after(run: OpenRun | None, step: RunStep | None) -> OpenRun | None:
@@ -73,11 +98,37 @@ def after(run: OpenRun | None, step: RunStep | None) -> OpenRun | None:
     if run is None or run.run_id != step.run_id:
         run = OpenRun(step.run_id, step.strategy)
     if step.asked is not None:
-        run = replace(run, branches=(*run.branches, (step.asked, step.parent_id)))
+        judges = (*run.judges, step.asked) if step.is_no_answer else run.judges
+        run = replace(run, branches=(*run.branches, (step.asked, step.parent_id)), judges=judges)
     if step.come is not None:
         left = tuple(one for one in run.branches if one[0] != step.come)
-        run = replace(run, branches=left)
-    return run
+        run = replace(_better(run, step), branches=left)
+        run = replace(run, judges=tuple(one for one in run.judges if one != step.come))
+    is_better = step.score is not None and (run.best_score is None or step.score > run.best_score)
+    return replace(run, best=step.scored, best_score=step.score) if is_better else run
+
+
+def _better(run: OpenRun, step: RunStep) -> OpenRun:
+    """Take a thought for the best one, where none has a score and it is a branch's answer."""
+    asked = {branch_id for branch_id, _ in run.branches}
+    is_answer = not step.is_no_answer and step.come in asked and step.come not in run.judges
+    return replace(run, best=step.come) if is_answer and run.best_score is None else run
+
+
+def best_of(memory: Memory, open_: OpenCall) -> str | None:
+    """Return the best answer of a call's open run; None where it has none of a branch.
+
+    A branch may have answered whose thought was not told any more: it is the latest.
+    """
+    run = open_.run
+    if run is None:
+        return None
+    answers = {one.ref: one.answer for one in memory.branches}
+    untold = [one for one, _ in run.branches if one not in run.judges]
+    names = [run.best] if run.best_score is not None else [*reversed(untold), run.best]
+    found = (answers.get(branch_ref(open_.call.call_id, one)) for one in names if one is not None)
+    texts = (one.text[:TEXT_CHARS_MAX] for one in found if one is not None and one.ok)
+    return next(texts, None)
 
 
 # --- a call is over, and its run is not -----------------------------------------------------------
@@ -104,8 +155,8 @@ def end(memory: Memory, call_id: CallId, run_end: RunEnd | None) -> Memory:
     return replace(memory, ended_runs=(*memory.ended_runs, ended))
 
 
-def told_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Event, ...]:
-    """Return what tells the end of a call's run now: all of it, unless that waits for branches."""
+def ends_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Event, ...]:
+    """Return the events of the end of a call's run now: all, unless it waits for branches."""
     run = open_.run
     assert run is not None  # noqa: S101 - that is what has an end
     late = {one.branch_id for one in running(memory, open_)} if run_end.waits else set()
@@ -134,8 +185,8 @@ def settle(memory: Memory, child_id: SessionId) -> Memory:
     return replace(memory, ended_runs=tuple(one for one in runs if one.branches))
 
 
-def told_of(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tuple[Event, ...]:
-    """Return what tells of a subagent that is gone, before ``settle``: the last ends its run."""
+def ends_behind(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tuple[Event, ...]:
+    """Return the events of a subagent that is gone, before ``settle``: the last ends its run."""
     found = _waiting_for(memory, child_id)
     if found is None:
         return ()
@@ -166,5 +217,9 @@ def _thought(
 
 def _done(run: OpenRun, run_end: RunEnd) -> ReasoningDone:
     return ReasoningDone(
-        run_id=run.run_id, strategy=run.strategy, status=run_end.status, reason=run_end.reason
+        run_id=run.run_id,
+        strategy=run.strategy,
+        status=run_end.status,
+        answer=run_end.answer,
+        reason=run_end.reason,
     )

@@ -48,7 +48,7 @@ def compact_for_tool(step: Step, wanted: CompactWanted) -> None:
         return
     asked = Compacting(evicted, "request", wanted.ref)
     hook = BeforeCompact(memory.messages[:evicted])
-    if not memory.hears(type(hook)):
+    if not memory.has_hook(type(hook)):
         compact_unless(step, asked, None)
         return
     # Meanwhile the calls run on: plugins are asked under the batch's own number.
@@ -80,7 +80,7 @@ def compact_unless(step: Step, wanted: Compacting, skipped: str | None) -> None:
 
 
 def report(step: Step, summarized: Summarized) -> None:
-    """Shorten the conversation and tell the call that asked for it what came of it."""
+    """Shorten the conversation and answer the call that asked for it."""
     calling, before = step.memory.activity, len(step.memory.messages)
     if not isinstance(calling, Calling) or calling.compacting is None or calling.is_judged:
         return
@@ -88,15 +88,15 @@ def report(step: Step, summarized: Summarized) -> None:
     _shorten(step, wanted, summarized)
     step.become(Calling())
     if wanted.ref is not None:
-        told = (
+        text = (
             f"Compacted: {before} messages before, {len(step.memory.messages)} after,"
             f" {wanted.evicted} removed; history file: {summarized.history_file or 'none'}"
         )
-        step.perform(AnswerTool(wanted.ref, told))
+        step.perform(AnswerTool(wanted.ref, text))
 
 
 def report_failure(step: Step, failed: SummaryFailed) -> None:
-    """Leave the conversation as it is and tell the call why."""
+    """Leave the conversation as it is and answer the call why."""
     wanted = step.memory.compacting
     step.become(Calling())
     if wanted is not None and wanted.ref is not None:

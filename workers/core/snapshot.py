@@ -19,7 +19,7 @@ from workers.core.records import Continued, Record, SetAside
 from workers.core.state import Memory, State
 
 SNAPSHOT_RECORDS: Final = 200
-"""Records after which the next rest is written down as a whole."""
+"""Records after which the state at the next rest is written as a whole."""
 SNAPSHOT_RECORD_BYTES: Final = 2**20
 """The same, in bytes of records."""
 SNAPSHOT_SHARE: Final = 4
@@ -30,11 +30,13 @@ SNAPSHOT_BYTES_MAX: Final = 8 * 2**20
 
 TRANSIENT: Final = (*("activity", "waiters", "waiting_branches", "work"),)
 """What only the running process has a use for."""
+_WRITTEN: Final = {"granted": "allowances"}
+"""Under which names snapshots have the fields that were called so before."""
 STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
 """What of a memory is not in its bytes."""
 
 
-def _kept_field(field: Field[Any]) -> tuple[str, Any, Any]:
+def _field_of(field: Field[Any]) -> tuple[str, Any, Any]:
     made = field.default_factory
     default = msgspec.field(default=field.default)
     if made is not MISSING:
@@ -43,12 +45,12 @@ def _kept_field(field: Field[Any]) -> tuple[str, Any, Any]:
 
 
 _TYPES: Final = get_type_hints(Memory, include_extras=True)
-_KEPT: Final = tuple(field for field in fields(Memory) if field.name not in STRIPPED)
-Kept: Final[type[msgspec.Struct]] = msgspec.defstruct(
-    "Kept", [_kept_field(field) for field in _KEPT], kw_only=True
+_FIELDS: Final = tuple(field for field in fields(Memory) if field.name not in STRIPPED)
+SnapshotFields: Final[type[msgspec.Struct]] = msgspec.defstruct(
+    "SnapshotFields", [_field_of(field) for field in _FIELDS], kw_only=True, rename=_WRITTEN
 )
 """What the bytes hold."""
-_decoder: Final = msgspec.msgpack.Decoder(Kept)
+_decoder: Final = msgspec.msgpack.Decoder(SnapshotFields)
 
 
 def encode(memory: Memory) -> bytes:
@@ -58,7 +60,7 @@ def encode(memory: Memory) -> bytes:
 
 def saved(memory: Memory) -> SavedState:
     """Return ``memory`` as its snapshot holds it: as the journal could give it."""
-    state = {field.name: getattr(memory, field.name) for field in _KEPT}
+    state = {_WRITTEN.get(field.name, field.name): getattr(memory, field.name) for field in _FIELDS}
     return SavedState(
         schema_version=SCHEMA_VERSION,
         state=msgspec.Raw(msgspec.msgpack.encode(state)),
@@ -94,7 +96,7 @@ def restore(memory: Memory, snapshot: bytes) -> Memory:
         kept = _decoder.decode(state)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointUnreadable(f"the snapshot is damaged: {error}") from error
-    values = {field.name: getattr(kept, field.name) for field in _KEPT}
+    values = {field.name: getattr(kept, field.name) for field in _FIELDS}
     return Memory(policy=memory.policy, **values)
 
 
@@ -115,8 +117,8 @@ def continued(first: Memory, resumption: str, changes: Collection[str]) -> Conti
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What a process is told of its session: a snapshot, b"" for none, and the records after it.
+class SessionHistory:
+    """What a process gets of its session: a snapshot, b"" for none, and the records after it.
 
     ``size`` is that of the records, in bytes. ``left_out`` is what is not taken of it any more and
     has still to be recorded.
@@ -147,7 +149,7 @@ class Unsaved:
     def is_due(self, memory: Memory) -> bool:
         """Say whether the write of a step that leads to ``memory`` is to carry a snapshot.
 
-        Only a session at rest is written down as a whole: nothing of it is under way then.
+        Only an idle session is written as a whole: nothing of it is under way then.
         """
         is_much = self.records >= SNAPSHOT_RECORDS or self.size >= SNAPSHOT_RECORD_BYTES
         is_worth_it = self.size * SNAPSHOT_SHARE >= self.newest

@@ -1,7 +1,7 @@
 """What an agent remembers between inputs: states, policy, memory.
 
 Nothing in ``workers.core`` awaits, sleeps, reads a clock or sends: time is an argument, work is an
-effect (``step.py``) that ``workers.effects`` carries out, and what became of it comes back as a
+effect (``step.py``) that ``workers.performers`` carries out, and what became of it comes back as a
 result (``inputs.py``).
 """
 
@@ -17,7 +17,7 @@ from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.hooks import Hook, kind_of
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.budget import Budget, Grant
 from workers.core.records import OutcomeKind, RunEnd
 from workers.core.retry import Backoff
@@ -84,7 +84,7 @@ class Policy:
     system_chars: int = 0
     """Of the system prompt without what tools add to it."""
     tags: frozenset[Tag] = ALL
-    """Those that the system prompt tells the model of."""
+    """Those that the system prompt invites the model to use."""
     backoff: Backoff = field(default_factory=Backoff)
     stall_timeout_s: float = 120.0
     cycle_timeout_s: float | None = None
@@ -112,7 +112,7 @@ class Policy:
 class ToolFacts:
     """One tool of the session, as the tables know it.
 
-    ``packed`` is the parcel that it came in; it is None in tests only.
+    ``packed`` is its packed code; it is None in tests only.
     """
 
     name: str
@@ -120,7 +120,7 @@ class ToolFacts:
     isolation: Literal["process", "thread", "task"] = "process"
     packed: Packed | None = None
     chars: Count = 0
-    """What the model is told of it in every request."""
+    """Of its description in every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +211,18 @@ class Answering:
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run of reasoning that a call has told of, and not told the end of.
+    """A run of reasoning that a call has begun to publish, and not to its end.
 
-    ``branches`` are those without a thought, each with what it goes on from.
+    ``branches`` are those without a thought, each with what it goes on from; ``judges`` those of
+    them that score others. ``best`` is the branch with the best score, else the latest one.
     """
 
     run_id: str
     strategy: str
     branches: tuple[tuple[str, str | None], ...] = ()
+    judges: tuple[str, ...] = ()
+    best: str | None = None
+    best_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,7 @@ class RunningBranch:
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run whose call is over; its end is told when ``branches`` are gone."""
+    """A run whose call is over; its end is published when ``branches`` are gone."""
 
     run: OpenRun
     end: RunEnd
@@ -243,8 +247,8 @@ class EndedRun:
 class OpenCall:
     """One call of the batch; ``result`` is None until it has ended.
 
-    ``notice`` is added to the result: what the kernel has to tell the model about this call.
-    ``told`` counts the steps that it has told observers of, over all processes; ``run`` is the run
+    ``notice`` is added to the result: what the kernel adds for the model about this call.
+    ``told`` counts the steps that it has published, over all processes; ``run`` is the run
     of reasoning that they are of.
     """
 
@@ -357,7 +361,7 @@ class Summarizing:
 
 
 @dataclass(frozen=True, slots=True)
-class Consulting:
+class AskingPlugins:
     """Plugins are being asked; ``wanted`` is what waits for them at ``Point.COMPACT``."""
 
     state: ClassVar[State] = State.RUNNING
@@ -378,7 +382,7 @@ class Calling:
     is_judged: bool = False
 
 
-Activity: TypeAlias = Resting | Asking | Streaming | Summarizing | Consulting | Calling
+Activity: TypeAlias = Resting | Asking | Streaming | Summarizing | AskingPlugins | Calling
 _NOTHING: Final = Answering()
 
 
@@ -403,7 +407,7 @@ class Memory:
     queue: tuple[QueuedPrompt, ...] = ()
     steering: tuple[Steering, ...] = ()
     notes: tuple[str, ...] = ()
-    """What plugins have to say to the model, told at the next gap."""
+    """What plugins have for the model, added at the next gap."""
     plugins: tuple[PluginFacts, ...] = ()
     plugin_states: tuple[tuple[str, bytes], ...] = ()
     memory_contents: tuple[tuple[str, str], ...] = ()
@@ -417,9 +421,10 @@ class Memory:
     calls: tuple[OpenCall, ...] = ()
     call_hashes: tuple[str, ...] = ()
     approvals: tuple[Approval, ...] = ()
-    allowances: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    """The calls, by their hashes, that a person has approved once and that have not run yet."""
     always_approved: frozenset[tuple[str, str]] = frozenset()
-    """Tool and family of what needs nobody's leave any more; "" is the whole tool."""
+    """Tool and family of what needs no approval any more; "" is the whole tool."""
     asks: tuple[Ask, ...] = ()
     answers: tuple[tuple[Ask, Any], ...] = ()  # Any: what the user sent
     todos: tuple[dict[str, str], ...] = ()
@@ -444,10 +449,10 @@ class Memory:
     resumption: str = ""
     """The id of the latest resumption from a saved state, empty where there was none."""
     left_out: frozenset[str] = frozenset()
-    """Digests of the tools, and of the greetings of plugins, that were set aside; a definition may
+    """Digests of tools, and of plugins at ``session_start``, that were set aside; a definition may
     still have them."""
     code: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Digests of the modules behind parcels, by the digests of these, as they were taken."""
+    """Digests of the modules behind packed code, by the digests of this, as they were taken."""
     has_answered: bool = False
     """The model, with the options that it has now, has answered this session before."""
     is_costed: bool = True
@@ -491,7 +496,7 @@ class Memory:
     def point(self) -> Point | None:
         """What plugins are being asked at, None where they are not."""
         match self.activity:
-            case Consulting(point=point):
+            case AskingPlugins(point=point):
                 return point
             case Calling(is_judged=True):
                 return Point.COMPACT
@@ -502,7 +507,7 @@ class Memory:
     def is_asking(self) -> bool:
         """Whether a turn has begun that has no answer so far: a new process knows nothing of it."""
         match self.activity:
-            case Consulting(point=point):
+            case AskingPlugins(point=point):
                 return point in _OF_TURN
             case activity:
                 return isinstance(activity, Asking | Streaming | Summarizing)
@@ -512,8 +517,8 @@ class Memory:
         """The turns of the session, with the one that waits for its answer."""
         return self.turns + self.is_asking
 
-    def hears(self, hook: type[Hook]) -> bool:
-        """Say whether some plugin hears of this hook."""
+    def has_hook(self, hook: type[Hook]) -> bool:
+        """Say whether some plugin has this hook."""
         kind = kind_of(hook)
         return any(kind in plugin.hooks for plugin in self.plugins)
 

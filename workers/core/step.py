@@ -1,8 +1,8 @@
-"""A step under way: what a decision records, tells and has done.
+"""A step under way: what a decision records, publishes and has performed.
 
-The effects are what an agent's tables ask for: work to start, things to tell, records to keep. Each
-is carried out by one method of ``workers/agent.py``. To add one: its class here, its place in
-``Work`` and its row there.
+The effects are what an agent's tables ask for: work to start, events to publish, records to write.
+Each work has a performer. To add one: its class here, its place in ``Work``, and its row in the
+table of ``workers/performers/table.py``.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class CancelModel:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run a batch of calls; those of ``approved`` need nobody's leave any more.
+    """Run a batch of calls; those of ``approved`` need no approval any more.
 
     ``is_suspect``: the cycle has cost a process already, and this one notes so. No call starts
     before the journal has that, or one that kills at once would never be counted.
@@ -70,8 +70,8 @@ class RunTools:
     calls: tuple[ToolCall, ...]
     approved: frozenset[CallId] = frozenset()
     is_suspect: bool = False
-    told: Mapping[CallId, int] = field(default_factory=dict)
-    """How many steps each has told before; a call that is missing has told none."""
+    steps_before: Mapping[CallId, int] = field(default_factory=dict)
+    """How many steps each has published before; a call that is missing has published none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +120,15 @@ class CountSubagents:
 
 @dataclass(frozen=True, slots=True)
 class AskPlugins:
-    """Ask the plugins and post ``Consulted``; of ``ANY_WORK`` post ``PluginsSpoke``."""
+    """Ask the plugins and post ``PluginsAnswered``; of ``ANY_WORK`` post ``PluginsReported``."""
 
     work: int
     hook: AnyHook
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeSteering:
-    """Ask the plugins about a steering and post ``SteeringJudged``."""
+class AskAboutSteering:
+    """Ask the plugins about a steering and post ``SteeringAnswered``."""
 
     order: Order
     command: Steer
@@ -136,7 +136,7 @@ class JudgeSteering:
 
 @dataclass(frozen=True, slots=True)
 class LoadTools:
-    """Open the parcels of a command and post ``ToolsLoaded``."""
+    """Open the packed code of a command and post ``ToolsLoaded``."""
 
     id: CommandId
     command: AttachTools | ReplaceTools
@@ -153,7 +153,7 @@ class ChangeTools:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlugin:
-    """Open the parcel of a command, have the plugin greeted, post ``PluginLoaded``."""
+    """Open the packed code of a command, run ``session_start``, post ``PluginLoaded``."""
 
     id: CommandId
     command: AttachPlugin
@@ -170,13 +170,13 @@ class ChangePlugins:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Tell observers."""
+    """Publish an event."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class WriteRecord:
     """Write a record to the journal."""
 
     record: Record
@@ -216,21 +216,21 @@ class MakeCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class TellStatus:
+class AnswerStatus:
     """Answer how the session stands; the shell adds what only it knows."""
 
     id: CommandId
 
 
 @dataclass(frozen=True, slots=True)
-class TellMessages:
+class AnswerMessages:
     """Answer the conversation; the shell puts the system message before it."""
 
     id: CommandId
 
 
 @dataclass(frozen=True, slots=True)
-class TellPage:
+class AnswerPage:
     """Answer what follows the first ``offset`` bytes of an answer that is being read."""
 
     id: CommandId
@@ -245,8 +245,8 @@ class ExitProcess:
     reason: PlainReason
 
 
-Said: TypeAlias = Publish | Keep | Complete
-"""What leaves together, in the order in which it was said, before anything is done."""
+Outgoing: TypeAlias = Publish | WriteRecord | Complete
+"""What leaves together, in its order, before any work is done."""
 Work: TypeAlias = (
     CallModel
     | Summarize
@@ -259,7 +259,7 @@ Work: TypeAlias = (
     | EndSubagents
     | CountSubagents
     | AskPlugins
-    | JudgeSteering
+    | AskAboutSteering
     | LoadTools
     | ChangeTools
     | LoadPlugin
@@ -267,12 +267,12 @@ Work: TypeAlias = (
     | Answer
     | Refuse
     | MakeCheckpoint
-    | TellStatus
-    | TellMessages
-    | TellPage
+    | AnswerStatus
+    | AnswerMessages
+    | AnswerPage
     | ExitProcess
 )
-Effect: TypeAlias = Said | Work
+Effect: TypeAlias = Outgoing | Work
 
 
 # --- the step -------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class Step:
     """
 
     memory: Memory
-    said: list[Said] = field(default_factory=list)
+    outgoing: list[Outgoing] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
 
     @property
@@ -297,13 +297,13 @@ class Step:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What was said, in its order, then what is to be done, in its own."""
-        return (*self.said, *self.work)
+        """What leaves, in its order, then what is to be done, in its own."""
+        return (*self.outgoing, *self.work)
 
     @property
     def records(self) -> tuple[Record, ...]:
         """What goes to the journal."""
-        return tuple(one.record for one in self.said if isinstance(one, Keep))
+        return tuple(one.record for one in self.outgoing if isinstance(one, WriteRecord))
 
     @property
     def exits(self) -> bool:
@@ -317,17 +317,17 @@ class Step:
         return self.memory.cycle
 
     def record(self, record: Record) -> None:
-        """Say that something happened; the memory has it from here on."""
+        """Record that something happened; the memory has it from here on."""
         self.memory = evolve(self.memory, record)
-        self.said.append(Keep(record))
+        self.outgoing.append(WriteRecord(record))
 
     def publish(self, *events: Event) -> None:
-        """Tell observers."""
-        self.said += map(Publish, events)
+        """Publish an event."""
+        self.outgoing += map(Publish, events)
 
-    def say(self, *said: Record | Event) -> None:
+    def add(self, *outgoing: Record | Event) -> None:
         """Record or publish each."""
-        for one in said:
+        for one in outgoing:
             if isinstance(one, Event):
                 self.publish(one)
             else:
@@ -336,10 +336,10 @@ class Step:
     # Any: the answer type of the command.
     def complete(self, command_id: CommandId, outcome: Any | CmdcError) -> None:
         """Give a durable command its one outcome: an answer, or an error that is raised."""
-        self.said.append(Complete(command_id, outcome))
+        self.outgoing.append(Complete(command_id, outcome))
 
     def perform(self, *work: Work) -> None:
-        """Have work done once all that this step says is on its way."""
+        """Have work done once all that this step sends is on its way."""
         self.work += work
 
     # Any: fields of their own types.
@@ -348,5 +348,5 @@ class Step:
         self.memory = replace(self.memory, **live)
 
     def become(self, activity: Activity) -> None:
-        """Say what the session is doing from here on."""
+        """Set what the session is doing from here on."""
         self.memory = replace(self.memory, activity=activity)

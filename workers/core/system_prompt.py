@@ -38,12 +38,12 @@ class Segment(StrEnum):
 
 
 Named = tuple[tuple[str, str], ...]
-"""Texts with the names that they are told under."""
+"""Texts with the names that they have in the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptParts:
-    """What a system prompt is made from; what is empty is not told."""
+    """What a system prompt is made from; what is empty is left out."""
 
     user: str = ""
     """The application's own prompt."""
@@ -55,7 +55,7 @@ class PromptParts:
     memory: Named = ()
     """Name and content of each memory file."""
     sections: Named = ()
-    """Title and text of what the session itself has to tell."""
+    """Title and text of what the session itself adds."""
 
 
 _FULL_BASE: Final = """\

@@ -5,7 +5,7 @@ alone, never on where the stream was cut: text that may still become a tag is he
 ``HELD_MAX_CHARS`` of it. A tag that does not close within ``CONTENT_MAX_CHARS``, or not at all, is
 plain text. Only assistant text is read, and only the tags that the system prompt invites. In code,
 be it a fence or within a line, and right behind markup, as ``<title>`` stands in HTML, a tag is
-text like any other: ``Place`` tells where a text in Markdown stands.
+text like any other: ``TextPlace`` knows where a text in Markdown stands.
 
 To add a tag, add it to ``Tag``, with its bound in ``_SHOWN_MAX_CHARS`` where it has one.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-# --- in code, behind markup, or in plain words ----------------------------------------------------
+# --- in code, behind markup, or in plain text -----------------------------------------------------
 
 _PARTS: Final = re.compile(r"`+|~+|\n|[^`~\n]+")
 _PREFIX: Final = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])(?=[ \t]|\Z))*(?:\d{1,9})?")
@@ -29,7 +29,7 @@ _FENCE_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextPlace:
     """A place in a text: what is open there, and what the line has so far.
 
     It knows fences of backticks and tildes, also in lists and quotes, code in a line, which ends
@@ -55,14 +55,14 @@ class Place:
     last: str = ""
     """The last character that is no white space."""
 
-    def after(self, text: str) -> "Place":
+    def after(self, text: str) -> "TextPlace":
         """Return the place behind a text."""
         place = self
         for found in _PARTS.finditer(text):
             place = place._behind(found[0])
         return place
 
-    def settled(self) -> "Place":
+    def settled(self) -> "TextPlace":
         """Return the place where a run of backticks or tildes is over."""
         return self._run_over() if self.run else self
 
@@ -71,7 +71,7 @@ class Place:
         """Whether code stands here; ask a place that is settled."""
         return bool(self.fence or self.span or self.is_indented)
 
-    def _behind(self, part: str) -> "Place":
+    def _behind(self, part: str) -> "TextPlace":
         if part[0] in "`~":
             if not self.run or self.run[0] == part[0]:
                 return replace(self, run=self.run + part)
@@ -88,7 +88,7 @@ class Place:
             last=words[-1] if words else place.last,
         )
 
-    def _run_over(self) -> "Place":
+    def _run_over(self) -> "TextPlace":
         run, alone = self.run, self.prefix is not None
         place = replace(self, run="", prefix=None, last=run[-1])
         if self.fence:
@@ -105,7 +105,7 @@ class Place:
         return replace(place, span=run) if run[0] == "`" else place
 
 
-def _line_over(place: Place) -> Place:
+def _line_over(place: TextPlace) -> TextPlace:
     is_blank = place.prefix is not None and not place.prefix.strip(" \t>")
     begun = replace(place, prefix="", is_opening=False, is_closing=False, is_indented=False)
     if place.fence:
@@ -151,7 +151,7 @@ HELD_MAX_CHARS: Final = CONTENT_MAX_CHARS + max(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTag:
     """A tag that was taken out of the text, and what stood in it, stripped."""
 
     tag: Tag
@@ -163,44 +163,44 @@ class TagState:
     """Text that may still become a tag, and where it stands."""
 
     held: str = ""
-    place: Place = field(default_factory=Place)
+    place: TextPlace = field(default_factory=TextPlace)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What the text from one ``<`` on turned out to be; None where more text must tell."""
+    """What the text from one ``<`` on turned out to be; None where it takes more text to know."""
 
     length: int
     clean: str = ""
-    found: Found | None = None
+    found: FoundTag | None = None
 
 
 def feed(
     state: TagState, text: str, invited: AbstractSet[Tag] = ALL
-) -> tuple[TagState, str, tuple[Found, ...]]:
+) -> tuple[TagState, str, tuple[FoundTag, ...]]:
     """Take in the next text; return the new state, the text to show, and the tags found."""
     return _scan(state, text, invited, final=False)
 
 
 def flush(
     state: TagState, invited: AbstractSet[Tag] = ALL
-) -> tuple[TagState, str, tuple[Found, ...]]:
+) -> tuple[TagState, str, tuple[FoundTag, ...]]:
     """Give back what was held, at the end of the text; what never closed is plain text."""
     _, clean, found = _scan(state, "", invited, final=True)
     return TagState(), clean, found
 
 
 def invited_by(prompt: str) -> frozenset[Tag]:
-    """Return the tags that a system prompt tells the model of."""
+    """Return the tags that a system prompt invites the model to use."""
     return frozenset(tag for tag, opening in _OPENINGS.items() if opening in prompt)
 
 
 def _scan(
     state: TagState, text: str, invited: AbstractSet[Tag], *, final: bool
-) -> tuple[TagState, str, tuple[Found, ...]]:
+) -> tuple[TagState, str, tuple[FoundTag, ...]]:
     text, place = state.held + text, state.place
     clean: list[str] = []
-    found: list[Found] = []
+    found: list[FoundTag] = []
     at = 0
     while (start := text.find("<", at)) != -1:
         clean.append(text[at:start])
@@ -236,7 +236,7 @@ def _tagged(text: str, start: int, tag: Tag, *, final: bool) -> _Piece | None:
     end = text.find(closing, inside, close_max)
     if end != -1:
         shown = text[inside:end].strip()[: _SHOWN_MAX_CHARS.get(tag)].rstrip()
-        return _Piece(length=end + len(closing) - start, found=Found(tag, shown))
+        return _Piece(length=end + len(closing) - start, found=FoundTag(tag, shown))
     if not final and len(text) < close_max:
         return None
     return _Piece(length=len(opening), clean=opening)

@@ -26,7 +26,7 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.model_names import model_problem
 from workers.core.conversation import attached_tool
-from workers.core.inputs import Found, Order, ToolsLoaded
+from workers.core.inputs import FoundTool, Order, ToolsLoaded
 from workers.core.plugins import switch_model
 from workers.core.records import ToolsChanged
 from workers.core.state import Memory, ToolFacts
@@ -37,7 +37,7 @@ Problems = list[tuple[str, str]]
 
 
 def load(step: Step, order: Order, command: AttachTools | ReplaceTools) -> None:
-    """Have the parcels opened; ``use_loaded`` goes on."""
+    """Have the packed code opened; ``use_loaded`` goes on."""
     step.perform(LoadTools(order.id, command))
 
 
@@ -98,7 +98,7 @@ def switch(step: Step, order: Order, command: SwitchModel) -> None:
 def _change(
     step: Step, attached: Sequence[ToolFacts], detached: tuple[str, ...], *, is_batch: bool
 ) -> None:
-    """Change the tools and tell of each; of a batch as a whole, too."""
+    """Change the tools and publish each change; of a batch as a whole, too."""
     if not attached and not detached:
         return
     names = tuple(tool.name for tool in attached)
@@ -110,7 +110,7 @@ def _change(
 
 
 def _problems(
-    memory: Memory, found: Sequence[Found], times: Mapping[str, int], *, is_new_table: bool
+    memory: Memory, found: Sequence[FoundTool], times: Mapping[str, int], *, is_new_table: bool
 ) -> Problems:
     present = {tool.name for tool in memory.tools}
     problems: Problems = []
@@ -127,7 +127,7 @@ def _problems(
     return list(dict.fromkeys(problems))
 
 
-def _single_error(found: Sequence[Found], problems: Problems) -> CmdcError:
+def _single_error(found: Sequence[FoundTool], problems: Problems) -> CmdcError:
     name, reason = problems[0]
     if reason == "already_attached":
         return AlreadyAttached(f"a tool named {name!r} is attached; detach it first")

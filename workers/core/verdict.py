@@ -137,7 +137,7 @@ def with_user_data(
 
 
 def merges_of(action: Action) -> int:
-    """Return how many events of an action are told with the session's ``user_data``."""
+    """Return how many events of an action are merged with the session's ``user_data``."""
     if not isinstance(action, Emit):
         return 0
     return sum(_is_merged(name, payload) for name, payload in action.events())
@@ -208,5 +208,5 @@ def _merged(name: str, payload: Any, user_data: Mapping[str, Any]) -> Any:
         return payload
     if OPT_OUT in payload:
         return {key: value for key, value in payload.items() if key != OPT_OUT}
-    is_told = user_data and _is_merged(name, payload)
-    return {**payload, "user_data": shown(dict(user_data))} if is_told else payload
+    is_merged = user_data and _is_merged(name, payload)
+    return {**payload, "user_data": shown(dict(user_data))} if is_merged else payload

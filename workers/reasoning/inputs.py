@@ -9,6 +9,7 @@ its branches bring is made into what a run can keep, or refused by name.
 """
 
 import re
+from collections.abc import Sequence
 from math import ceil
 from typing import Any, Final, TypeAlias
 
@@ -16,13 +17,13 @@ import msgspec
 
 from cmdc_runtime import foreign
 from cmdc_runtime.events import (
-    Event,
     ReasoningBranch,
     ReasoningDone,
     ReasoningPrune,
     ReasoningScore,
     ReasoningThought,
 )
+from cmdc_runtime.events.reasoning import over
 from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, Thought
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import SessionId
@@ -114,7 +115,7 @@ class EndBranch(msgspec.Struct, frozen=True, kw_only=True):
 class Tell(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the session's subscribers."""
 
-    event: Event
+    event: ReasoningEvent
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,17 +211,8 @@ class RunBudget:
 
     def charged(self, came: ThoughtCame) -> TokenUsage:
         """Return what a branch is taken to have used: one that was cut, all that was reserved."""
-        usage = came.usage
-        if not came.is_cut:
-            return usage
-        tokens = max(usage.total_tokens, self._tokens.reserved(came.branch_id))
         nano = self._nano.reserved(came.branch_id)
-        return msgspec.structs.replace(
-            usage,
-            completion_tokens=usage.completion_tokens + tokens - usage.total_tokens,
-            total_tokens=tokens,
-            cost_usd=max(usage.cost_usd or 0.0, nano / _NANO) if nano else usage.cost_usd,
-        )
+        return charge(came, self._tokens.reserved(came.branch_id), nano / _NANO)
 
     def settle(self, branch_id: str, usage: TokenUsage) -> None:
         """Give back what a branch has not used."""
@@ -228,6 +220,20 @@ class RunBudget:
         is_unpriced = usage.cost_usd is None and usage.total_tokens > 0
         nano = ceil(round((usage.cost_usd or 0) * _NANO, 3))  # never less than it was
         self._nano.settle(branch_id, None if is_unpriced else nano)
+
+
+def charge(came: ThoughtCame, tokens: int, cost_usd: float) -> TokenUsage:
+    """Return what a branch is taken to have used that these were reserved for; 0: no limit."""
+    usage = came.usage
+    if not came.is_cut:
+        return usage
+    total = max(usage.total_tokens, tokens)
+    return msgspec.structs.replace(
+        usage,
+        completion_tokens=usage.completion_tokens + total - usage.total_tokens,
+        total_tokens=total,
+        cost_usd=max(usage.cost_usd or 0.0, cost_usd) if cost_usd else usage.cost_usd,
+    )
 
 
 # --- thoughts -------------------------------------------------------------------------------------
@@ -274,6 +280,18 @@ def _typed(content: str, result: Any) -> Any:  # Any: a type, and what is of it
 def is_broke(error: str | None) -> bool:
     """Say whether a branch came to nothing for want of budget."""
     return error is not None and _BROKE.search(error) is not None
+
+
+def left_out(branches: Sequence[Thought], limits: RunLimits) -> tuple[str, ...]:
+    """Return what a run notes at its end of its branches that had too little budget, or none."""
+    unbegun = over("budget_exceeded")
+    count = sum(one.error == unbegun or is_broke(one.error) for one in branches)
+    if not count:
+        return ()
+    bounds = {"budget_tokens": limits.budget_tokens, "budget_usd": limits.budget_usd}
+    named = [f"{name}={bound:,}" for name, bound in bounds.items() if bound is not None]
+    which = " and ".join(named) or "the session's own limit"
+    return (f"{count} of {len(branches)} branches were left out: {which} is too little for them",)
 
 
 def lost(branch: Branch, why: str) -> Thought:

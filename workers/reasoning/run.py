@@ -13,9 +13,8 @@ decision, the *batch*; when it is over it waits for those that are ending, and f
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -69,43 +68,17 @@ from workers.reasoning.inputs import (
     ThoughtCame,
     check_text,
     is_broke,
+    left_out,
     lost,
     name_of,
     plain,
     plain_dict,
     thought_of,
 )
+from workers.reasoning.nodes import ACTIVE, CUT_OFF, End, Node
+from workers.reasoning.remains import best_of, open_of
 
-Phase: TypeAlias = Literal["waiting", "running", "ending", "ended"]
-_ACTIVE: Final = ("running", "ending")
-_CUT_OFF: Final = ("timeout", "budget_exceeded", "max_steps_exceeded", "failed")
-"""How a run ends that is answered with the best thought so far, where there is one."""
 _NODE_ID: Final = re.compile(NODE_ID)
-
-
-@dataclass(slots=True)
-class _Node:
-    """A branch, or a thought of the strategy's own."""
-
-    id: str
-    branch: Branch | None = None
-    root: str = ""
-    """The id without revisions."""
-    base: str = ""
-    """The prompt without feedback."""
-    phase: Phase = "ended"
-    thought: Thought | None = None
-    """There when the node is ending or ended."""
-    is_pruned: bool = False
-
-
-@dataclass(slots=True)
-class _End:
-    """How the run ends."""
-
-    status: RunStatus
-    answer: Any = None  # Any: plain data of the strategy
-    reason: str | None = None
 
 
 class Run:
@@ -118,12 +91,12 @@ class Run:
         self._budget = RunBudget(self._begun.limits)
         self._random = Random(0)  # noqa: S311 - no secret
         self._state: Any = None  # Any: the strategy's own
-        self._nodes: dict[str, _Node] = {}
-        self._batch: list[_Node] = []
+        self._nodes: dict[str, Node] = {}
+        self._batch: list[Node] = []
         self._steps = self._revisions = 0
         self._names = {"b": 0, "t": 0}
         self._now_ms = 0
-        self._end: _End | None = None
+        self._end: End | None = None
         self._is_finished = False
         self._events: list[ReasoningEvent] = []
         self._to_pass: deque[ReasoningEvent | None] = deque()
@@ -187,17 +160,11 @@ class Run:
             case ThoughtCame():
                 self._guarded(lambda: self._came(given))
             case BranchRefused(reason=reason):
-                self._guarded(lambda: self._disown(reason))
+                self._refuse(NotDeterministicError(reason))
             case Deadline():
                 self._guarded(lambda: self._cut("timeout", None))
             case RunAborted():
                 self._guarded(lambda: self._cut("aborted", given.reason or None))
-
-    def _disown(self, reason: str) -> None:
-        """Pass over nothing more of what was told: it is of another run, as it seems."""
-        self._events.extend(one for one in self._to_pass if one is not None)
-        self._to_pass.clear()
-        raise NotDeterministicError(reason)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do something that the strategy may spoil: then the run fails."""
@@ -212,9 +179,29 @@ class Run:
                 self._refuse(another)
 
     def _refuse(self, error: NotDeterministicError) -> None:
-        """End a run that cannot be played again, whatever end it was at."""
-        self._end = _End("failed", reason=str(error))
+        """End a run that cannot be played again, whatever end it was at, with all that was told."""
+        self._events.extend(one for one in self._to_pass if one is not None)
+        self._to_pass.clear()
+        if self._begun.told:
+            self._adopt()
+        best = best_of(self._events, self._begun.run_id)
+        self._end = End("failed", best, str(error))
         self._wind_down()
+
+    def _adopt(self) -> None:
+        """Take the tree as it was told in earlier lives, whose branches may still run."""
+        left = open_of(self._events)
+        come = {one.thought_id for one in self._events if isinstance(one, ReasoningThought)}
+        self._nodes = {name: node for name, node in self._nodes.items() if name in {*left, *come}}
+        for name in come & self._nodes.keys():
+            self._nodes[name].phase = "ended"
+            if self._nodes[name].thought is None:
+                self._nodes[name].thought = Thought(name, "")
+        for name, asked in left.items():
+            branch = Branch(asked.prompt, id=name, parent_id=asked.parent_id)
+            node = self._nodes.setdefault(name, Node(name, branch))
+            if node.phase != "ending":
+                node.thought, node.phase = None, "running"
 
     # --- what the strategy is asked ---
 
@@ -232,6 +219,10 @@ class Run:
 
     def _thoughts(self) -> tuple[Thought, ...]:
         return tuple(node.thought for node in self._nodes.values() if node.thought is not None)
+
+    def _branches(self) -> list[Thought]:
+        nodes = self._nodes.values()
+        return [one.thought for one in nodes if one.branch is not None and one.thought is not None]
 
     def _asked(self, method: Callable[[], Any]) -> Decision | None:  # Any: what it returns
         """Return what a method decides, and tell what it has noted meanwhile."""
@@ -302,7 +293,7 @@ class Run:
             node.is_pruned = True
             self._give_up(node, f"pruned: {reason}" if reason else "pruned")
 
-    def _known(self, node_id: str) -> _Node:
+    def _known(self, node_id: str) -> Node:
         if (node := self._nodes.get(node_id)) is None:
             raise MisuseError(f"there is no thought or branch {short(node_id)}")
         return node
@@ -358,7 +349,7 @@ class Run:
             metadata = plain_dict(thought.metadata, f"the metadata of {thought.id!r}")
             score = thought.score
             bare = msgspec.structs.replace(thought, score=None, score_detail={}, metadata=metadata)
-            self._nodes[thought.id] = _Node(thought.id, thought=bare)
+            self._nodes[thought.id] = Node(thought.id, thought=bare)
             self._tell_thought(bare, TokenUsage(), metadata)
             if score is not None:
                 self._score(thought)
@@ -375,7 +366,7 @@ class Run:
             raise MisuseError(f"Continue_ takes a text or a Thought, got {short(given)}")
         return given
 
-    def _wanted(self, branch: object) -> _Node:
+    def _wanted(self, branch: object) -> Node:
         """Return the node of a branch that is asked for: a new one, or the one of its id."""
         if not isinstance(branch, Branch):
             raise MisuseError(f"a decision has branches, got {short(branch)}")
@@ -386,13 +377,13 @@ class Run:
         node_id = self._name("b") if branch.id is None else branch.id
         return self._added(msgspec.structs.replace(branch, id=node_id))
 
-    def _revised(self, decision: Revise) -> list[_Node]:
+    def _revised(self, decision: Revise) -> list[Node]:
         """Return the nodes of branches that run again with feedback."""
         nodes = [self._known(one) for one in decision.branch_ids] or self._batch
         self._revisions += 1
         return [self._again(node, decision.feedback) for node in nodes]
 
-    def _again(self, node: _Node, feedback: str) -> _Node:
+    def _again(self, node: Node, feedback: str) -> Node:
         if node.branch is None:
             raise MisuseError(f"{node.id!r} is no branch, and cannot be revised")
         again = msgspec.structs.replace(
@@ -405,7 +396,7 @@ class Run:
         added.root, added.base = node.root, node.base
         return added
 
-    def _added(self, branch: Branch, revision: int = 0) -> _Node:
+    def _added(self, branch: Branch, revision: int = 0) -> Node:
         node_id = str(branch.id)
         self._check_place(node_id, branch.parent_id)
         check_text(branch.prompt, f"the prompt of branch {node_id!r}")
@@ -413,7 +404,7 @@ class Run:
         if branch.model is not None and (problem := model_problem(branch.model)) is not None:
             raise MisuseError(f"the model of branch {node_id!r}: {problem}")
         branch = msgspec.structs.replace(branch, metadata=metadata)
-        node = _Node(node_id, branch, root=node_id, base=branch.prompt, phase="waiting")
+        node = Node(node_id, branch, root=node_id, base=branch.prompt, phase="waiting")
         self._nodes[node_id] = node
         self._tell(
             ReasoningBranch(
@@ -448,7 +439,7 @@ class Run:
     def _start(self) -> None:
         """Start those that wait, as far as there is room and budget."""
         while waiting := [node for node in self._batch if node.phase == "waiting"]:
-            active = sum(node.phase in _ACTIVE for node in self._nodes.values())
+            active = sum(node.phase in ACTIVE for node in self._nodes.values())
             if active >= self._begun.limits.max_parallel:
                 return
             node = waiting[0]
@@ -465,7 +456,7 @@ class Run:
 
     def _came(self, came: ThoughtCame) -> None:
         node = self._nodes.get(came.branch_id)
-        if node is None or node.branch is None or node.phase not in _ACTIVE:
+        if node is None or node.branch is None or node.phase not in ACTIVE:
             return None  # it was told before, or nobody asked for it
         usage = self._budget.charged(came)
         self._budget.settle(node.id, usage)
@@ -475,7 +466,7 @@ class Run:
         self._tell_thought(node.thought, usage, {})
         if self._end is not None:
             return self._wind_down()
-        is_alone = not any(one.phase in _ACTIVE for one in self._nodes.values())
+        is_alone = not any(one.phase in ACTIVE for one in self._nodes.values())
         if is_alone and is_broke(node.thought.error):
             return self._close("budget_exceeded", reason="what was left is too little")
         is_open = any(one.thought is None for one in self._batch)
@@ -491,7 +482,7 @@ class Run:
             return None
         return self._aggregate()
 
-    def _give_up(self, node: _Node, why: str) -> None:
+    def _give_up(self, node: Node, why: str) -> None:
         """End a branch that has not ended; its thought says why."""
         if node.branch is None or node.thought is not None:
             return
@@ -510,7 +501,7 @@ class Run:
         if self._end is None:
             return self._close(status, reason=reason)
         for node in self._nodes.values():
-            if node.phase in _ACTIVE and node.thought is not None:
+            if node.phase in ACTIVE and node.thought is not None:
                 node.phase = "ended"
                 self._tell_thought(node.thought, TokenUsage(), {})
         return self._wind_down()
@@ -519,8 +510,8 @@ class Run:
         """Say how the run ends, and end what still runs."""
         if self._end is not None:
             return
-        self._end = _End(status, answer, reason)
-        if status in _CUT_OFF:
+        self._end = End(status, answer, reason)
+        if status in CUT_OFF:
             self._end.answer = self._best()
         self._wind_down()
 
@@ -539,7 +530,7 @@ class Run:
             return
         for node in self._nodes.values():
             self._give_up(node, over(end.status))
-        if any(node.phase in _ACTIVE for node in self._nodes.values()):
+        if any(node.phase in ACTIVE for node in self._nodes.values()):
             return
         done = ReasoningDone(
             **self._whose(),
@@ -547,6 +538,7 @@ class Run:
             answer=end.answer,
             reason=end.reason,
             elapsed_ms=self._now_ms - self._begun.at_ms,
+            notes=left_out(self._branches(), self._begun.limits),
         )
         self._tell(done)
         self._is_finished = True
@@ -584,4 +576,4 @@ class Run:
         told = self._to_pass.popleft()
         self._events.append(event if told is None else told)
         if told not in (None, event) and not isinstance(told, ReasoningDone):
-            self._disown(f"{name_of(told)} was told, and now it is {name_of(event)}")
+            raise NotDeterministicError(f"{name_of(told)} was told, and now it is {name_of(event)}")

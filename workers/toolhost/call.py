@@ -29,16 +29,16 @@ from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
 from cmdc_runtime.process_table import are_gone, children_of, end_trees
 from cmdc_runtime.user_values import unpacked
-from workers.output import Unended, end_lines, mark_lines
+from workers.output import UnendedLines, end_lines, mark_lines
 from workers.toolhost.wire import (
     EMITTED_MAX,
-    WORD_BYTES_MAX,
+    REPORT_BYTES_MAX,
     Begin,
+    CallEnding,
+    CallReport,
     Emitted,
-    Ending,
     Frames,
-    Run,
-    Word,
+    RunCall,
     checked_event,
     failed,
     framed,
@@ -61,22 +61,22 @@ class Strays:
     A call is a subreaper itself, so that whatever it starts stays below it while it lives; a stray
     is always of a call that has ended. What a call leaves behind that has ended well stays until
     the session ends: somebody has taken pains to set it free. What another one leaves is killed.
-    Nothing tells whose a stray is but the time at which it came, so what came when one had ended
+    Nothing shows whose a stray is but the time at which it came, so what came when one had ended
     well stays, also where another one ended beside it.
     """
 
     def __init__(self) -> None:
-        """Be told of every child that ends, by ``wake`` being readable."""
-        self.wake, self._told = socket.socketpair()
-        for end in (self.wake, self._told):
+        """Have ``wake`` be readable when a child ends."""
+        self.wake, self._woken = socket.socketpair()
+        for end in (self.wake, self._woken):
             end.settimeout(0)
         signal.signal(signal.SIGCHLD, _nothing)
-        signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
-        self._kept: set[int] = set()
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        self._left_alone: set[int] = set()
 
-    def keep(self, own: Collection[int]) -> None:
-        """Let go on what is there beside ``own``."""
-        self._kept |= self._all(own)
+    def leave_alone(self, own: Collection[int]) -> None:
+        """Let what is there beside ``own`` go on."""
+        self._left_alone |= self._all(own)
 
     def end(self, own: Collection[int], has_ended_well: Callable[[], bool]) -> bool:
         """Kill what is there beside ``own`` and was not kept, with all that descends from it.
@@ -84,13 +84,15 @@ class Strays:
         What comes when a call ``has_ended_well``, and waits to be kept, may be of that one: it is
         left. False, if something of what is to go is left.
         """
-        doomed: set[int] = set()
+        ending: set[int] = set()
 
         def roots() -> set[int]:
-            there = self._all(own) - self._kept  # before it is asked: what comes later is not in it
+            there = (
+                self._all(own) - self._left_alone
+            )  # before it is asked: what comes later is not in it
             if not has_ended_well():
-                doomed.update(there)
-            return doomed & there
+                ending.update(there)
+            return ending & there
 
         is_done = False
         with suppress(OSError):  # no descriptor is left
@@ -106,19 +108,19 @@ class Strays:
         for pid in self._all(own):
             with suppress(ChildProcessError):
                 if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None:
-                    self._kept.discard(pid)
+                    self._left_alone.discard(pid)
 
     def close(self) -> None:
         """Give back the descriptors, in a fork."""
         self.wake.close()
-        self._told.close()
+        self._woken.close()
 
     def _all(self, own: Collection[int]) -> set[int]:
         return set(children_of(os.getpid())) - set(own)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """Have the kernel's word taken down; without a handler there is none."""
+    """Have the signal arrive; without a handler there is no wake-up."""
 
 
 # --- the call, in its own process -----------------------------------------------------------------
@@ -128,17 +130,17 @@ ORDER_BYTES_MAX: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a call runs; ``pipe`` takes its words."""
+class CallPlace:
+    """Where a call runs; ``pipe`` takes its reports."""
 
     begin: Begin
     tools: Mapping[int, Tool | str]
     pipe: int
     host_pid: int
-    unended: Unended
+    unended: UnendedLines
 
 
-def become_call(given: Run | int, place: Place) -> NoReturn:
+def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
     """Run one call in this process, which was forked for it; never returns.
 
     ``given`` is the order, or the pipe that a spare gets it from.
@@ -175,7 +177,7 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
         os._exit(code)
 
 
-def _settle_in(place: Place) -> None:
+def _settle_in(place: CallPlace) -> None:
     """Be a group that can be killed as a whole, die with the host, and know who is served.
 
     It is a subreaper: what it starts descends from it for as long as it lives, setsid and double
@@ -197,21 +199,21 @@ def _settle_in(place: Place) -> None:
     )
 
 
-def _awaited_order(pipe: int) -> Run:
+def _awaited_order(pipe: int) -> RunCall:
     """Return the order, which comes as one frame; end where none comes any more."""
     frames = Frames()
     while chunk := os.read(pipe, ORDER_BYTES_MAX):
         for body in frames.feed(chunk):
             os.close(pipe)
             order = to_host.decode(body)
-            assert isinstance(order, Run)  # noqa: S101 - the host sends nothing else
+            assert isinstance(order, RunCall)  # noqa: S101 - the host sends nothing else
             return order
     os._exit(EXIT_ORPHANED)
 
 
 # Any: whatever the model sent.
-def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
-    def work() -> Ending:
+def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> CallEnding:
+    def work() -> CallEnding:
         value: Any = tool.execute(tool.check(arguments), context)  # Any: the tool's own
         return returned(_awaited(value) if is_awaitable(value) else value)
 
@@ -231,20 +233,20 @@ def _awaited(value: Awaitable[object]) -> object:
 
 
 class PipePort:
-    """What a call in a process may ask of its session: observers can be told, nothing else."""
+    """What a call in a process may ask of its session: it can publish events, nothing else."""
 
     def __init__(self, pipe: int) -> None:
         """Speak over ``pipe``."""
         self._pipe = pipe
-        self._said = 0
+        self._emitted = 0
         self._turn = threading.Lock()  # the tool may have threads of its own
 
     def emit(self, name: str, payload: object = None) -> None:
         """Tell observers; waits while the agent does not read."""
         name, payload = checked_event(name, payload)
         with self._turn:
-            self._said += 1
-            if self._said > EMITTED_MAX:
+            self._emitted += 1
+            if self._emitted > EMITTED_MAX:
                 raise ToolError(f"a call may emit {EMITTED_MAX} events, and this is one more")
             self._write(Emitted(name=name, payload=payload))
 
@@ -269,11 +271,11 @@ class PipePort:
         raise _not_here("delegate")
 
     @property
-    def told(self) -> int:
-        """None: nothing can be told here."""
+    def published(self) -> int:
+        """None: nothing can be published here."""
         return 0
 
-    async def tell(self, event: Event) -> None:  # noqa: ARG002 - the contract's
+    async def publish(self, event: Event) -> None:  # noqa: ARG002 - the contract's
         """Refuse: see ``SessionPort``."""
         raise _not_here("tell")
 
@@ -289,13 +291,13 @@ class PipePort:
         """Refuse: see ``SessionPort``."""
         raise _not_here("recall")
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: CallEnding) -> None:
         """Say how the call ended; whoever wants to say more has to wait for ever."""
         self._turn.acquire()
         self._write(ending)
 
-    def _write(self, word: Word) -> None:
-        rest = memoryview(framed(word, WORD_BYTES_MAX))
+    def _write(self, report: CallReport) -> None:
+        rest = memoryview(framed(report, REPORT_BYTES_MAX))
         while rest:
             rest = rest[os.write(self._pipe, rest) :]
 

@@ -24,7 +24,7 @@ def main() -> NoReturn:
     code = EXIT_CRASHED
     host: Host | None = None
     try:
-        set_dumpable(is_dumpable=False)  # of the nursery's word the exec has left nothing
+        set_dumpable(is_dumpable=False)  # of what the zygote has set the exec has left nothing
         keep_printing()
         faulthandler.enable()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -39,7 +39,7 @@ def main() -> NoReturn:
         code = EXIT_OK
     except _NobodyError:
         code = EXIT_ORPHANED  # the agent went while this process started
-    except BaseException:  # noqa: BLE001 - the last line of defence; the exit code tells
+    except BaseException:  # noqa: BLE001 - the last line of defence; the exit code says so
         traceback.print_exc()
     finally:
         if host is not None:

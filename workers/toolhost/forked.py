@@ -15,8 +15,8 @@ from typing import Final
 from cmdc_runtime.process import EXIT_OK
 from cmdc_runtime.process_table import are_gone, end_trees
 from cmdc_runtime.reasons import ExitCode, PlainReason, Signal
-from workers.output import Unended
-from workers.toolhost.wire import WORD_BYTES_MAX, Frames
+from workers.output import UnendedLines
+from workers.toolhost.wire import REPORT_BYTES_MAX, Frames
 
 WELL: Final = ExitCode(code=EXIT_OK)
 """How a call ends that has said its result, be that an error."""
@@ -32,12 +32,12 @@ class Forked:
     pid: int
     pidfd: int
     pipe: int
-    unended: Unended
+    unended: UnendedLines
     orders: int | None = None
     called: tuple[str, str] = ("", "")
     """The call's id and its tool, from its order on."""
-    frames: Frames = field(default_factory=lambda: Frames(WORD_BYTES_MAX))
-    blamed: PlainReason | None = None
+    frames: Frames = field(default_factory=lambda: Frames(REPORT_BYTES_MAX))
+    failure: PlainReason | None = None
 
     def kill(self) -> None:
         """Kill the process and its group."""
@@ -51,7 +51,7 @@ class Forked:
         ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT)
         assert ended is not None  # noqa: S101 - only WNOHANG returns without a result
         self.kill()
-        return self.blamed or reason_of(ended)
+        return self.failure or reason_of(ended)
 
     @property
     def has_ended_well(self) -> bool:
@@ -60,7 +60,7 @@ class Forked:
         return found is not None and reason_of(found) == WELL
 
     def reap(self) -> None:
-        """Bury a process that has ended; its number may be given to another from now on."""
+        """Reap a process that has ended; its number may be given to another from now on."""
         os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
         self.close()
 

@@ -20,8 +20,8 @@ from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import Other, PlainReason
 from workers.loader import LoadError, load_tools
-from workers.output import Unended
-from workers.toolhost.call import Place, Strays, become_call
+from workers.output import UnendedLines
+from workers.toolhost.call import CallPlace, Strays, become_call
 from workers.toolhost.forked import WELL, Forked, close_all, kill_all, watch
 from workers.toolhost.wire import (
     Begin,
@@ -33,8 +33,8 @@ from workers.toolhost.wire import (
     Kill,
     Open,
     Refused,
-    Run,
-    Said,
+    ReportFrame,
+    RunCall,
     encoded,
     framed,
     to_host,
@@ -71,7 +71,7 @@ class Host:
         self._processes: set[Forked] = set()
         self._calls: dict[int, Forked] = {}
         self._spare: Forked | None = None
-        self._doomed: set[Forked] = set()
+        self._to_kill: set[Forked] = set()
         """Calls that are to be killed, all at once, when everything that has arrived is read."""
         self._exit: int | None = None
         agent.settimeout(0)
@@ -99,20 +99,20 @@ class Host:
             if events & selectors.EVENT_WRITE:
                 self._flush()
             if events & selectors.EVENT_READ:
-                self._hear(self._agent.recv(CHUNK_BYTES))
+                self._receive(self._agent.recv(CHUNK_BYTES))
         except BlockingIOError:
             return
         except ConnectionError:
             self._exit = EXIT_OK
 
-    def _hear(self, chunk: bytes) -> None:
+    def _receive(self, chunk: bytes) -> None:
         if not chunk:
             self._exit = EXIT_OK
         for body in self._frames.feed(chunk):
-            self._obey(to_host.decode(body))
-        self._kill_doomed()
+            self._take(to_host.decode(body))
+        self._kill_listed()
 
-    def _obey(self, order: Begin | Open | Close | Run | Kill) -> None:
+    def _take(self, order: Begin | Open | Close | RunCall | Kill) -> None:
         match order:
             case Begin():
                 self._begin = order
@@ -122,19 +122,19 @@ class Host:
             case Close(tool=tool):
                 self._tools.pop(tool, None)
                 self._drop_spare()
-            case Run():
+            case RunCall():
                 self._run(order)
             case Kill(number=number) if number in self._calls:
-                self._doomed.add(self._calls[number])
+                self._to_kill.add(self._calls[number])
             case Kill():
                 return  # it has ended meanwhile
 
-    def _kill_doomed(self) -> None:
-        doomed, self._doomed = self._doomed, set()
-        if doomed and not kill_all(doomed):  # else their burials follow
-            self._give_up()
+    def _kill_listed(self) -> None:
+        ending, self._to_kill = self._to_kill, set()
+        if ending and not kill_all(ending):  # else they are reaped later
+            self._fail()
 
-    def _give_up(self) -> None:
+    def _fail(self) -> None:
         """End with every call: what can't be ended here, the daemon ends with what is left of us.
 
         It has the place in a cgroup that this process and all its calls are in.
@@ -148,7 +148,7 @@ class Host:
     def _own(self) -> set[int]:
         return {process.pid for process in self._processes}
 
-    def _say(self, message: FromHost) -> None:
+    def _send(self, message: FromHost) -> None:
         self._out += framed(message)
         try:
             self._flush()
@@ -158,7 +158,7 @@ class Host:
             self._exit = EXIT_OK
 
     def _flush(self) -> None:
-        """Send what the agent takes now, and let the calls speak only while it reads."""
+        """Send what the agent takes now, and let the calls report only while it reads."""
         try:
             while self._out:
                 del self._out[: self._agent.send(self._out)]
@@ -178,14 +178,14 @@ class Host:
             if is_muted:
                 self._forget(call.pipe)
             else:
-                self._listen(call)
+                self._watch_pipe(call)
 
     # --- tools and calls --------------------------------------------------------------------------
 
     def _open(self, order: Open) -> None:
-        """Open a parcel; whoever calls a tool that can't be opened is told why."""
+        """Open packed code; whoever calls a tool that can't be opened gets the reason."""
         self._drop_spare()  # it would not have the tool
-        # By the kernel's hand: a module that hangs in C hears of nothing else.
+        # By the kernel: a module that hangs in C reacts to nothing else.
         signal.setitimer(signal.ITIMER_REAL, OPEN_S)
         try:
             (self._tools[order.tool],) = load_tools([order.packed])
@@ -193,7 +193,7 @@ class Host:
             self._tools[order.tool] = str(error)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        self._strays.keep(self._own())  # what the tool's module has started is of no call
+        self._strays.leave_alone(self._own())  # what the tool's module has started is of no call
         gc.collect()
         gc.freeze()  # what stays is not to be touched, and so not copied, in a call
         threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - only the number counts
@@ -203,7 +203,7 @@ class Host:
                 " loaded; its calls are forked without them\n"
             )
 
-    def _run(self, order: Run) -> None:
+    def _run(self, order: RunCall) -> None:
         tool = self._tools.get(order.tool, "the tool is not open")
         if isinstance(tool, str):
             self._refuse(order, tool)
@@ -211,22 +211,22 @@ class Host:
             self._refuse(order, f"{CALLS_MAX} calls have not ended yet")
         else:
             try:
-                if not self._give_to_spare(order):
+                if not self._assign_spare(order):
                     self._fork(order)
             except OSError as error:  # no process, descriptor or memory is left
                 self._refuse(order, f"no process could be started: {error.strerror}")
 
-    def _refuse(self, order: Run, why: str) -> None:
-        self._say(Said(number=order.number, word=encoded(Refused(text=f"Error: {why}"))))
-        self._say(Ended(number=order.number, reason=WELL))
+    def _refuse(self, order: RunCall, why: str) -> None:
+        self._send(ReportFrame(number=order.number, report=encoded(Refused(text=f"Error: {why}"))))
+        self._send(Ended(number=order.number, reason=WELL))
 
-    def _fork(self, order: Run | None) -> None:
+    def _fork(self, order: RunCall | None) -> None:
         """Fork a process for ``order``, or the spare."""
         assert self._begin is not None  # noqa: S101 - the agent sends it first
-        unended = Unended()
-        said, say = os.pipe()
+        unended = UnendedLines()
+        reports, report = os.pipe()
         ordered, orders = os.pipe() if order is None else (None, None)
-        ours, theirs = (said, orders), (say, ordered)
+        ours, theirs = (reports, orders), (report, ordered)
         host_pid = os.getpid()
         try:
             pid = os.fork()
@@ -235,8 +235,8 @@ class Host:
             raise
         if pid == 0:
             try:
-                self._let_go(*ours)
-                place = Place(self._begin, self._tools, say, host_pid, unended)
+                self._close_inherited(*ours)
+                place = CallPlace(self._begin, self._tools, report, host_pid, unended)
                 given = order or ordered
                 assert given is not None  # noqa: S101 - the one, or else the other
                 become_call(given, place)
@@ -248,43 +248,43 @@ class Host:
         except OSError:
             close_all(*ours)
             raise
-        os.set_blocking(said, False)
-        process = Forked(0, pid, pidfd, said, unended, orders)
+        os.set_blocking(reports, False)
+        process = Forked(0, pid, pidfd, reports, unended, orders)
         self._processes.add(process)
         self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._conclude(process))
         if order is None:
             self._spare = process
         else:
-            self._take_up(process, order)
+            self._begin_call(process, order)
 
-    def _give_to_spare(self, order: Run) -> bool:
+    def _assign_spare(self, order: RunCall) -> bool:
         """Let the spare make the call; False where there is none, or the order is too large."""
         spare, request = self._spare, framed(order)
         if spare is None or spare.orders is None or len(request) > SPARE_ORDER_BYTES_MAX:
             return False
         try:
             os.write(spare.orders, request)
-        except BrokenPipeError:  # it was killed by somebody, and is about to be buried
+        except BrokenPipeError:  # it was killed by somebody, and is about to be reaped
             return False
         self._spare = None
-        self._take_up(spare, order)
+        self._begin_call(spare, order)
         return True
 
-    def _take_up(self, call: Forked, order: Run) -> None:
+    def _begin_call(self, call: Forked, order: RunCall) -> None:
         tool = self._tools[order.tool]
         assert isinstance(tool, Tool)  # noqa: S101 - for any other there is no call
         call.number, call.called = order.number, (order.call_id, tool.name)
         self._calls[call.number] = call
         if not self._is_muted:
-            self._listen(call)
+            self._watch_pipe(call)
 
     def _drop_spare(self) -> None:
         spare, self._spare = self._spare, None
         if spare is not None:
-            spare.kill()  # its burial follows
+            spare.kill()  # it is reaped later
 
-    def _let_go(self, *fds: int | None) -> None:
-        """Close in a call what belongs to the host: nobody else may hold or hear it."""
+    def _close_inherited(self, *fds: int | None) -> None:
+        """Close in a call what belongs to the host: nobody else may hold or read it."""
         self._selector.close()
         self._agent.close()
         self._strays.close()
@@ -292,36 +292,36 @@ class Host:
         for process in self._processes:
             process.close()
 
-    def _listen(self, call: Forked) -> None:
+    def _watch_pipe(self, call: Forked) -> None:
         self._selector.register(call.pipe, selectors.EVENT_READ, lambda _: self._pass_on(call))
 
     def _pass_on(self, call: Forked) -> None:
-        """Pass on what a call says, as far as it is there."""
+        """Pass on what a call reports, as far as it is there."""
         if call.number not in self._calls:
-            return  # it was buried in this very round
+            return  # it was reaped in this very round
         with suppress(BlockingIOError):
             chunk = os.read(call.pipe, CHUNK_BYTES)
-            self._say_for(call, chunk)
+            self._send_for(call, chunk)
             if not chunk:
                 self._forget(call.pipe)
 
-    def _say_for(self, call: Forked, chunk: bytes) -> None:
+    def _send_for(self, call: Forked, chunk: bytes) -> None:
         try:
-            for word in call.frames.feed(chunk):
-                self._say(Said(number=call.number, word=word))
+            for report in call.frames.feed(chunk):
+                self._send(ReportFrame(number=call.number, report=report))
         except FrameTooLargeError as error:
-            call.blamed = Other(detail=f"something else was written to its pipe: {error}")
+            call.failure = Other(detail=f"something else was written to its pipe: {error}")
             kill_all([call])
 
     def _conclude(self, process: Forked) -> None:
-        """Bury a process that has ended, after its group, and tell its last words and its end."""
+        """Reap a process that has ended, after its group; report its last output and its end."""
         reason = process.end_of_all()
         if process.number:
             self._drain(process)
-            process.unended.tell(*process.called)
+            process.unended.write(*process.called)
         self._forget(process.pidfd)
         self._forget(process.pipe)
-        self._settle(process, reason)
+        self._end_strays(process, reason)
         process.reap()
         self._processes.discard(process)
         if self._spare is process:
@@ -329,21 +329,21 @@ class Host:
         if not process.number:
             return
         del self._calls[process.number]
-        self._say(Ended(number=process.number, reason=process.blamed or reason))
+        self._send(Ended(number=process.number, reason=process.failure or reason))
         if self._spare is None:
-            with suppress(OSError):  # then the next call forks for itself, and tells
+            with suppress(OSError):  # then the next call forks for itself, and reports it
                 self._fork(None)
 
-    def _settle(self, ended: Forked, reason: PlainReason) -> None:
-        """Keep what a call that ended well has left, or end it; a spare leaves nothing."""
+    def _end_strays(self, ended: Forked, reason: PlainReason) -> None:
+        """Leave alone what a call that ended well has started, else end it; a spare starts none."""
         if not ended.number:
             return
         if reason == WELL:
-            self._strays.keep(self._own())
+            self._strays.leave_alone(self._own())
             return
         others = [call for call in self._calls.values() if call is not ended]
         if not self._strays.end(self._own(), lambda: any(call.has_ended_well for call in others)):
-            self._give_up()
+            self._fail()
 
     def _drain(self, call: Forked) -> None:
         """Pass on what is left in the pipe of a process that has ended."""
@@ -351,7 +351,7 @@ class Host:
         with suppress(BlockingIOError):
             while read < DRAIN_BYTES_MAX and (chunk := os.read(call.pipe, CHUNK_BYTES)):
                 read += len(chunk)
-                self._say_for(call, chunk)
+                self._send_for(call, chunk)
 
     def _forget(self, fd: int) -> None:
         with suppress(KeyError):  # muted, or at its end

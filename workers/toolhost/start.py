@@ -1,9 +1,9 @@
-"""How a child of the nursery becomes a tool host: a session of its own, then an exec.
+"""How a child of the zygote becomes a tool host: a session of its own, then an exec.
 
-A fork of the nursery would have all of litellm in memory, and the page tables of that would be
+A fork of the zygote would have all of litellm in memory, and the page tables of that would be
 copied at each call: 10 ms and more, where a small process takes half of one. The exec keeps the
 pid, so the daemon watches a host as it watches any worker. It also closes whatever was inherited,
-and leaves the nursery's memory and environment behind, keys included. The address of the agent
+and leaves the zygote's memory and environment behind, keys included. The address of the agent
 comes over standard input: every call has the command line of its host, and is to read no path there
 that leads to the daemon. What stands there is the host's name, by which its forks are known.
 """
@@ -19,7 +19,7 @@ from workers.output import send_output
 
 _KEPT_FDS: Final = 3
 _FDS_MAX: Final = 2**31 - 1
-# The path is the nursery's, whatever the environment or the folder would make of it; -P keeps that
+# The path is the zygote's, whatever the environment or the folder would make of it; -P keeps that
 # folder from the imports before.
 _PROGRAM: Final = (
     "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep);"
@@ -40,7 +40,7 @@ def main(boot: dict[str, Any]) -> NoReturn:  # Any: str, int or float, by the ke
     os.dup2(given, 0)
     os.set_inheritable(0, True)  # noqa: FBT003 - where 0 was free, dup2 did nothing
     os.closerange(_KEPT_FDS, _FDS_MAX)
-    # Its calls are copies of it: what it does not have, none of them can tell.
+    # Its calls are copies of it: what it does not have, none of them can give away.
     environment = passed_on(os.environ)
     os.execve(sys.executable, command(address), environment)  # noqa: S606
 

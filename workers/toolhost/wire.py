@@ -1,11 +1,12 @@
-"""What agent, tool host and forked call tell each other: frames of bytes, and a call's words.
+"""What agent, tool host and forked call exchange: frames of bytes, and a call's reports.
 
 A frame is its length in four bytes, then as many bytes; between agent and host these are one
-message. The host does not read what a call says: it passes the bytes on. To add a message, add its
-class below its direction and its handler in ``host`` or in ``workers.effects.toolhost_link``.
+message. The host does not read what a call reports: it passes the bytes on. To add a message, add
+its class below its direction and its handler in ``host`` or in
+``workers.performers.toolhost_link``.
 
-A call tells things to observers and then how it ended, wherever it runs: the agent makes these
-words for its threads and tasks, a forked call sends them over its pipe. Rules: whatever a tool
+A call publishes events and then reports how it ended, wherever it runs: the agent makes these
+reports for its threads and tasks, a forked call sends them over its pipe. Rules: whatever a tool
 returned or raised becomes one of them, bounded, and fit to be written down.
 """
 
@@ -21,16 +22,16 @@ from cmdc_runtime.extensions.schema import text_of
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.plain import is_a, mended, problem_of, without_controls
 from cmdc_runtime.reasons import PlainReason, snake
 
 # --- frames ---------------------------------------------------------------------------------------
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
-"""Between agent and host: a parcel, or the arguments of a call."""
-WORD_BYTES_MAX: Final = 4 * 2**20
-"""Of one word of a call: 400,000 characters and a payload fit."""
+"""Between agent and host: packed code, or the arguments of a call."""
+REPORT_BYTES_MAX: Final = 4 * 2**20
+"""Of one report of a call: 400,000 characters and a payload fit."""
 LENGTH: Final = struct.Struct(">I")
 
 
@@ -66,7 +67,7 @@ class Close(ToHost, frozen=True, kw_only=True, array_like=True):
     tool: int
 
 
-class Run(ToHost, frozen=True, kw_only=True, array_like=True):
+class RunCall(ToHost, frozen=True, kw_only=True, array_like=True, tag="run"):
     """Fork and call; ``number`` names the call in both directions. Arguments are the model's."""
 
     call_id: CallId
@@ -88,11 +89,11 @@ class FromHost(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=s
     """Host to agent."""
 
 
-class Said(FromHost, frozen=True, kw_only=True, array_like=True):
-    """One word of a call, as it came."""
+class ReportFrame(FromHost, frozen=True, kw_only=True, array_like=True, tag="said"):
+    """One report of a call, as it came."""
 
     number: int
-    word: bytes
+    report: bytes
 
 
 class Ended(FromHost, frozen=True, kw_only=True, array_like=True):
@@ -153,12 +154,12 @@ class Frames:
         return start + LENGTH.size + int(length)
 
 
-# --- words of a call ------------------------------------------------------------------------------
+# --- reports of a call ----------------------------------------------------------------------------
 
 RESULT_CHARS_MAX: Final = 400_000
-"""A longer result is cut; the model is told so."""
-HEARD_CHARS_MAX: Final = RESULT_CHARS_MAX + 1_000
-"""Of a text from another process: a result that was cut, with the words that say so."""
+"""A longer result is cut; the model reads that."""
+REPORT_CHARS_MAX: Final = RESULT_CHARS_MAX + 1_000
+"""Of a text from another process: a result that was cut, with the text that says so."""
 PAYLOAD_BYTES_MAX: Final = 2**20
 """Of one effect or one emitted event, as MessagePack."""
 TRACEBACK_CHARS_MAX: Final = 8_000
@@ -166,34 +167,34 @@ TRACEBACK_CHARS_MAX: Final = 8_000
 NAME_CHARS_MAX: Final = 128
 """Of an effect or an emitted event."""
 EMITTED_MAX: Final = 10_000
-"""Events of one call; more are a flood, and the tool is told."""
+"""Events of one call; more are a flood, and the tool gets an error."""
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
-    """Base of what a call says."""
+class CallReport(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+    """Base of what a call reports."""
 
 
-class Emitted(Word, frozen=True, kw_only=True, array_like=True):
-    """Observers shall hear of this; the call goes on."""
+class Emitted(CallReport, frozen=True, kw_only=True, array_like=True):
+    """An event to be published; the call goes on."""
 
     name: str
     payload: Any  # Any: the tool's own
 
 
-class Returned(Word, frozen=True, kw_only=True, array_like=True):
+class Returned(CallReport, frozen=True, kw_only=True, array_like=True):
     """The tool returned; ``effect`` is a name and a payload."""
 
     text: str
     effect: tuple[str, Any] | None = None  # Any: the tool's own
 
 
-class Refused(Word, frozen=True, kw_only=True, array_like=True):
+class Refused(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call failed in a way that one had to expect; the model reads why."""
 
     text: str
 
 
-class Crashed(Word, frozen=True, kw_only=True, array_like=True):
+class Crashed(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call failed unexpectedly; it may be worth another try.
 
     ``text`` is for the model, ``detail`` for the log.
@@ -203,13 +204,13 @@ class Crashed(Word, frozen=True, kw_only=True, array_like=True):
     detail: str = ""
 
 
-class Cut(Word, frozen=True, kw_only=True, array_like=True):
+class Cut(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call was over before its tool had an end; its agent says so."""
 
     text: str
 
 
-class Died(Word, frozen=True, kw_only=True, array_like=True):
+class Died(CallReport, frozen=True, kw_only=True, array_like=True):
     """The call's process ended without an ending; its agent says so."""
 
     reason: PlainReason
@@ -220,12 +221,12 @@ class Died(Word, frozen=True, kw_only=True, array_like=True):
         return f"Error: the tool's process died: {self.reason}"
 
 
-Ending: TypeAlias = Returned | Refused | Crashed | Cut | Died
+CallEnding: TypeAlias = Returned | Refused | Crashed | Cut | Died
 """How a call ended."""
 
 
-def encoded(word: Word) -> bytes:
-    """Return a word as it travels."""
+def encoded(word: CallReport) -> bytes:
+    """Return a report as it travels."""
     return msgspec.msgpack.encode(word)
 
 
@@ -237,7 +238,7 @@ def fit(text: str) -> str:
 
 
 def returned(value: object) -> Returned:
-    """Return the word for what a tool returned.
+    """Return the report for what a tool returned.
 
     Raises:
         ToolError: the result cannot be kept as it is; or an effect is too large, has a bad name, or
@@ -268,7 +269,7 @@ def is_awaitable(value: object) -> bool:
 
 
 def failed(failure: ForeignError) -> Refused | Crashed:
-    """Return the word for what a tool raised: what one had to expect, an exit, or a crash."""
+    """Return the report for what a tool raised: what one had to expect, an exit, or a crash."""
     error = failure.error
     if isinstance(error, ToolError):
         return refused(error)
@@ -278,18 +279,18 @@ def failed(failure: ForeignError) -> Refused | Crashed:
 
 
 def refused(error: ToolError) -> Refused:
-    """Return the word for an expected failure."""
+    """Return the report for an expected failure."""
     return Refused(text=fit(foreign.text_of(error, None)))
 
 
 def crashed(error: BaseException) -> Crashed:
-    """Return the word for an unexpected failure."""
+    """Return the report for an unexpected failure."""
     detail = foreign.traceback_of(error, TRACEBACK_CHARS_MAX)
-    return Crashed(text=fit(foreign.told(error, None)), detail=fit(detail))
+    return Crashed(text=fit(foreign.summary_of(error, None)), detail=fit(detail))
 
 
 def checked_event(name: object, payload: object) -> tuple[str, Any]:
-    """Return a name and a copy of a payload that can be told, and that nobody changes any more.
+    """Return a name and a copy of a payload that can be published, which nobody changes any more.
 
     Raises:
         ToolError: the name is no short text, or the payload is too large or cannot be kept.
@@ -322,21 +323,23 @@ def _encoded_payload(name: str, payload: object) -> bytes:
         raise ToolError(f"the payload of {name!r} cannot be kept: {failure}") from failure
 
 
-def heard(body: bytes) -> Emitted | Ending:
-    """Return the word that another process has said; what cannot be taken is its crash.
+def decoded_report(body: bytes) -> Emitted | CallEnding:
+    """Return the report that another process has sent; what cannot be taken is its crash.
 
     That process runs foreign code, which can write to the pipe itself. It knows no credentials,
     so what its failures show of them is hidden here.
     """
     try:
-        word: Emitted | Ending = _decoder.decode(body)
+        word: Emitted | CallEnding = _decoder.decode(body)
         match word:
             case Emitted(name=name, payload=payload) | Returned(effect=(name, payload)):
                 checked_event(name, payload)
             case _:
                 pass
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ToolError) as error:
-        return Crashed(text=f"the tool's process said what can't be taken: {foreign.told(error)}")
+        return Crashed(
+            text=f"the tool's process said what can't be taken: {foreign.summary_of(error)}"
+        )
     match word:
         case Crashed(text=text, detail=detail):
             word = Crashed(text=foreign.hidden(text), detail=foreign.hidden(detail))
@@ -344,11 +347,11 @@ def heard(body: bytes) -> Emitted | Ending:
             word = msgspec.structs.replace(word, text=foreign.hidden(text))
         case _:
             pass
-    if isinstance(word, Emitted | Died) or len(word.text) <= HEARD_CHARS_MAX:
+    if isinstance(word, Emitted | Died) or len(word.text) <= REPORT_CHARS_MAX:
         return word
     return msgspec.structs.replace(word, text=fit(word.text))
 
 
 _decoder: Final[Any] = msgspec.msgpack.Decoder(  # Any: the union; mypy has no name for it
-    Union[tuple(Word.__subclasses__())]  # noqa: UP007
+    Union[tuple(CallReport.__subclasses__())]  # noqa: UP007
 )

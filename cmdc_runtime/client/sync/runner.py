@@ -14,12 +14,13 @@ from cmdc_runtime.client.run_request import (
     RunOptions,
     RunRequest,
     cut_run,
+    failed,
     result_of,
     run_length,
     spelled,
 )
 from cmdc_runtime.client.sync.session import Client, Session
-from cmdc_runtime.errors import CmdcError, SessionError
+from cmdc_runtime.errors import CmdcError, SessionError, SessionNotAlive
 from cmdc_runtime.events import Event, ReasoningDone
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.messages import OpeningCall
@@ -43,14 +44,14 @@ class Runner:
 
         ``strategy`` is what ``reasoning_strategy`` takes; the rest is in ``RunOptions``. A run that
         was cut off by its steps, budget or time has its status and the best answer so far; one
-        whose strategy failed has "failed" and the reason; one whose cycle was aborted, or whose
+        whose strategy failed, or has ended its process, has "failed", the reason and the best
+        answer so far, also where that has ended the session; one whose cycle was aborted, or whose
         call was ended, has "aborted", and its tree so far.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong argument.
             AgentAborted: the prompt of the run was dropped before its cycle began.
-            AgentFailed: the run could not go on.
-            SessionNotAlive: the session has ended.
+            SessionNotAlive: the session had ended before.
 
         """
         request = RunRequest(strategy, given)
@@ -88,6 +89,11 @@ class Runner:
                     if on_event is not None and isinstance(event, ReasoningEvent):
                         Pool.call(on_event, event)
             is_over = True
+        except SessionNotAlive as error:
+            if not found:
+                raise
+            told = ReasoningResult.of(one for one in found if isinstance(one, ReasoningEvent))
+            return told if told.status != "running" else failed(told, str(error))
         finally:
             if not is_over:
                 with contextlib.suppress(CmdcError):
@@ -101,15 +107,15 @@ class Runner:
 
     @staticmethod
     def _rest(session: Session, before: EventIndex, run_id: str) -> list[ReasoningEvent]:
-        """Return all that is told of a run whose cycle is over: its branches end before it does."""
-        clock, told = Clock(RUN_END_S), list[ReasoningEvent]()
+        """Return all events of a run whose cycle is over: its branches end before it does."""
+        clock, events = Clock(RUN_END_S), list[ReasoningEvent]()
         with session.subscribe(since=before, types=get_args(ReasoningEvent)) as stream:
-            while not (told and isinstance(told[-1], ReasoningDone)):
+            while not (events and isinstance(events[-1], ReasoningDone)):
                 try:
                     envelope = stream.get(clock.left_s)
                 except (TimeoutError, SessionError):  # nobody tells its end any more
                     break
                 event = envelope.event
                 if isinstance(event, ReasoningEvent) and event.run_id == run_id:
-                    told.append(event)
-        return told
+                    events.append(event)
+        return events

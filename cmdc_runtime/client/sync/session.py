@@ -152,7 +152,7 @@ class Client(Control):
         The iteration ends with the prompt's own cycle, which may begin later, and raises what ended
         that as ``collect_reply`` does; ``timeout`` seconds are for all of it. A request that is
         sent again says only what was not said yet; an answer that differs is said from its
-        beginning. ``stream_events`` tells more.
+        beginning. See ``stream_events``.
 
         Raises:
             InvalidText: ``text`` is not a non-empty str.
@@ -170,8 +170,8 @@ class Client(Control):
     ) -> CycleStream[Event]:
         """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
 
-        The last one tells how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
-        ``prompt_dropped`` where it never began. What no event tells is raised: the session's end.
+        The last one says how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
+        ``prompt_dropped`` where it never began. What no event says is raised: the session's end.
 
         Raises:
             InvalidText: ``text`` is not a non-empty str.
@@ -196,7 +196,7 @@ class Client(Control):
             maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
             opened = self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
-            return EventStream(opened.subscription, queue, self._post()), opened, look
+            return EventStream(opened.subscription, queue, self._loop_calls()), opened, look
 
         return self._begun(CycleStream(opening, view, timeout_s))
 
@@ -231,7 +231,7 @@ class Client(Control):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = self._run(Exchange.follow, checked_id(session), maker, place)
-        return EventStream(subscription, queue, self._post())
+        return EventStream(subscription, queue, self._loop_calls())
 
     def subscribe_all(self, *, types: EventTypes | None = None) -> EventStream:
         """Return the events of all sessions from now on, new sessions included."""
@@ -240,7 +240,7 @@ class Client(Control):
             Subscription, queue=queue, selection=Selection(types), follows_strangers=True
         )
         subscription = self._run(Exchange.follow_all, maker)
-        return EventStream(subscription, queue, self._post())
+        return EventStream(subscription, queue, self._loop_calls())
 
     def subscribe_group(
         self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
@@ -253,7 +253,7 @@ class Client(Control):
         maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
         subscription = self._run(Exchange.follow_group, checked_group(group_id), maker, place)
-        return EventStream(subscription, queue, self._post())
+        return EventStream(subscription, queue, self._loop_calls())
 
     def unsubscribe(self, stream: EventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""
@@ -300,7 +300,7 @@ class Client(Control):
         *,
         persistent: bool = False,
     ) -> Monitor:
-        """Ask to be told when the session's process ends; ``persistent``: each of its processes.
+        """Watch for the end of the session's process; ``persistent``: each of its processes.
 
         ``callback(down)`` runs in a thread for callbacks only, and may call this client.
         The streams that this client has of the session hold every event of the process by then.
@@ -320,7 +320,7 @@ class Client(Control):
             watch, ref = ref, ref.ref
         watch = self._run(Exchange.unwatch, checked_ref(ref)) or watch
         if watch is not None:
-            self._settle(watch)
+            self._await_callbacks(watch)
 
 
 class Session:
@@ -389,7 +389,7 @@ class Session:
         self.client.approve(self, approval_id, auto_resume=auto_resume, kind=kind)
 
     def reject(self, approval_id: str, *, auto_resume: bool = False) -> None:
-        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so."""
+        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that says so."""
         self.client.reject(self, approval_id, auto_resume=auto_resume)
 
     def user_respond(self, ref: str, response: object) -> None:
@@ -517,7 +517,7 @@ class Session:
         return self.client.messages(self)
 
     def monitor(self, callback: Callback | None = None, *, persistent: bool = False) -> Monitor:
-        """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
+        """Watch for the end of the session's process; ``persistent``: each of its processes."""
         return self.client.monitor(self, callback, persistent=persistent)
 
     def demonitor(self, ref: Monitor | str) -> None:

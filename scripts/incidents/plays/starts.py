@@ -44,7 +44,7 @@ def before():
 
 os.register_at_fork(before=before)
 """
-"""A nursery that has this dies when it forks; the first fork is its own test."""
+"""A zygote that has this dies when it forks; the first fork is its own test."""
 PIDS: Final = Path("/sys/fs/cgroup/pids")
 
 
@@ -85,14 +85,14 @@ def history_broken(stage: Stage) -> Blocks:
 
 
 def no_worker(stage: Stage) -> Blocks:
-    """Let the nursery fork no process for a new session."""
+    """Let the zygote fork no process for a new session."""
     with _forks_limited(stage) as limit:
         limit.write_text("1")
         return stage.refused("homeless")
 
 
 def worker_awaited(stage: Stage) -> Blocks:
-    """Let the nursery fork no process for a session that goes on, and then let it."""
+    """Let the zygote fork no process for a session that goes on, and then let it."""
     with _forks_limited(stage) as limit, stage.scene("waiting") as scene:
         limit.write_text("1")
         scene.send(signal.SIGKILL)
@@ -103,16 +103,16 @@ def worker_awaited(stage: Stage) -> Blocks:
 
 
 def nursery_lost(stage: Stage) -> Blocks:
-    """Have the nursery die whenever it forks."""
+    """Have the zygote die whenever it forks."""
     place = stage.place
     hook, fatal = place.app / "sitecustomize.py", place.app / "fatal"
     hook.write_text(_DYING)
     try:
-        old = place.nursery()
+        old = place.zygote()
         old.kill()
         place.wait_warm(old.pid)
         fatal.touch()
-        return stage.refused("orphaned", also=("nursery.ended",))
+        return stage.refused("orphaned", also=("zygote.ended",))
     finally:
         hook.unlink()
         fatal.unlink(missing_ok=True)
@@ -121,8 +121,8 @@ def nursery_lost(stage: Stage) -> Blocks:
 
 @contextlib.contextmanager
 def _forks_limited(stage: Stage) -> Iterator[Path]:
-    """Put the nursery into a cgroup of its own, and lend the file with its limit."""
-    pid = str(stage.place.nursery().pid)
+    """Put the zygote into a cgroup of its own, and lend the file with its limit."""
+    pid = str(stage.place.zygote().pid)
     cell = PIDS / f"cmdc-why-{pid}"
     home = PIDS / _group_of(pid, "pids").lstrip("/")
     try:

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 import structlog
 
 from cmdc_runtime.checked_struct import INDEX_MAX
-from cmdc_runtime.frames import MISPLACED
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
+from cmdc_runtime.wire.frames import MISPLACED
 from supervisor.adapters.journal.base import (
     CheckpointRow,
     CommandRow,

@@ -288,7 +288,7 @@ class Children(dict[str, TreeChild]):
         self.step.emit(Kill(self.ref(child), reason))
         self._set(child, TimerKind.UNKILLABLE, UNKILLABLE_AFTER_S)
 
-    def vacate(self, child: TreeChild, state: ChildState) -> None:
+    def close(self, child: TreeChild, state: ChildState) -> None:
         """Have the child be in a state in which it has no process."""
         self.forget_timers(child)
         child.state, child.handle, child.extra = state, None, None

@@ -333,10 +333,10 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send SIGKILL to all of it; ``blamed`` is why, where that is the reason to report."""
+    """Send SIGKILL to all of it; ``fail_reason`` is why, where that is the reason to report."""
 
     ref: Ref
-    blamed: PlainReason | None = None
+    fail_reason: PlainReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

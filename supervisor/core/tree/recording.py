@@ -1,8 +1,8 @@
 """A tree that records its inputs, so that an incident of production can be replayed. Pure.
 
 A tree is a function of its specification and its inputs. A recording is both as JSON lines: a
-``Head``, then one ``RecordedInput`` for each input: its time, the input, and one letter for each
-effect. ``replay`` gives them to a new tree and compares the letters.
+``RecordingHead``, then one ``RecordedInput`` for each input: its time, the input, and one letter
+for each effect. ``replay`` gives them to a new tree and compares the letters.
 
 What means nothing to the tree is recorded by name: a start object or a handle as its type, a call
 as a number. A traceback is left out: it may be long, and a recording is read by people.
@@ -74,7 +74,7 @@ LETTERS: Final[dict[type, str]] = {
 """What a tree did, short enough to be kept with every input."""
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class RecordingHead(msgspec.Struct, frozen=True, kw_only=True):
     """The first line: the root as it was made, and how many inputs are missing behind it."""
 
     version: int
@@ -153,7 +153,7 @@ class Recorder:
 
     def lines(self, note: str = "") -> Iterator[bytes]:
         """Yield the recording as it is now, a line each."""
-        head = Head(version=VERSION, spec=self._spec, dropped=self._dropped, note=note)
+        head = RecordingHead(version=VERSION, spec=self._spec, dropped=self._dropped, note=note)
         return iter([_ENCODER.encode(head), *(line for line, _ in self._lines.values())])
 
     def _story_of(self, place: SupervisorPath) -> deque[int] | None:
@@ -208,7 +208,7 @@ class RecordedTree(Tree):
         return supervisor is not None and supervisor.is_dynamic
 
 
-def read(lines: Iterable[bytes]) -> tuple[Head, list[RecordedInput]]:
+def read(lines: Iterable[bytes]) -> tuple[RecordingHead, list[RecordedInput]]:
     """Return what the lines of a recording say.
 
     Raises:
@@ -311,5 +311,5 @@ class _Version(msgspec.Struct):
 
 _ENCODER: Final = msgspec.json.Encoder()
 _VERSION: Final = msgspec.json.Decoder(_Version)
-_HEAD: Final = msgspec.json.Decoder(Head)
+_HEAD: Final = msgspec.json.Decoder(RecordingHead)
 _RECORDED: Final = msgspec.json.Decoder(RecordedInput)

@@ -199,7 +199,7 @@ class Supervisor:
             self.put_off = None
             for other in self.children.values():
                 self.children.let_down(other, why)
-        self.vacate(child, ChildState.DOWN)
+        self.close(child, ChildState.DOWN)
         self.children.settle(child, restarting=False)
         self.children.let_down(child, why)
         self.children.answer_ends(child, Outcome.OK)
@@ -269,9 +269,9 @@ class Supervisor:
         child.state = ChildState.STOPPING
         below.stop(why, None if child.kill_at_s == math.inf else child.kill_at_s)
 
-    def vacate(self, child: TreeChild, state: ChildState) -> None:
+    def close(self, child: TreeChild, state: ChildState) -> None:
         """Have the child be in a state in which nothing of it lives."""
-        self.children.vacate(child, state)
+        self.children.close(child, state)
         self.below.pop(child.spec.id, None)
 
     def reconfigure(self, spec: SupervisorSpec) -> None:
@@ -305,7 +305,7 @@ class Supervisor:
         self.children.forget_timers(first)
         for one in (self.children[name] for name in members):
             if one is not first and one.state is ChildState.RESTARTING and one.unjudged is None:
-                self.vacate(one, ChildState.DOWN)  # it comes back with this group now
+                self.close(one, ChildState.DOWN)  # it comes back with this group now
         self.work = GroupRestart(members, GroupStage.ENDING, first.spec.id, put_off_s)
         self.go_on()
 
@@ -404,7 +404,7 @@ class Supervisor:
         """Handle that a child wants no process now, and has none."""
         match child.state:
             case ChildState.STARTING:
-                self.vacate(child, ChildState.DOWN)
+                self.close(child, ChildState.DOWN)
                 self.children.let_down(child, IGNORED)
                 self.children.answer_starts(child, Outcome.OK, None)
                 self.forget_if_done(child)
@@ -425,14 +425,14 @@ class Supervisor:
                 self._stopped(child, reason)  # it came before the request: no crash of its own
             case ChildState.UP if self.is_busy:
                 child.unjudged = reason
-                self.vacate(child, ChildState.RESTARTING)
+                self.close(child, ChildState.RESTARTING)
                 self.when_idle(lambda: self._judge_late(child, reason, ending))
             case ChildState.UP:
                 self._judge(child, reason, ending)
             case ChildState.STOPPING:
                 self._stopped(child, reason)
             case ChildState.UNKILLABLE:
-                self.vacate(child, ChildState.DOWN)
+                self.close(child, ChildState.DOWN)
                 if child.is_new:
                     self.children.drop(child)
                 self.forget_if_done(child)
@@ -473,7 +473,7 @@ class Supervisor:
             return
         if ending is not Ending.NORMAL:
             self.children.report(Label.CHILD_TERMINATED, "child_terminated", child, Fact(reason))
-        self.vacate(child, ChildState.DOWN)
+        self.close(child, ChildState.DOWN)
         self.children.depart(child, reason)
         self.forget_if_done(child)
         if ending is Ending.FINAL and child.spec.restart != "temporary":
@@ -503,7 +503,7 @@ class Supervisor:
         self.children.window.delayed(child.spec.id, wait_s)
         child.restarts += 1
         self.children.report(label, label.value, child, Fact(reason, next_attempt_s=wait_s))
-        self.vacate(child, ChildState.RESTARTING)
+        self.close(child, ChildState.RESTARTING)
         self.children.depart(child, reason, restarting=True, delay_s=wait_s)
         if self.is_grouped:
             is_retry = label is Label.START_ERROR
@@ -521,7 +521,7 @@ class Supervisor:
         )
         self.children.report(label, label.value, child, Fact(reason))
         self.children.report(Label.SHUTDOWN, "reached_max_restart_intensity", child, Fact(spent))
-        self.vacate(child, ChildState.DOWN)
+        self.close(child, ChildState.DOWN)
         self.children.depart(child, spent)
         self.children.drop(child)
         self.leave(End(spent, spent, Ending.NORMAL), SIBLING_ENDED)
@@ -537,7 +537,7 @@ class Supervisor:
                 self._crashed(child, reason, ending, Label.START_ERROR)
             return
         self.children.report(Label.START_ERROR, "start_error", child, Fact(reason))
-        self.vacate(child, ChildState.DOWN)
+        self.close(child, ChildState.DOWN)
         self.children.depart(child, reason)
         if child.is_new:
             self.children.drop(child)
@@ -555,7 +555,7 @@ class Supervisor:
         was_asked = child.state is ChildState.STOPPING
         is_member = self._is_to_be_stopped(child)
         comes_back = is_member and child.spec.restart != "temporary" and not child.is_new
-        self.vacate(child, ChildState.DOWN)
+        self.close(child, ChildState.DOWN)
         self.children.depart(child, reason, restarting=comes_back, asked=was_asked)
         if child.is_new:
             self.children.drop(child)

@@ -2,8 +2,8 @@
 
 from supervisor.adapters.journal.base import CommandRow, Past, RecordRow, SessionRow
 from supervisor.adapters.journal.operations import ReadHistory, ReadHistoryPart, RestoreSession
+from supervisor.api.handlers import page_of
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX
-from supervisor.handlers import page_of
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
 

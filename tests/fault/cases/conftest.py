@@ -62,7 +62,7 @@ def agent(audit, client, scripted):
 
 
 def is_warm(client):
-    """Say whether the nursery forks at once."""
+    """Say whether the zygote forks at once."""
     return any(one.id == "nursery" and one.state == "ready" for one in client.tree().children)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from cmdc_runtime.codec import encode
-from cmdc_runtime.frames import HEADER, Assign
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import HEADER, Assign
 from supervisor import entry
 from supervisor.adapters.router import Router
 

@@ -6,8 +6,8 @@ import os
 import shutil
 import sqlite3
 
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.wire.codec import decode_as
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import (
     AcceptCommand,

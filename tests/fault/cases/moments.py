@@ -34,15 +34,15 @@ def listens(place):
     return takes_output(place) and (place.address / "control.sock").exists()
 
 
-def has_nursery(place):
+def has_zygote(place):
     return len(psutil.Process(place.process.pid).children()) > 1
 
 
 def has_agent(place):
-    """Say whether a process below the nursery has begun to be an agent, or a spare."""
+    """Say whether a process below the zygote has begun to be an agent, or a spare."""
     return len(psutil.Process(place.process.pid).children(recursive=True)) > 3
 
 
-MOMENTS = (has_lock, takes_output, listens, has_nursery)
+MOMENTS = (has_lock, takes_output, listens, has_zygote)
 """Those that come within half a second."""
 ALL_MOMENTS = (*MOMENTS, has_agent)

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from cmdc_runtime.process_table import look_up
-from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.orphans import end_sessions, sweep
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
 
 PIDS_MAX = 330
 """The kernel keeps the first 300 for itself when it begins anew."""
@@ -70,15 +70,15 @@ def has_ended(pidfd):
 
 async def main():
     """Give a dead child's pid to a stranger, and then try to end the child."""
-    nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
-    await nursery.warm()
+    zygote = Zygote(ZygoteOptions(preload="light_preload", needs=()))
+    await zygote.warm()
     burn()
-    child = await nursery.fork({"do": "stay"}, module="nursery_children")
+    child = await zygote.fork({"do": "stay"}, module="zygote_children")
     ticks = look_up(child.pid).start_ticks
     told = {"reused": child.pid >= FIRST_PID, "killed": child.send_signal(signal.SIGKILL)}
     has_ended(child.pidfd)
     deadline = time.monotonic() + WAIT_S
-    while look_up(child.pid) is not None:  # until the nursery has reaped it
+    while look_up(child.pid) is not None:  # until the zygote has reaped it
         assert time.monotonic() < deadline
         await asyncio.sleep(0)
     take_pid(child.pid)
@@ -90,7 +90,7 @@ async def main():
     stranger = look_up(child.pid)
     told["stranger"] = "gone" if stranger is None else stranger.state
     end(child.pid)
-    await nursery.close()
+    await zygote.close()
     sys.stdout.write(json.dumps(told))
 
 

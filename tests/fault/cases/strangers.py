@@ -14,7 +14,7 @@ import threading
 
 import zmq
 
-from cmdc_runtime.frames import of_router
+from cmdc_runtime.wire.frames import of_router
 
 ROUND_S = 0.02
 """Between two looks whether something came."""

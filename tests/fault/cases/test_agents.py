@@ -22,7 +22,7 @@ from cmdc_runtime.reasons import (
 )
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.cases.poison import poisoned
-from workers.core.tags import Place
+from workers.core.tags import TextPlace
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -61,7 +61,7 @@ async def leave_loop() -> str:
 @cmdc.tool(effects="write")
 async def break_loop() -> str:
     """Let a callback of the agent's own code fail, which nobody is there for."""
-    asyncio.get_running_loop().call_soon(Place.after, None, "no place")
+    asyncio.get_running_loop().call_soon(TextPlace.after, None, "no place")
     await asyncio.Event().wait()
     return "never"
 

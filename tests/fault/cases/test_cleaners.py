@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cmdc_runtime.runtime_dir import LOCK_FILE, ROLL, SOCKETS, TOKEN_FILE, running_daemon
+from cmdc_runtime.runtime_dir import LOCK_FILE, REGISTRY, SOCKETS, TOKEN_FILE, running_daemon
 from tests.fault.cases.test_daemon import run_to_end
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -101,8 +101,10 @@ def test_a_directory_that_is_removed_comes_back(place, audit, agent, scripted):
 def test_what_is_opened_to_other_users_is_closed_again(place, audit, scripted, mode):
     """It is told with both modes, nobody notices it, and the next daemon starts there."""
     audit.daemon_died = True
-    (place.address / ROLL).mkdir(0o700, exist_ok=True)  # as where agents may outlive their daemon
-    paths = [place.address, *(place.address / name for name in (*PUT, TOKEN_FILE, ROLL))]
+    (place.address / REGISTRY).mkdir(
+        0o700, exist_ok=True
+    )  # as where agents may outlive their daemon
+    paths = [place.address, *(place.address / name for name in (*PUT, TOKEN_FILE, REGISTRY))]
     before = {path: path.stat().st_mode & 0o777 for path in paths}
     start = len(place.log.read_text())
     for path in reversed(paths):
@@ -132,7 +134,7 @@ def test_agents_are_found_by_the_next_daemon_though_the_roll_was_removed(cradle,
     """They are on it again, so it goes on with their processes, and starts no second ones."""
     cradle.grace = 60.0
     cradle.start()
-    roll = cradle.address / ROLL
+    roll = cradle.address / REGISTRY
     with cradle.client() as client:
         model = scripted(default="fine")
         sessions = [client.create_agent(model=model) for _ in range(3)]
@@ -161,7 +163,7 @@ def test_agents_are_found_by_the_next_daemon_though_the_roll_was_removed(cradle,
 
 
 @pytest.mark.fault_case("F87")
-def test_a_nursery_that_dies_after_its_directory_was_removed_is_replaced(
+def test_a_zygote_that_dies_after_its_directory_was_removed_is_replaced(
     place, client, audit, agent, scripted
 ):
     """Its own folder for sockets lay in there, and the next one makes another."""
@@ -170,12 +172,12 @@ def test_a_nursery_that_dies_after_its_directory_was_removed_is_replaced(
     shutil.rmtree(place.address)
     there = [place.address / name for name in PUT]
     assert place.poll(lambda: all(os.path.lexists(path) for path in there), SOON_S)
-    assert place.poll(lambda: nursery_of(client).pid is not None, TURN_S)
-    old = nursery_of(client).pid
+    assert place.poll(lambda: zygote_of(client).pid is not None, TURN_S)
+    old = zygote_of(client).pid
     os.kill(old, signal.SIGKILL)
 
     def is_replaced():
-        found = nursery_of(client)
+        found = zygote_of(client)
         return found.state == "ready" and found.pid != old
 
     assert place.poll(is_replaced, TURN_S)
@@ -183,8 +185,8 @@ def test_a_nursery_that_dies_after_its_directory_was_removed_is_replaced(
     assert session.run("Do you notice?", timeout=TURN_S).text == "fine"
 
 
-def nursery_of(client):
-    """Return what the tree says of the nursery."""
+def zygote_of(client):
+    """Return what the tree says of the zygote."""
     return next(node for node in client.tree().children if node.id == "nursery")
 
 

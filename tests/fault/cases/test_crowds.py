@@ -16,10 +16,10 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.frames import topic_of
 from cmdc_runtime.pages import ANSWER_KEPT_S
 from cmdc_runtime.testing import Text
-from supervisor.frontdesk import FORGET_S
+from cmdc_runtime.wire.frames import topic_of
+from supervisor.api.request_router import FORGET_S
 from tests.fault.audit import SETTLE_S
 from tests.fault.cases.test_hoarders import Peak, cut_by
 from tests.fault.cases.test_long import long_session

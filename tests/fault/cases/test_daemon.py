@@ -171,7 +171,7 @@ def remains(place):
     assert place.poll(lambda: not place.left())
     lock = place.address / "daemon.lock"
     lock.write_text(lock.read_text().replace(str(place.process.pid), str(os.getpid())))
-    litter = [place.address / name for name in ("h-1-1", "pymp-dead", "cmdc-nursery-dead")]
+    litter = [place.address / name for name in ("h-1-1", "pymp-dead", "cmdc-zygote-dead")]
     litter[0].touch()
     for folder in litter[1:]:
         folder.mkdir()
@@ -237,8 +237,8 @@ def test_no_agent_is_blamed_for_a_loop_that_stands_still(place, agent):
     pid, monitor = session.agent_pid(), session.monitor()
     before = len(place.log.read_text(errors="replace"))
     with main_thread_held(place.process.pid):
-        assert place.poll(lambda: "vitals.stalled" in log_since(place, before))
-    assert place.poll(lambda: "vitals.recovered" in log_since(place, before))
+        assert place.poll(lambda: "self_check.stalled" in log_since(place, before))
+    assert place.poll(lambda: "self_check.recovered" in log_since(place, before))
     answer, found = session.run("Still there?", timeout=TURN_S).text, session.agent_pid()
     said = log_since(place, before)
     session.stop()

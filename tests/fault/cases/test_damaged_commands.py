@@ -7,10 +7,10 @@ import sqlite3
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode, encode, raised, raw
 from cmdc_runtime.commands import Prompt
-from cmdc_runtime.frames import Failed, Reply, Send, ToClient
 from cmdc_runtime.runtime_dir import read_token
+from cmdc_runtime.wire.codec import decode, encode, raised, raw
+from cmdc_runtime.wire.frames import FailedReply, Send, ToClient, ValueReply
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from tests.fault.cases.test_poison import set_aside
 from tests.fault.cases.test_starts import Wire
@@ -105,7 +105,7 @@ def check(place, sessions):
             assert sum(answer is None for _, answer in found) == (name in DAMAGED_IDS), name
             if name in DAMAGED_BODIES:
                 answer = decode(ToClient, dict(found)["Damaged"])
-                assert isinstance(answer, Failed)
+                assert isinstance(answer, FailedReply)
                 assert "not a Command" in str(raised(answer))
     place.start()
 
@@ -196,7 +196,7 @@ def test_damaged_answer_is_told_to_whoever_asks_again_and_the_command_not_done_t
     asked = Send(session_id=session.id, id="again", durable=True, body=body)
     with Wire(place.address / "control.sock") as wire:
         wire.send(msgspec.structs.replace(asked, token=read_token(place.address)))
-        assert isinstance(decode(ToClient, wire.receive()), Reply)
+        assert isinstance(decode(ToClient, wire.receive()), ValueReply)
     end(place)
     with journal(place) as db:
         changed = f"UPDATE commands SET {damage} WHERE session_id = ? AND command_id = 'again'"
@@ -206,7 +206,7 @@ def test_damaged_answer_is_told_to_whoever_asks_again_and_the_command_not_done_t
         wire.send(msgspec.structs.replace(asked, token=read_token(place.address)))
         answer = decode(ToClient, wire.receive())
 
-    assert (type(answer), answer.id) == (Failed, "again")
+    assert (type(answer), answer.id) == (FailedReply, "again")
     assert "the answer to command 'again' is damaged in the journal" in str(raised(answer))
     assert session.run("Twice.", timeout=TURN_S).text == "fine"
     said = [one.content for one in session.messages() if one.role == "user"]

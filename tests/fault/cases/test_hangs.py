@@ -217,8 +217,8 @@ def test_nothing_takes_the_place_of_one_that_the_next_daemon_cannot_end(
     monitor, pid = session.monitor(persistent=True), session.agent_pid()
     thaw = freeze(pid)
     place.kill()
-    (entry,) = (one for one in runtime_dir.entries(place.address) if one.pid == pid)
-    runtime_dir.sign(place.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
+    (entry,) = (one for one in runtime_dir.registrations(place.address) if one.pid == pid)
+    runtime_dir.register(place.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
     place.start()
     down = monitor.wait(TURN_S)
 

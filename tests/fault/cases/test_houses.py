@@ -1,4 +1,4 @@
-"""What surrounds agents: the nursery, the cells, the tree of sessions, the code that they load."""
+"""What surrounds agents: the zygote, the cells, the tree of sessions, the code that they load."""
 
 import contextlib
 import json
@@ -111,15 +111,15 @@ def test_import_that_hangs_costs_its_start_limit(client, agent, scripted, code_p
     assert answer == "fine"
 
 
-# --- the nursery ---------------------------------------------------------------------------------
+# --- the zygote ---------------------------------------------------------------------------------
 
 
 @pytest.mark.fault_case("F68")
-def test_nursery_that_is_poisoned_is_replaced(place, client, agent):
+def test_zygote_that_is_poisoned_is_replaced(place, client, agent):
     """No process is forked beside a second thread; agents live on, and every start succeeds."""
     sessions = [agent() for _ in range(2)]
     pids = [one.agent_pid() for one in sessions]
-    old, before = nursery_pid(client), log_size(place)
+    old, before = zygote_pid(client), log_size(place)
     os.kill(old, signal.SIGUSR2)
     with ThreadPoolExecutor(4) as threads:  # more than there are spares
         sessions += threads.map(lambda _: agent(), range(4))
@@ -129,13 +129,13 @@ def test_nursery_that_is_poisoned_is_replaced(place, client, agent):
     assert answers == ["fine"] * 6
     assert [one.agent_pid() for one in sessions[:2]] == pids
     assert [one.status().incarnation for one in sessions] == [1] * 6
-    assert nursery_pid(client) not in {None, old}
-    assert "nursery.poisoned" in said
+    assert zygote_pid(client) not in {None, old}
+    assert "zygote.poisoned" in said
     assert f"pid={old}" in said
 
 
-def nursery_pid(client):
-    """Return the pid of the nursery, also of one that warms; None between two."""
+def zygote_pid(client):
+    """Return the pid of the zygote, also of one that warms; None between two."""
     return next(node.pid for node in client.tree().children if node.id == "nursery")
 
 
@@ -210,7 +210,7 @@ def test_cell_that_cannot_be_removed_is_told_and_tried_again(
     before = log_size(place)
     mounted(room)
     session.stop()
-    assert poll(lambda: "cell.stuck" in log_since(place, before))
+    assert poll(lambda: "cgroup.stuck" in log_since(place, before))
     answer = bystander.run("Still there?", timeout=TURN_S).text
     is_there = room.exists()
     subprocess.run(["umount", room], check=True)

@@ -15,27 +15,27 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.commands import AwaitCycle, CycleResult
-from cmdc_runtime.frames import (
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.runtime_dir import read_token
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+from cmdc_runtime.wire.codec import decode, decode_as, encode, raw
+from cmdc_runtime.wire.frames import (
     HEADER,
     Answer,
+    Completed,
+    ExitNotice,
     JournalRecord,
-    LastWords,
     Ready,
-    Reply,
     Send,
-    Settled,
     Started,
     Terminate,
     ToClient,
     ToWorker,
+    ValueReply,
     Write,
     of_router,
 )
-from cmdc_runtime.reasons import Other
-from cmdc_runtime.runtime_dir import read_token
-from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 from tests.fault.cases.conftest import WARM_S, is_warm
 from tests.fault.cases.strangers import own_link, stranger
 from tests.fault.cases.test_long import restarted
@@ -71,9 +71,9 @@ def place(new_cradle):
     return new_cradle
 
 
-def write(number, *, settled=()):
+def write(number, *, completed=()):
     """Return a write of records that no agent has written."""
-    return encode(Write(records=(RECORD,), settled=settled, number=number))
+    return encode(Write(records=(RECORD,), completed=completed, number=number))
 
 
 def words_of(pid, index):
@@ -83,7 +83,7 @@ def words_of(pid, index):
         (encode(Started()),),
         (batch(index + 1, 1), ONE),
         (write(2),),
-        (encode(LastWords(reason=Other(detail="not mine"))),),
+        (encode(ExitNotice(reason=Other(detail="not mine"))),),
     ]
 
 
@@ -185,9 +185,9 @@ def test_an_outcome_for_another_sessions_command_reaches_nobody(place, agent, sc
     session = agent(model)
     session.prompt("1")
     model.wait_held()
-    mine = Reply(id=KNOWN, body=raw("mine"))
-    settled = (Settled(id=KNOWN, frame=encode(mine)),)
-    parts = [encode(Answer(id=KNOWN, body=bytes(mine.body))), write(1, settled=settled)]
+    mine = ValueReply(id=KNOWN, body=raw("mine"))
+    settled = (Completed(id=KNOWN, frame=encode(mine)),)
+    parts = [encode(Answer(id=KNOWN, body=bytes(mine.body))), write(1, completed=settled)]
     hexes = [HEADER.hex(), *(part.hex() for part in parts)]
     call = ToolCalls(ToolUse("say_on", {"parts": hexes}))
     liar = agent(scripted(call, default="fine"), tools=[say_on])

@@ -21,8 +21,8 @@ GRACE_S = 600.0
 """For which an agent waits for a daemon: none of these cases ends by that."""
 WITHOUT_CELLS = """
 import functools, runpy
-from supervisor.adapters.cells import Cells
-Cells.survey = functools.partial(Cells.survey, versions=())
+from supervisor.adapters.cgroups import Cgroups
+Cgroups.survey = functools.partial(Cgroups.survey, versions=())
 runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """
 
@@ -60,7 +60,7 @@ def test_an_agent_that_is_continued_too_late_is_of_an_old_generation(
     try:
         place.kill()
         other.kill()  # nobody would find it either, and it would call, too
-        shutil.rmtree(place.address / runtime_dir.ROLL)
+        shutil.rmtree(place.address / runtime_dir.REGISTRY)
         place.start()
         assert session.collect_reply(timeout=TURN_S) == "next"
         index, pid = session.last_index(), session.agent_pid()
@@ -71,7 +71,7 @@ def test_an_agent_that_is_continued_too_late_is_of_an_old_generation(
     model.release()
     late.wait(TURN_S)
 
-    assert "agent.dismissed" in place.log.read_text()[logged:]
+    assert "agent.rejected" in place.log.read_text()[logged:]
     assert (session.last_index(), session.agent_pid()) == (index, pid)
     assert session.messages() == before
     assert session.status().incarnation == 2

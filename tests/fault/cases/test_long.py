@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.frames import FRAME_BYTES_MAX
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.testing import Text
+from cmdc_runtime.wire.frames import FRAME_BYTES_MAX
 from tests.fault.audit import SLEEPER
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]

@@ -24,7 +24,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Normal, Signal, StartFailed
 from cmdc_runtime.requests import GetFacts
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from supervisor.adapters.checkup import ask_reaper
+from supervisor.adapters.self_check import ask_reaper
 from tests.fault.cases.wall_clock import WallClock
 from tests.fault.test_frames import facts_of
 
@@ -151,8 +151,8 @@ READS_WALL = {
     "workers/builtin/plugins/auto_checkpoint.py": "drops checkpoints by their age in days",
 }
 COUNTS_WITH_STAMPS = {
-    "workers/effects/deadlines.py": "a deadline for people holds across processes and daemons",
-    "supervisor/pruning.py": "what has ended is kept for days, across daemons",
+    "workers/performers/deadlines.py": "a deadline for people holds across processes and daemons",
+    "supervisor/upkeep/pruning.py": "what has ended is kept for days, across daemons",
     "workers/builtin/tools/reason.py": "the time of a run holds across processes and daemons",
 }
 
@@ -295,7 +295,7 @@ def test_daemon_out_of_descriptors_stays_in_control(place, client, agent, script
     before = len(place.log.read_text())
     with contextlib.closing(place.client()) as late, ThreadPoolExecutor(1) as thread:
         with descriptors_of(place.process.pid, FEW):
-            assert poll(lambda: "doors.shut" in place.log.read_text()[before:])
+            assert poll(lambda: "accept_gate.shut" in place.log.read_text()[before:])
             newcomer = thread.submit(late.list_sessions)
             answers = [one.run("1", timeout=TURN_S).text for one in sessions]
             refusals = [refusal(client, model) for _ in range(4)]  # with the spares, too

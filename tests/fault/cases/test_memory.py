@@ -4,6 +4,7 @@ The daemon of these cases is a large process from its start on, so that the kern
 where it goes by size alone.
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,8 +27,20 @@ import runpy
 kept = b"x" * {DAEMON_BYTES}
 runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """
-AHEAD = 0.15
-"""Of all memory: how far the daemon is ahead of the session by size, and behind by its score."""
+AHEAD_BYTES = 100 * 2**20
+"""How far the daemon is ahead of the session by size."""
+BALLAST_BYTES = 1280 * 2**20
+"""Of memory that is nobody's: scores are shares of all memory, and with this much of it the daemon
+is behind the bystander by its score, too."""
+BALLAST = f"""
+import os, sys
+fd = os.memfd_create("ballast")
+sys.stdin.readline()
+for _ in range({BALLAST_BYTES} // 2**20):
+    os.write(fd, b"x" * 2**20)
+print("there", flush=True)
+sys.stdin.readline()
+"""
 MEMORY = Path("/sys/fs/cgroup/memory")
 
 
@@ -92,16 +105,27 @@ def test_session_over_its_memory_limit_is_told_so_and_its_poison_is_given_up(
     assert session.run("Again.", timeout=TURN_S).text == "fine"
 
 
-def headroom(daemon, eater, used_bytes):
-    """Return the bytes after which the eater is smaller than the daemon, by so much of all."""
+def headroom(daemon, eater):
+    """Return the bytes after which the eater is still smaller than the daemon, by so much."""
     large, small = (psutil.Process(pid).memory_info().rss for pid in (daemon, eater))
-    return round((large - small - AHEAD * used_bytes) / (1 + AHEAD))
+    return large - small - AHEAD_BYTES
+
+
+@pytest.fixture
+def full(memory):
+    """The cgroup, with much in it that the kernel can neither take back nor kill for."""
+    line = [sys.executable, "-c", BALLAST]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        (memory / "cgroup.procs").write_text(str(holder.pid))
+        holder.stdin.write("go\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "there\n"
+        yield memory
+        holder.kill()
 
 
 @pytest.mark.fault_case("F15")
-def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(
-    agent, scripted, memory, audit
-):
+def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(agent, scripted, full, audit):
     """Daemon and sessions share a cgroup that gets full, as if it were the machine.
 
     The daemon is the largest process in it, and is spared for its lower score alone.
@@ -116,10 +140,10 @@ def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(
         int(Path(f"/proc/{pid}/oom_score_adj").read_text())
         for pid in (daemon, session.agent_pid(), bystander.agent_pid())
     ]
-    home, limit = memory_cgroup(daemon), memory / "memory.limit_in_bytes"
-    (memory / "cgroup.procs").write_text(str(daemon))
-    used_bytes = int((memory / "memory.usage_in_bytes").read_text())
-    limit.write_text(str(used_bytes + headroom(daemon, session.agent_pid(), used_bytes)))
+    home, limit = memory_cgroup(daemon), full / "memory.limit_in_bytes"
+    (full / "cgroup.procs").write_text(str(daemon))
+    used_bytes = int((full / "memory.usage_in_bytes").read_text())
+    limit.write_text(str(used_bytes + headroom(daemon, session.agent_pid())))
     try:
         session.prompt("Go.")
         down = monitor.wait(TURN_S)

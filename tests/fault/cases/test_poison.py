@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP
 from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.events import RecordSetAside
+from cmdc_runtime.heartbeats import RESUME_STEP, SNAPSHOT_STEP
 from cmdc_runtime.testing import Hold
 from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE

@@ -18,7 +18,7 @@ import pytest
 
 from cmdc_runtime.testing import Text
 from tests.fault.cases.test_crowds import come_and_go
-from tests.fault.cases.test_houses import nursery_pid
+from tests.fault.cases.test_houses import zygote_pid
 from tests.fault.cases.test_machine import shout
 from tests.fault.conftest import Cradle
 
@@ -114,15 +114,15 @@ class Soup:
 
     def kill_spare(self):
         agents = {one.pid for one in self.client.list_sessions()}
-        if (nursery := nursery_pid(self.client)) is None:
+        if (zygote := zygote_pid(self.client)) is None:
             return
-        workers = psutil.Process(nursery).children()
+        workers = psutil.Process(zygote).children()
         for spare in [one for one in workers if one.pid not in agents][:1]:
             spare.kill()
 
-    def kill_nursery(self):
-        if (nursery := nursery_pid(self.client)) is not None:
-            os.kill(nursery, signal.SIGKILL)
+    def kill_zygote(self):
+        if (zygote := zygote_pid(self.client)) is not None:
+            os.kill(zygote, signal.SIGKILL)
 
     def kill_daemon(self):
         self.place.kill()
@@ -174,7 +174,7 @@ FAULTS = (
     Soup.end_agent,
     Soup.pause_agent,
     Soup.kill_spare,
-    Soup.kill_nursery,
+    Soup.kill_zygote,
     Soup.kill_daemon,
     Soup.kill_daemon_and_agent,
     Soup.stop_daemon,

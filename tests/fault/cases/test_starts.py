@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,14 +20,15 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import codec, frames
-from cmdc_runtime.frames import HEADER, of_router
 from cmdc_runtime.reasons import RestartIntensityExceeded, Signal, StartFailed
 from cmdc_runtime.requests import DaemonFacts, GetFacts
 from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.wire import codec, frames
+from cmdc_runtime.wire.frames import HEADER, of_router
 from tests.fault.cases.births import no_births
 from tests.fault.cases.shortages import no_descriptors, no_processes
+from tests.fault.cases.test_storage import facts
 from tests.fault.conftest import Cradle
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -130,18 +132,18 @@ def refused_frames(place):
 
 
 @pytest.fixture
-def nursery(client):
-    """The pid of the nursery."""
+def zygote(client):
+    """The pid of the zygote."""
     return next(one.pid for one in client.tree().children if one.id == "nursery")
 
 
 @pytest.fixture
-def without_spares(client, nursery, poll):
+def without_spares(client, zygote, poll):
     """Return when no worker waits for a session; the daemon forks the next ones in a second."""
 
     def end():
         agents = {one.pid for one in client.list_sessions()}
-        spares = [one for one in psutil.Process(nursery).children() if one.pid not in agents]
+        spares = [one for one in psutil.Process(zygote).children() if one.pid not in agents]
         for spare in spares:
             spare.kill()
         assert poll(lambda: not any(one.is_running() for one in spares))
@@ -153,11 +155,11 @@ def without_spares(client, nursery, poll):
 
 
 @pytest.mark.fault_case("F01")
-def test_worker_that_is_killed_at_its_birth_is_a_failed_start(agent, nursery, without_spares):
+def test_worker_that_is_killed_at_its_birth_is_a_failed_start(agent, zygote, without_spares):
     """The first start fails for its caller, a restart is charged and tried again."""
     session = agent(max_restarts=20)
     monitor = session.monitor(persistent=True)
-    with no_births(nursery) as dead:
+    with no_births(zygote) as dead:
         without_spares()
         with pytest.raises(cmdc.StartFailed) as caught:
             agent(session_id="twin")
@@ -200,7 +202,7 @@ def test_worker_that_is_killed_before_it_is_up_is_told_and_never_heard_again(
     before = refused_frames(place)
     with Wire(place.address / "workers.sock", path.read_bytes()) as wire:
         wire.send(frames.Started())
-        wire.send(frames.LastWords(reason=KILLED))
+        wire.send(frames.ExitNotice(reason=KILLED))
     assert poll(lambda: refused_frames(place) >= before + 2)
 
     assert refused_frames(place) == before + 2
@@ -212,17 +214,22 @@ def test_worker_that_is_killed_before_it_is_up_is_told_and_never_heard_again(
 
 
 @pytest.fixture(params=[no_processes, no_descriptors], ids=["EAGAIN", "EMFILE"])
-def shortage(request, place, nursery):
-    """What daemon and nursery are short of."""
-    with request.param((place.process.pid, nursery)) as found:
-        yield found
+def shortage(request, place, zygote, client):
+    """What daemon and zygote are short of; it begins when no fork is under way."""
+    with request.param((place.process.pid, zygote)) as found:
+
+        def begin():
+            assert place.poll(lambda: facts(client).spares >= place.spares)
+            found.begin()
+
+        yield replace(found, begin=begin)
 
 
 @pytest.mark.fault_case("F21")
 def test_fork_that_fails_is_told_with_its_cause_to_who_starts_a_session(
     agent, shortage, without_spares
 ):
-    """At once, and without an end of the nursery; what is there goes on."""
+    """At once, and without an end of the zygote; what is there goes on."""
     session = agent()
     shortage.begin()
     without_spares()
@@ -245,7 +252,7 @@ def test_fork_that_fails_is_told_with_its_cause_to_who_starts_a_session(
 
 @pytest.mark.fault_case("F21")
 def test_fork_that_fails_is_tried_again_for_a_session_that_is_restarted(
-    agent, client, nursery, shortage, without_spares
+    agent, client, zygote, shortage, without_spares
 ):
     """All are told of their ends, wait, and are back when there are processes to be had again."""
     sessions = [agent() for _ in range(shortage.killed)]
@@ -265,7 +272,7 @@ def test_fork_that_fails_is_tried_again_for_a_session_that_is_restarted(
     assert set(pids) == {None}
     assert set(texts) == {"fine"}
     assert {session.status().incarnation for session in sessions} == {2}
-    assert next(one.pid for one in client.tree().children if one.id == "nursery") == nursery
+    assert next(one.pid for one in client.tree().children if one.id == "nursery") == zygote
 
 
 # --- storms -----------------------------------------------------------------------------------

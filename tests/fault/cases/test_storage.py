@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.codec import raw
-from cmdc_runtime.frames import Ask, Reply
 from cmdc_runtime.reasons import Normal
 from cmdc_runtime.requests import FindSession, GetFacts
 from cmdc_runtime.testing import Hold, Text
+from cmdc_runtime.wire.codec import raw
+from cmdc_runtime.wire.frames import Ask, ValueReply
 from tests.fault.cases.storage_faults import FaultyDisk
 from tests.fault.test_commands_once import Caller, durable
 from tests.sent import sent
@@ -175,7 +175,7 @@ def test_a_command_that_was_taken_is_not_refused_for_want_of_room(
     heard = [one.content for one in session.messages() if one.role == "user"]
 
     assert (before.id, meanwhile.id, answer.id) == ("find-1", "find-2", frame.id)
-    assert isinstance(answer, Reply)
+    assert isinstance(answer, ValueReply)
     assert heard == ["Once."]
 
 
@@ -283,7 +283,7 @@ def test_an_abort_needs_no_room(place, agent, disk, scripted, reserve):
     answer = session.run("Go on.", timeout=TURN_S).text
     said = [one.content for one in session.messages()]
 
-    assert [type(one) for one in answers] == [Reply, Reply]
+    assert [type(one) for one in answers] == [ValueReply, ValueReply]
     assert (state, states) == ("idle", ["idle"] * SPEAKERS)
     assert refused == [True] * len(refused)
     assert took_s < TURN_S / 2

@@ -9,25 +9,25 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.checked_struct import INDEX_MAX
-from cmdc_runtime.codec import decode, encode, encode_events, raw
 from cmdc_runtime.events import StreamReset
-from cmdc_runtime.frames import (
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.wire.codec import decode, encode, encode_events, raw
+from cmdc_runtime.wire.frames import (
     HEADER,
-    Adrift,
     Batch,
+    Completed,
+    Detached,
+    ExitNotice,
     HostWanted,
     JournalRecord,
-    LastWords,
     Ready,
-    Reply,
-    Settled,
     Started,
     Terminate,
     ToWorker,
+    ValueReply,
     Write,
 )
-from cmdc_runtime.reasons import Other
-from cmdc_runtime.testing import ToolCalls, ToolUse
 from tests.fault.cases.conftest import WARM_S, is_warm
 from tests.fault.cases.strangers import own_link, stranger
 from tests.fault.test_frames import facts_of
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 TURN_S = 30.0
 ONE = encode_events([(0, StreamReset())])
-UNKNOWN = Adrift(worker_id="w-1", session_id="other", incarnation=1, first=1)
+UNKNOWN = Detached(worker_id="w-1", session_id="other", incarnation=1, first=1)
 CONTRACT = "it broke the contract of the wire"
 
 
@@ -56,7 +56,7 @@ def batch(first, count):
 
 def adrift(entry, first=1):
     return encode(
-        Adrift(
+        Detached(
             worker_id=entry.worker_id,
             session_id=entry.session_id,
             incarnation=entry.incarnation,
@@ -72,7 +72,9 @@ def told_by(place):
 
 def entry_of(place, session):
     """Return what the roll has of a session's agent, which anybody of this user can read."""
-    return next(one for one in runtime_dir.entries(place.address) if one.session_id == session.id)
+    return next(
+        one for one in runtime_dir.registrations(place.address) if one.session_id == session.id
+    )
 
 
 # --- another process ------------------------------------------------------------------------------
@@ -87,9 +89,9 @@ def test_a_stranger_speaks_for_no_worker(place, client, agent, scripted):
     name = entry_of(place, session).worker_id
     frames = [
         [batch(index + 1, 1), ONE],
-        [encode(Write(records=(), settled=(), number=1))],
+        [encode(Write(records=(), completed=(), number=1))],
         [encode(HostWanted(address=str(place.address / "control.sock")))],
-        [encode(LastWords(reason=Other(detail="not mine")))],
+        [encode(ExitNotice(reason=Other(detail="not mine")))],
         [encode(Started())],
         [encode(Ready(pid=1))],
         [adrift(entry_of(place, session))],
@@ -154,20 +156,20 @@ NO_RECORDS = {
 
 def record(body):
     records = (JournalRecord(kind="said", body=body),)
-    return encode(Write(records=records, settled=(), number=1))
+    return encode(Write(records=records, completed=(), number=1))
 
 
 def wild(place, other):
     """Return what no agent may say, by what it is."""
-    foreign = encode(Reply(id="c-2", body=raw("mine")))
+    foreign = encode(ValueReply(id="c-2", body=raw("mine")))
     return {
         "a count near 2**64": (batch(1, 2**64 - 1), ONE),
         "more events than there are": (batch(1, 5), ONE),
         "an index near 2**64": (batch(2**64 - 1, 1), ONE),
         "events that are none": (batch(1, 1), b"\xc1"),
-        "a write near 2**64": (encode(Write(records=(), settled=(), number=2**64 - 1)),),
+        "a write near 2**64": (encode(Write(records=(), completed=(), number=2**64 - 1)),),
         "another's outcome": (
-            encode(Write(records=(), settled=(Settled(id="c-1", frame=foreign),), number=1)),
+            encode(Write(records=(), completed=(Completed(id="c-1", frame=foreign),), number=1)),
         ),
         "a host at the control socket": (
             encode(HostWanted(address=str(place.address / "control.sock"))),
@@ -222,7 +224,7 @@ def test_an_agent_that_breaks_the_contract_ends_itself(place, agent, bystander, 
 @pytest.mark.fault_case("F74")
 def test_last_words_of_any_size_are_cut(place, client, agent, scripted):
     """They go to every monitor and stand in every list: a page of them is enough."""
-    words = encode(LastWords(reason=Other(detail="x" * (15 * 2**20))))
+    words = encode(ExitNotice(reason=Other(detail="x" * (15 * 2**20))))
     path = place.place / "words"
     path.write_text(words.hex())
     model = scripted(ToolCalls(ToolUse("say_and_die", {"path": str(path)})), default="fine")

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import COMMAND_VALUES_MAX
 from cmdc_runtime.client import connection
 from cmdc_runtime.client.engine import ClientEngine
@@ -16,6 +15,7 @@ from cmdc_runtime.commands import UserRespond
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.plain import PACKED_DEPTH_MAX
 from cmdc_runtime.requests import Monitor, Replay, StopSession
+from cmdc_runtime.wire import codec
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 

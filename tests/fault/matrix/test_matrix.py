@@ -15,7 +15,7 @@ from cmdc_runtime.faults import AGENT
 from scripts.matrix.cells import ABSENCES, NOT_REACHED, cells_of, missed
 from scripts.matrix.play import GIVEN_UP, stage
 from scripts.matrix.situations import SITUATIONS
-from supervisor.worker import (
+from supervisor.processes.worker import (
     BOTH,
     CHILDREN_AND_DAEMON,
     DAEMON,
@@ -40,7 +40,7 @@ CHOSEN = {
     HOST_AND_DAEMON: 1,
     CHILDREN_AND_DAEMON: 1,
 }
-"""How many cells the short form plays of each victim; each nursery takes seconds to replace."""
+"""How many cells the short form plays of each victim; each zygote takes seconds to replace."""
 ALWAYS = {"recovering", "killed twice by its cycle"}
 """Situations of which all cells are played in which agents die."""
 LONG_S = 7200.0

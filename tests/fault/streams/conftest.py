@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import OpenRequests
 from tests.fault.streams.station import Station
 from tests.fault.streams.wire import Wire
 from tests.fault.tally import Tally
@@ -18,7 +18,9 @@ RESEND_S = 0.1
 @pytest.fixture
 def wire_of(monkeypatch, tmp_path_factory):
     """Make wires to daemons; what is lost on them is asked for again sooner than by default."""
-    monkeypatch.setattr(connection, "Mailbox", functools.partial(Mailbox, resend_every_s=RESEND_S))
+    monkeypatch.setattr(
+        connection, "OpenRequests", functools.partial(OpenRequests, resend_every_s=RESEND_S)
+    )
     with contextlib.ExitStack() as stack:
 
         def create(daemon, **faults):
@@ -30,7 +32,7 @@ def wire_of(monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def station(tmp_path_factory):
-    """A desk, a hub and a journal, whose sessions the test plays."""
+    """A request router, a hub and a journal, whose sessions the test plays."""
     with contextlib.closing(Station(tmp_path_factory.mktemp("st"))) as found:
         yield found
 

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from cmdc_runtime.codec import decode_events, encode
 from cmdc_runtime.events import EventsLost
+from cmdc_runtime.wire.codec import decode_events, encode
 from supervisor.adapters.journal.operations import FindLastIndex, ReplayEvents
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.limits import REPLAY_BATCHES_MAX

@@ -1,4 +1,4 @@
-"""A daemon's desk, hub, sockets and journal with sessions that a test plays.
+"""A daemon's request router, hub, sockets and journal with sessions that a test plays.
 
 There is no agent: the test says which sessions there are and what they publish. All between that
 and the client is the daemon's own code, so thousands of sessions cost no process.
@@ -13,23 +13,23 @@ import time
 
 import zmq
 
-from cmdc_runtime.codec import encode_events
 from cmdc_runtime.events import AgentStart, MessageDelta
-from cmdc_runtime.frames import Batch, FromClient
 from cmdc_runtime.requests import DaemonFacts, SessionInfo
 from cmdc_runtime.runtime_dir import LOCK_FILE
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import encode_events
+from cmdc_runtime.wire.frames import Batch, FromClient
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.peers import PERSON
 from supervisor.adapters.router import Router
-from supervisor.frontdesk import FrontDesk
-from supervisor.gate import Gate
-from supervisor.handlers import House
-from supervisor.sessions import Sessions
-from supervisor.watchers import Watchers
+from supervisor.api.gate import Gate
+from supervisor.api.handlers import ApiContext
+from supervisor.api.request_router import RequestRouter
+from supervisor.sessions.monitors import MonitorService
+from supervisor.sessions.sessions import Sessions
 
 WAIT_S = 60.0
 CLOCK = time.monotonic
@@ -166,16 +166,17 @@ class Station:
         await journal.open()
         self.hub = Hub(context, journal)
         sessions = self._sessions = Sessions(None, None, self.hub, journal, None, sessions_max=1)
-        watchers = Watchers(journal, sessions.look_up, lambda client, notice: True)
-        desk = FrontDesk(House(sessions, watchers, self.hub, False, self._facts), sessions)
-        router = Router(context, Role.CONTROL, FromClient, desk.receive)
-        desk.control = router
-        desk.gate = OpenGate(sessions, None, "", None)
+        monitors = MonitorService(journal, sessions.look_up, lambda client, notice: True)
+        api = ApiContext(sessions, monitors, self.hub, False, self._facts)
+        requests = RequestRouter(api, sessions)
+        router = Router(context, Role.CONTROL, FromClient, requests.receive)
+        requests.control = router
+        requests.gate = OpenGate(sessions, None, "", None)
         router.bind(f"ipc://{self.directory}/control.sock")
         self.hub.bind(f"ipc://{self.directory}/events.sock")
         self._ready.set()
         await self._closing.wait()
-        await desk.close()
+        await requests.close()
         router.close()
         self.hub.close()
         await journal.close()

@@ -6,8 +6,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import AgentEnd, AgentStart, MessageDelta, ResponseComplete
-from cmdc_runtime.frames import Events
 from cmdc_runtime.testing import Text
+from cmdc_runtime.wire.frames import Events
 from tests.fault.reviving import reviving
 from tests.fault.streams.ledger import Log, digest, journaled
 
@@ -25,7 +25,7 @@ def kinds(log):
 
 
 def await_agent(cradle, client):
-    """Wait until the session has a process again: a new nursery has to get warm first."""
+    """Wait until the session has a process again: a new zygote has to get warm first."""
     assert cradle.poll(lambda: client.status("s-1").state == "idle", WARM_S)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import MessageDelta
-from cmdc_runtime.frames import Events, Watermark
 from cmdc_runtime.reasons import Signal
 from cmdc_runtime.testing import Hold, Text
+from cmdc_runtime.wire.frames import Events, Watermark
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.sockets import OPTIONS, Role
+from cmdc_runtime.wire.sockets import OPTIONS, Role
 from tests.fault.streams.ledger import Log
 from tests.fault.streams.wire import Faults
 

@@ -7,7 +7,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import dispatcher
 from cmdc_runtime.events import EventsLost
-from cmdc_runtime.frames import Events, Watermark
+from cmdc_runtime.wire.frames import Events, Watermark
 from supervisor.core.limits import WATERMARK_IDLE_S, WATERMARK_S, WATERMARKS_AFTER
 from tests.fault.streams.ledger import Log
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import zmq
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import Published
 from cmdc_runtime.runtime_dir import LOCK_FILE, read_token
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Published
 
 POLL_MS = 5
 HELD_STEPS_MAX = 30

@@ -16,21 +16,9 @@ import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime import codec
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CmdcError, InvalidSession
 from cmdc_runtime.events import MessageDelta
-from cmdc_runtime.frames import (
-    HEADER,
-    Ask,
-    Events,
-    FromClient,
-    Notify,
-    Paged,
-    Reply,
-    Watermark,
-    topic_of,
-)
 from cmdc_runtime.reasons import Down, NoProcess
 from cmdc_runtime.requests import (
     DaemonFacts,
@@ -47,7 +35,19 @@ from cmdc_runtime.requests import (
     SessionInfo,
 )
 from cmdc_runtime.runtime_dir import LOCK_FILE
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
+    HEADER,
+    Ask,
+    Events,
+    FromClient,
+    Notify,
+    PagedReply,
+    ValueReply,
+    Watermark,
+    topic_of,
+)
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 POLL_MS = 10
 WAIT_S = 10.0
@@ -205,11 +205,11 @@ class Peer:
             answer = answer(body, frame) if answer != self._own_answer else answer(identity, body)
         if isinstance(answer, CmdcError):
             self._answer(identity, codec.failed(frame.id, answer))
-        elif isinstance(answer, Paged):
+        elif isinstance(answer, PagedReply):
             self._answer(identity, answer)
         elif answer is not None:
             value = None if answer is True else answer
-            self._answer(identity, Reply(id=frame.id, body=codec.raw(value)))
+            self._answer(identity, ValueReply(id=frame.id, body=codec.raw(value)))
         if isinstance(body, Monitor) and body.session_id not in self.sessions:
             self._notify(identity, Notify(down=_down_of(body, NoProcess(), incarnation=0)))
 

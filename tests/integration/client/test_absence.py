@@ -8,7 +8,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.requests import StartSession, StopSession
 from tests.integration.client.conftest import Peer
 
@@ -27,7 +27,7 @@ CALLS = {
 def client(peer, monkeypatch):
     """A client that waits for a daemon for a moment, and looks for one often."""
     monkeypatch.setattr(connection, "ABSENCE_S", ABSENCE_S)
-    monkeypatch.setattr(connection, "Mailbox", partial(Mailbox, resend_every_s=0.05))
+    monkeypatch.setattr(connection, "OpenRequests", partial(OpenRequests, resend_every_s=0.05))
     peer.add("s1")
     with cmdc.Client(peer.directory) as found:
         found.last_index("s1")

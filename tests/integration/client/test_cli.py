@@ -217,7 +217,7 @@ def _talk(agent):
 
 
 def asked_ids(talk):
-    return [getattr(one, "id", None) or one.ref for one in talk._asked.questions]
+    return [getattr(one, "id", None) or one.ref for one in talk._user.questions]
 
 
 def test_allowed_call_goes_on_in_a_cycle_of_its_own(agent, talk):
@@ -310,7 +310,7 @@ def test_unanswered_question_waits_for_somebody_else(agent, talk):
     talking = talk(None)
 
     def elsewhere():
-        agent.peer.wait_for(lambda: talking._asked.questions)
+        agent.peer.wait_for(lambda: talking._user.questions)
         with cmdc.Client(agent.peer.directory) as client:
             client.user_respond("s1", "q-1", "blue")
 

@@ -13,7 +13,7 @@ import zmq
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import connection, exchange
 from cmdc_runtime.client.limits import LIST_ANSWER_S, READS_MAX
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.commands import (
     Abort,
     AwaitCycle,
@@ -24,11 +24,11 @@ from cmdc_runtime.commands import (
     Prompt,
     Status,
 )
-from cmdc_runtime.frames import MAGIC, WIRE_VERSION, Paged
 from cmdc_runtime.pages import Page
 from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.requests import FindSession, GetTree, StartSession, StopSession
 from cmdc_runtime.runtime_dir import TOKEN_CHARS, TOKEN_FILE
+from cmdc_runtime.wire.frames import MAGIC, WIRE_VERSION, PagedReply
 from tests.integration.client.conftest import Peer
 
 WAIT_S = 10.0
@@ -294,7 +294,7 @@ def test_silent_sessions_hold_a_list_up_once(peer, client):
 def test_an_answer_of_pages_is_asked_for_anew_where_it_is_gone(peer, client):
     """Three times at most; each time it is another question."""
     peer.add("s1")
-    peer.answers[GetMessages] = lambda _request, frame: Paged(
+    peer.answers[GetMessages] = lambda _request, frame: PagedReply(
         id=frame.id, body=b"\x91", page_id="p"
     )
     peer.answers[NextPage] = lambda _request, _frame: Page(is_gone=True)
@@ -441,7 +441,7 @@ def refusing(peer, refusals):
 def hurried(peer, monkeypatch):
     """A client that sends again soon, and has read the token of an earlier daemon."""
     (peer.directory / TOKEN_FILE).write_text(OLD)
-    monkeypatch.setattr(connection, "Mailbox", partial(Mailbox, resend_every_s=0.1))
+    monkeypatch.setattr(connection, "OpenRequests", partial(OpenRequests, resend_every_s=0.1))
     with cmdc.Client(peer.directory) as found:
         yield found
 

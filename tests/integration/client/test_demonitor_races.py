@@ -51,12 +51,12 @@ def test_nothing_is_heard_after_a_removal(callbacks):
             telling = pool.submit(tell, monitor)
             start.wait()
             monitor.mark_removed()
-            callbacks.settle(monitor)
+            callbacks.await_done(monitor)
             count = len(heard)
             with pytest.raises(cmdc.UsageError, match="removed"):
                 monitor.wait(0)
             telling.result()
-            callbacks.settle(monitor)
+            callbacks.await_done(monitor)
             late.append(len(heard) - count)
 
     assert late == [0] * RACES

@@ -3,9 +3,9 @@
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.frames import Joined, Watermark, group_topic_of, topic_of
 from cmdc_runtime.reasons import Normal
 from cmdc_runtime.requests import Demonitor, ListSessions, Monitor
+from cmdc_runtime.wire.frames import Joined, Watermark, group_topic_of, topic_of
 
 WAIT_S = 10.0
 TOPIC = group_topic_of("g")

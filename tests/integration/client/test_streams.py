@@ -8,9 +8,9 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.limits import STREAM_EVENTS_MAX, STREAM_REFILL_EVENTS
-from cmdc_runtime.frames import topic_of
 from cmdc_runtime.reasons import Normal
 from cmdc_runtime.requests import Demonitor, Monitor, Replay
+from cmdc_runtime.wire.frames import topic_of
 
 WAIT_S = 10.0
 

@@ -25,6 +25,8 @@ import pytest
 
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.messages import Message
+from workers.builtin.providers import default
+from workers.builtin.wires import http
 
 ROOT = Path(__file__).parents[3]
 MOCKS = ROOT / ".mocks"
@@ -42,6 +44,8 @@ MODELS = {
     "anthropic": "anthropic:claude-sonnet-4-5",
     "gemini": "gemini:gemini-2.5-flash",
 }
+LEAN = ("openai", "anthropic")
+"""Wires that are spoken without litellm."""
 AIMOCK_BASES = {"openai": "/v1", "anthropic": "", "gemini": "/v1beta"}
 LLMOCK_BASES = {"openai": "/v1", "anthropic": "/anthropic", "gemini": "/gemini/v1beta"}
 LLMOCK_WINDOW_TOKENS = 2_000
@@ -49,7 +53,8 @@ LLMOCK_WINDOW_TOKENS = 2_000
 
 
 def pytest_collection_modifyitems(items):
-    """Mark every test of this folder."""
+    """Mark every test of this folder, and leave out wires that litellm alone speaks, by default."""
+    items[:] = [item for item in items if not is_spoken_by_litellm_alone(item)]
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.slow)
@@ -62,29 +67,42 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.filterwarnings(warning))
 
 
+def is_spoken_by_litellm_alone(item):
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return params.get("way") == "lean" and params.get("wire", LEAN[0]) not in LEAN
+
+
 @pytest.fixture(scope="session")
 def adapter():
-    """Import the adapter, which takes seconds."""
+    """Import litellm's adapter, which takes seconds."""
     return importlib.import_module("workers.builtin.providers.litellm")
 
 
 @pytest.fixture(scope="session")
 def runner(adapter):
-    """One loop for all tests, as in an agent: litellm keeps its connections per loop."""
+    """One loop for all tests, as in an agent: connections are kept per loop."""
     with asyncio.Runner() as runner:
         yield runner
+        runner.run(http.close())
         runner.run(adapter.litellm.close_litellm_async_clients())
 
 
+@pytest.fixture(params=["lean", "litellm"])
+def way(request):
+    """How a model is asked: as its vendor is by default, or by litellm."""
+    return request.param
+
+
 @pytest.fixture
-def ask(adapter, runner):
+def ask(runner, way):
     """Ask a server once on a wire; return the chunks and the failure, if it failed."""
 
     def ask_(server, wire, **changes):
         options = server.options(wire) | changes.pop("provider_opts", {})
+        options |= {"via": "litellm"} if way == "litellm" else {}
         fields = {"model": MODELS[wire], "messages": (Message.user("hi"),)}
         request = ModelRequest(**fields | changes, provider_opts=options)
-        return runner.run(collect(adapter.create(), request))
+        return runner.run(collect(default.create(), request))
 
     return ask_
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cmdc_runtime.extensions.provider import FailureKind, FinishChunk, TextChunk
-from workers.builtin.providers import _responses
+from workers.builtin.providers import _metering
 from workers.builtin.providers._failures import REASON_MAX_CHARS, TEXT_CHARS_MAX
 
 WIRES = ["openai", "anthropic", "gemini"]
@@ -50,7 +50,7 @@ def test_the_body_of_an_error_costs_no_more_than_its_beginning(ask, raw, wire, s
 def test_a_small_answer_that_unpacks_to_much_is_refused(ask, raw, wire):
     """It is unpacked piece by piece, and no further than the bound."""
     raw.headers |= {"content-encoding": "gzip"}
-    raw.body = gzip.compress(b"data: " + b"a" * (3 * _responses.EVENT_BYTES_MAX))
+    raw.body = gzip.compress(b"data: " + b"a" * (3 * _metering.EVENT_BYTES_MAX))
     chunks, failure = ask(raw, wire)
 
     assert chunks == []
@@ -86,7 +86,7 @@ def test_a_packing_that_nobody_asked_for_is_refused(ask, raw, wire):
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_line_without_an_end_is_refused(ask, raw, wire):
     """Nobody collects it: it is counted as it comes."""
-    raw.body = b"data: {" + b"a" * (_responses.EVENT_BYTES_MAX + 1)
+    raw.body = b"data: {" + b"a" * (_metering.EVENT_BYTES_MAX + 1)
     _, failure = ask(raw, wire)
 
     assert failure.kind == PERMANENT
@@ -96,7 +96,7 @@ def test_a_line_without_an_end_is_refused(ask, raw, wire):
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_event_of_many_lines_is_refused(ask, raw, wire):
     """Parsers add line to line, each time the whole of it."""
-    raw.body = b"data: 1\n" * (_responses.EVENT_LINES_MAX + 1)
+    raw.body = b"data: 1\n" * (_metering.EVENT_LINES_MAX + 1)
     _, failure = ask(raw, wire)
 
     assert failure.kind == PERMANENT

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 
-from workers.pulse import Pulse
+from workers.heartbeat import Heartbeat
 
 
 def spin():
@@ -56,7 +56,7 @@ async def main(pulse, period_s, way):
 if __name__ == "__main__":
     faulthandler.register(signal.SIGQUIT, all_threads=True, chain=False)
     slot_fd, period, way_out = sys.argv[1:]
-    its_pulse = Pulse(int(slot_fd))
+    its_pulse = Heartbeat(int(slot_fd))
     with (
         contextlib.suppress(KeyboardInterrupt),
         asyncio.Runner(loop_factory=its_pulse.new_loop) as runner,

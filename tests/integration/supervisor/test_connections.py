@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.sockets import Role, open_socket
 from supervisor.core.unfinished import UNFINISHED_BYTES_MAX, Heard, Whom
-from supervisor.memory import MemoryWatch, Place, cut, used_bytes
+from supervisor.upkeep.memory import MemoryWatch, WatchedSocket, cut, used_bytes
 from tests.fault.cases.hoarders import hoarder
 
 PART_BYTES = 2**20
@@ -127,7 +127,7 @@ def test_the_watch_cuts_the_stranger_alone(router, speaker):
     heard = Heard()
     exchange(socket, speaker, "one")
     heard.note(speaker.pid, 0.0)
-    watch, before = MemoryWatch([Place("control", path, heard)]), used_bytes()
+    watch, before = MemoryWatch([WatchedSocket("control", path, heard)]), used_bytes()
     threads = threading.active_count()
     watch.start()
     try:
@@ -149,7 +149,7 @@ def test_who_sends_and_says_nothing_is_cut_before_who_is_quiet(router, speaker):
     heard.note(speaker.pid, 0.0)
     with hoarder(path, "DEALER", PART_BYTES, ENDLESS_BYTES // 4) as process:
         heard.note(process.pid, 0.0)
-        place = Place("control", path, heard)
+        place = WatchedSocket("control", path, heard)
         assert place.cut(Whom.STRANGERS, 1.0) == []
         assert poll(lambda: place.cut(Whom.SENDING, 1.0)) == [process.pid]
         assert process.stdout.readline() == "cut\n"
@@ -161,6 +161,6 @@ def test_a_worker_is_spared(router):
     """However much it sends."""
     _, path = router
     with hoarder(path, "DEALER", PART_BYTES, SENT_BYTES) as process:
-        place = Place("workers", path, Heard(), lambda: frozenset({process.pid}))
+        place = WatchedSocket("workers", path, Heard(), lambda: frozenset({process.pid}))
         assert [place.cut(whom, 0.0) for whom in Whom] == [[]] * len(Whom)
         assert process.stdout.readline() == "sent\n"

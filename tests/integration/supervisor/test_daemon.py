@@ -1,4 +1,4 @@
-"""A whole daemon in this process, on a machine where no nursery can be had."""
+"""A whole daemon in this process, on a machine where no zygote can be had."""
 
 import asyncio
 import tempfile
@@ -10,15 +10,15 @@ import pytest
 from supervisor import daemon as module
 from supervisor.adapters.journal.operations import CreateSession, ListLiveSessions
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
 from supervisor.config import DaemonConfig
-from supervisor.core import household
+from supervisor.core import session_tree
 from supervisor.daemon import Daemon, RootGaveUp
-from supervisor.specs import spec_bytes
-from supervisor.workforce import Workforce
+from supervisor.processes.pool import WorkerPool
+from supervisor.sessions.specs import spec_bytes
 from tests.integration.supervisor.test_sessions import row_of
-from tests.unit.supervisor.desk import Worker, spec
+from tests.unit.supervisor.services import Worker, spec
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -28,11 +28,11 @@ STOP_S = 0.2
 
 @pytest.fixture
 def config(monkeypatch):
-    """Say where a daemon lives that gives up when its nursery has failed twice."""
-    monkeypatch.setattr(household, "ROOT_RESTARTS_MAX", 1)
-    monkeypatch.setattr(household, "NURSERY_DELAY_S", (0.0, 0.0))
-    options = NurseryOptions(preload="no_such_module", needs=())
-    monkeypatch.setattr(module, "Nursery", partial(Nursery, options))
+    """Say where a daemon lives that gives up when its zygote has failed twice."""
+    monkeypatch.setattr(session_tree, "ROOT_RESTARTS_MAX", 1)
+    monkeypatch.setattr(session_tree, "ZYGOTE_DELAY_S", (0.0, 0.0))
+    options = ZygoteOptions(preload="no_such_module", needs=())
+    monkeypatch.setattr(module, "Zygote", partial(Zygote, options))
     monkeypatch.setattr(module, "STOP_ALL_S", STOP_S)
     monkeypatch.setattr(module, "set_child_subreaper", lambda: None)  # this is no daemon
     # Other children of this process are daemons of other tests, and no strangers.
@@ -47,7 +47,7 @@ def config(monkeypatch):
 def test_root_that_gives_up_ends_the_daemon_and_no_session(config, monkeypatch):
     """It ends within its bound, whatever sessions may take, and the next one goes on with them."""
 
-    async def hire(_workforce, _is_waiting):
+    async def acquire(_pool, _is_waiting):
         return Worker(2**22 + 1)  # it hears nothing and never ends
 
     async def main():
@@ -56,7 +56,7 @@ def test_root_that_gives_up_ends_the_daemon_and_no_session(config, monkeypatch):
         patient = spec_bytes(spec("patient", shutdown=None))
         await journal.write(CreateSession(row_of("patient", patient)))
         await journal.close()
-        monkeypatch.setattr(Workforce, "hire", hire)
+        monkeypatch.setattr(WorkerPool, "acquire", acquire)
         with Notifier.from_environment({}, pid=0) as notifier, pytest.raises(RootGaveUp) as caught:
             async with asyncio.timeout(WAIT_S):
                 await Daemon(config, notifier, lambda: config).run()

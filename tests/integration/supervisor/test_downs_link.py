@@ -1,7 +1,7 @@
 """Down notices over real sockets that break: what is lost on the way is asked for again, once.
 
-A thread is the daemon: router, ``Watchers`` and journal are the real ones. The client's sockets
-lead through a proxy that can be cut.
+A thread is the daemon: router, ``MonitorService`` and journal are the real ones. The client's
+sockets lead through a proxy that can be cut.
 """
 
 import asyncio
@@ -18,11 +18,8 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import sockets
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
-from cmdc_runtime.codec import decode, encode, raw
-from cmdc_runtime.frames import Ask, FromClient, Reply
+from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.reasons import Down, Normal, Signal
 from cmdc_runtime.requests import (
     DaemonFacts,
@@ -33,12 +30,15 @@ from cmdc_runtime.requests import (
     SessionInfo,
 )
 from cmdc_runtime.runtime_dir import LOCK_FILE
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire import sockets
+from cmdc_runtime.wire.codec import decode, encode, raw
+from cmdc_runtime.wire.frames import Ask, FromClient, ValueReply
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.router import Router
-from supervisor.watchers import NOBODY, Watchers
+from supervisor.sessions.monitors import NOBODY, MonitorService
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ class Daemon:
             )
         self.context = zmq.Context()
         self.router = Router(self.context, Role.CONTROL, FromClient, self.receive)
-        self.watchers = Watchers(self.journal, self.look_up, self.send)
+        self.monitors = MonitorService(self.journal, self.look_up, self.send)
         self.router.bind(f"ipc://{self.directory}/back.sock")
         self.proxy = await asyncio.start_unix_server(self.forward, self.directory / "control.sock")
 
@@ -132,12 +132,12 @@ class Daemon:
     async def answer(self, client, ask):
         request, value = decode(Request, ask.body), None
         if isinstance(request, Monitor):
-            value = await self.watchers.set(request, client)
+            value = await self.monitors.set(request, client)
         elif isinstance(request, Demonitor):
-            self.watchers.demonitor(request.ref)
+            self.monitors.demonitor(request.ref)
         elif isinstance(request, GetFacts):
             value = self.facts(client)
-        frame = self.answers[client, ask.id] = encode(Reply(id=ask.id, body=raw(value)))
+        frame = self.answers[client, ask.id] = encode(ValueReply(id=ask.id, body=raw(value)))
         self.router.send_encoded(client, frame)
 
     def facts(self, client):
@@ -150,7 +150,7 @@ class Daemon:
             spares=0,
             events_address="",
             refused_frames=0,
-            notices=self.watchers.notices(client),
+            notices=self.monitors.notices(client),
         )
 
     async def end(self, session_id, *, restarting=True):
@@ -167,7 +167,7 @@ class Daemon:
             self.incarnations[session_id] += 1
         else:
             self.over.add(session_id)
-        self.watchers.tell(down)
+        self.monitors.publish(down)
 
     async def forward(self, reader, writer):
         """Connect one client to the router, until the pipe is cut."""
@@ -197,7 +197,7 @@ async def copied(reader, writer):
 def daemon(tmp_path_factory, monkeypatch):
     """A daemon whose clients notice a loss soon, and that notices a silent client soon."""
     monkeypatch.setattr(connection, "FACTS_S", SOON_S)
-    monkeypatch.setitem(Mailbox.__init__.__kwdefaults__, "resend_every_s", SOON_S)
+    monkeypatch.setitem(OpenRequests.__init__.__kwdefaults__, "resend_every_s", SOON_S)
     beating = {zmq.HEARTBEAT_IVL: 100, zmq.HEARTBEAT_TIMEOUT: 300}
     options = {**sockets.OPTIONS, Role.CONTROL: {**sockets.OPTIONS[Role.CONTROL], **beating}}
     monkeypatch.setattr(sockets, "OPTIONS", options)
@@ -305,4 +305,4 @@ def test_nothing_is_heard_after_a_removal(daemon):
         assert count == sum(down.ref == monitor.ref for down in heard)
         with pytest.raises(cmdc.UsageError, match="removed"):
             monitor.wait(0)
-    assert len(daemon.watchers) == 1
+    assert len(daemon.monitors) == 1

@@ -1,4 +1,4 @@
-"""Forks that the kernel refuses: who asked is told why, and the nursery forks again later."""
+"""Forks that the kernel refuses: who asked is told why, and the zygote forks again later."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ import pytest
 from multiprocess import forkserver
 
 from cmdc_runtime.process import EXIT_ORPHANED
-from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryOptions
+from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteOptions
 
 pytestmark = pytest.mark.process
 
@@ -41,26 +41,26 @@ outlive_failed_forks()
 
 @pytest.fixture(autouse=True)
 def import_path(monkeypatch, tmp_path):
-    """Let the nursery import this folder's modules and the one that a test writes."""
+    """Let the zygote import this folder's modules and the one that a test writes."""
     monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{tmp_path}")
     # A child gets the import path of this process, whatever an earlier test has left of it.
     monkeypatch.syspath_prepend(str(HERE))
 
 
-async def refused(nursery):
+async def refused(zygote):
     """Return what is told of each of some forks that fail, at the stage of the fork."""
     told = []
     for _ in range(FORKS):
-        with pytest.raises(NurseryFailed) as caught:
-            await nursery.fork({"do": "stay"}, module="nursery_children")
+        with pytest.raises(ZygoteFailed) as caught:
+            await zygote.fork({"do": "stay"}, module="zygote_children")
         assert caught.value.stage == "fork"
         told.append(caught.value.message)
     return told
 
 
-async def fork_and_end(nursery):
-    """Fork one child, end it, and wait until the nursery has heard of it."""
-    child = await nursery.fork({"do": "stay"}, module="nursery_children")
+async def fork_and_end(zygote):
+    """Fork one child, end it, and wait until the zygote has heard of it."""
+    child = await zygote.fork({"do": "stay"}, module="zygote_children")
     child.send_signal(signal.SIGKILL)
     poll = select.poll()
     poll.register(child.sentinel, select.POLLIN)
@@ -73,7 +73,7 @@ async def fork_and_end(nursery):
 async def settled(processes, before):
     """Return whether they soon hold no more descriptors than before.
 
-    The nursery lets go of a child's after the daemon has heard of its end, so one of each count may
+    The zygote lets go of a child's after the daemon has heard of its end, so one of each count may
     be on its way out: a descriptor kept for each fork that failed would be more.
     """
     deadline = time.monotonic() + END_S
@@ -84,25 +84,25 @@ async def settled(processes, before):
     return True
 
 
-def test_nursery_outlives_forks_that_fail(tmp_path):
+def test_zygote_outlives_forks_that_fail(tmp_path):
     """Neither side keeps a descriptor of them, and the next fork is as any other."""
     poor = tmp_path / "poor"
     (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(poor)))
 
     async def scenario():
-        nursery = Nursery(NurseryOptions(preload="poor_preload", needs=()))
+        zygote = Zygote(ZygoteOptions(preload="poor_preload", needs=()))
         try:
-            await nursery.warm()
-            assert await fork_and_end(nursery) == -signal.SIGKILL
-            both, pid = [psutil.Process(), psutil.Process(nursery.pid)], nursery.pid
+            await zygote.warm()
+            assert await fork_and_end(zygote) == -signal.SIGKILL
+            both, pid = [psutil.Process(), psutil.Process(zygote.pid)], zygote.pid
             before = [one.num_fds() for one in both]
             poor.touch()
-            told = await refused(nursery)
+            told = await refused(zygote)
             poor.unlink()
-            assert await fork_and_end(nursery) == -signal.SIGKILL
-            return told, await settled(both, before), nursery.pid == pid
+            assert await fork_and_end(zygote) == -signal.SIGKILL
+            return told, await settled(both, before), zygote.pid == pid
         finally:
-            await nursery.close()
+            await zygote.close()
 
     told, is_settled, is_the_same = asyncio.run(scenario())
 
@@ -115,15 +115,15 @@ def test_a_child_that_is_told_nothing_ends_without_a_word(tmp_path, capfd):
     (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(tmp_path / "never")))
 
     async def scenario():
-        nursery = Nursery(NurseryOptions(preload="poor_preload", needs=()))
+        zygote = Zygote(ZygoteOptions(preload="poor_preload", needs=()))
         try:
-            await nursery.warm()
+            await zygote.warm()
             told, orders = forkserver.connect_to_new_process([])
             os.close(orders)
             with os.fdopen(told, "rb") as pipe:
                 return [forkserver.read_signed(pipe.fileno()) for _ in range(2)]
         finally:
-            await nursery.close()
+            await zygote.close()
 
     pid, status = asyncio.run(scenario())
 
@@ -132,20 +132,20 @@ def test_a_child_that_is_told_nothing_ends_without_a_word(tmp_path, capfd):
 
 
 def test_a_request_that_says_nothing_ends_without_a_word(tmp_path, capfd):
-    """Its daemon died right after it had connected; the nursery hears of that by itself."""
+    """Its daemon died right after it had connected; the zygote hears of that by itself."""
     (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(tmp_path / "never")))
 
     async def scenario():
-        nursery = Nursery(NurseryOptions(preload="poor_preload", needs=()))
+        zygote = Zygote(ZygoteOptions(preload="poor_preload", needs=()))
         try:
-            await nursery.warm()
-            pid = nursery.pid
+            await zygote.warm()
+            pid = zygote.pid
             with socket.socket(socket.AF_UNIX) as request:
                 request.connect(forkserver._forkserver._forkserver_address)
-            assert await fork_and_end(nursery) == -signal.SIGKILL
-            return nursery.pid == pid
+            assert await fork_and_end(zygote) == -signal.SIGKILL
+            return zygote.pid == pid
         finally:
-            await nursery.close()
+            await zygote.close()
 
     assert asyncio.run(scenario())
     assert "Traceback" not in capfd.readouterr().err
@@ -156,19 +156,19 @@ def test_nothing_is_forked_with_the_last_descriptors():
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def scenario():
-        nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
+        zygote = Zygote(ZygoteOptions(preload="light_preload", needs=()))
         try:
-            await nursery.warm()
+            await zygote.warm()
             used = psutil.Process().num_fds()
             resource.setrlimit(resource.RLIMIT_NOFILE, (used + 32, limits[1]))
-            told = await refused(nursery)
+            told = await refused(zygote)
             left = psutil.Process().num_fds() - used
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            assert await fork_and_end(nursery) == -signal.SIGKILL
+            assert await fork_and_end(zygote) == -signal.SIGKILL
             return told, left
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            await nursery.close()
+            await zygote.close()
 
     told, left = asyncio.run(scenario())
 

@@ -8,8 +8,8 @@ import pytest
 import zmq
 from structlog.testing import capture_logs
 
-from cmdc_runtime.codec import decode
-from cmdc_runtime.frames import Joined, Published, Watermark, group_topic_of
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Joined, Published, Watermark, group_topic_of
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
 from supervisor.core import subscriptions

@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import TransientError
-from cmdc_runtime.frames import Batch, Events, Published, Watermark, topic_of
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Batch, Events, Published, Watermark, topic_of
 from supervisor.adapters import hub as channel_module
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
@@ -313,14 +313,14 @@ def test_session_without_news_is_told_while_somebody_listens(tmp_path, monkeypat
             await until(lambda: channels["s1"].watermarks_left == 0)
             async with listening(tmp_path, topic_of("s1")) as heard:
                 found = [await heard() for _ in range(WATERMARKS_AFTER + 2)]
-                beats = channels["unheard"].beats
+                ticks = channels["unheard"].ticks
             await until(lambda: not channels["s1"].is_heard)
-            return found, beats
+            return found, ticks
 
-    found, beats = asyncio.run(main())
+    found, ticks = asyncio.run(main())
 
     assert set(map(str, found)) == {str((topic_of("s1"), Watermark(last=1)))}
-    assert beats > module._IDLE_BEATS
+    assert ticks > module._IDLE_TICKS
 
 
 @pytest.mark.slow

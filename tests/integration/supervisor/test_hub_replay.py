@@ -7,7 +7,7 @@ import pytest
 import zmq
 from structlog.testing import capture_logs
 
-from cmdc_runtime.frames import Batch
+from cmdc_runtime.wire.frames import Batch
 from supervisor.adapters import hub as channel_module
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
@@ -128,7 +128,7 @@ def test_who_lags_by_one_more_than_the_ring_has_gets_it_from_the_journal(tmp_pat
 
 
 def test_no_event_is_given_twice(tmp_path):
-    """An agent that was taken over tells again, in other batches, what the journal has."""
+    """An agent that was adopted tells again, in other batches, what the journal has."""
 
     async def look(hub, _journal):
         hub.open_channel("s", 10, 2)
@@ -270,7 +270,7 @@ def test_a_journal_that_is_late_is_in_the_log(tmp_path, monkeypatch, is_late):
 
 
 def test_who_waits_for_what_is_let_go_learns_it_at_once(tmp_path, monkeypatch):
-    """And who follows hears how far it is, before the next beat."""
+    """And who follows hears how far it is, before the next tick."""
     monkeypatch.setattr(channel_module, "EVENTS_WAITING_BYTES_MAX", 0)
     monkeypatch.setattr(module, "WATERMARK_S", 3_600.0)
 

@@ -7,8 +7,8 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.wire.codec import decode_as
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.operations import AcceptCommand, CreateSession, LoadSession
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES

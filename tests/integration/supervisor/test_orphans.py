@@ -125,10 +125,10 @@ def test_orphans_come_to_the_subreaper_which_reaps_only_what_nobody_waits_for():
 # variables say, and has a child that has these from it.
 HIDDEN = """
 import json, os, subprocess, sys
-from supervisor.adapters.cells import Cells
+from supervisor.adapters.cgroups import Cgroups
 from cmdc_runtime.prctl import set_child_subreaper
 from supervisor.adapters.orphans import end_strangers
-from supervisor.core.cells import Limits, base_name, cell_name
+from supervisor.core.cgroups import Limits, base_name, cgroup_name
 
 AGENT = '''
 import os, subprocess, sys
@@ -150,25 +150,25 @@ def alive(pids):
     return sum(state != "Z" for state in states)
 
 set_child_subreaper()
-nursery = subprocess.Popen(["sleep", "600"], env={**os.environ, "CMDC_SESSION_ID": "a"})
-known = {nursery.pid}
-cells = Cells.survey(base_name("/nowhere"), versions=())
-cells.known = lambda: known
-cell = cells.open(cell_name("a", 1), Limits())
+zygote = subprocess.Popen(["sleep", "600"], env={**os.environ, "CMDC_SESSION_ID": "a"})
+known = {zygote.pid}
+cgroups = Cgroups.survey(base_name("/nowhere"), versions=())
+cgroups.known = lambda: known
+cgroup = cgroups.open(cgroup_name("a", 1), Limits())
 pipe = subprocess.PIPE
 agent = subprocess.Popen([sys.executable, "-c", AGENT], stdin=pipe, stdout=pipe, text=True)
 known.add(agent.pid)
-cell.admit(agent.pid)
+cgroup.admit(agent.pid)
 pids = [int(word) for word in agent.stdout.readline().split()]
 ours, others = pids[:2], pids[2:]
-told = {"started": alive(pids), "found": len(cell.pids() & {*pids, agent.pid})}
-told["killed"] = cell.kill()
+told = {"started": alive(pids), "found": len(cgroup.pids() & {*pids, agent.pid})}
+told["killed"] = cgroup.kill()
 told["status"] = agent.wait()
 told["ours"], told["others"] = alive(ours), alive(others)
-told["strangers"] = end_strangers({nursery.pid})
-told["left"], told["nursery"] = alive(pids), nursery.poll()
-nursery.kill()
-nursery.wait()
+told["strangers"] = end_strangers({zygote.pid})
+told["left"], told["zygote"] = alive(pids), zygote.poll()
+zygote.kill()
+zygote.wait()
 print(json.dumps(told))
 """
 
@@ -197,32 +197,32 @@ def test_who_hides_from_the_session_is_found_by_its_mark_and_else_at_the_end():
         "others": 2,
         "strangers": 2,
         "left": 0,
-        "nursery": None,
+        "zygote": None,
     }
 
 
-# A nursery that dies leaves its child to the subreaper, which then knows how that ended.
+# A zygote that dies leaves its child to the subreaper, which then knows how that ended.
 ADOPTER = """
 import asyncio, os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from supervisor.adapters.nursery import Nursery, NurseryOptions
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
 from cmdc_runtime.prctl import set_child_subreaper
 from supervisor.adapters.reaper import Reaper
 
 async def main():
     set_child_subreaper()
     lost = asyncio.Event()
-    options = NurseryOptions(preload="light_preload", needs=())
-    nursery, reaper = Nursery(options, on_lost=lambda _: lost.set()), Reaper()
-    child = await nursery.fork({"do": "stay"}, module="nursery_children")
+    options = ZygoteOptions(preload="light_preload", needs=())
+    zygote, reaper = Zygote(options, on_lost=lambda _: lost.set()), Reaper()
+    child = await zygote.fork({"do": "stay"}, module="zygote_children")
     ended = asyncio.get_running_loop().create_future()
     reaper.watch(child, ended.set_result)
-    os.kill(nursery.pid, signal.SIGKILL)
+    os.kill(zygote.pid, signal.SIGKILL)
     if sys.argv[2] == "after":
         await lost.wait()
     child.send_signal(signal.SIGTERM)
     print((await asyncio.wait_for(ended, 10)).status)
-    await nursery.close()
+    await zygote.close()
 
 asyncio.run(main())
 """
@@ -230,8 +230,8 @@ asyncio.run(main())
 
 @pytest.mark.fault
 @pytest.mark.parametrize("when", ["after", "while"])
-def test_the_subreaper_learns_the_status_that_a_dead_nursery_cannot_tell(when):
-    """After the nursery's death its children are ours, so their ends can be waited for."""
+def test_the_subreaper_learns_the_status_that_a_dead_zygote_cannot_tell(when):
+    """After the zygote's death its children are ours, so their ends can be waited for."""
     here = str(Path(__file__).parent)
     done = subprocess.run(
         [sys.executable, "-c", ADOPTER, here, when],

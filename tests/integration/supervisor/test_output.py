@@ -197,7 +197,7 @@ print('x\r\x1b]0;title\x07')
 @pytest.mark.slow
 def test_a_flood_is_bounded_counted_and_holds_up_nobody(path, outputs, entries, monkeypatch):
     """50 MB of junk cost no memory; another worker's lines come through, and so does the end."""
-    monkeypatch.setattr("supervisor.adapters.output_log.TELL_S", 0.2)
+    monkeypatch.setattr("supervisor.adapters.output_log.REPORT_S", 0.2)
     known = Named(outputs)
     flood = """
 junk = os.urandom(1 << 20)

@@ -58,7 +58,7 @@ def test_a_connection_that_does_not_say_whose_it_is_is_closed(
 ):
     """A bound of time and bytes; it is told, and whoever is connected goes on."""
     monkeypatch.setattr(module, "HEADER_S", 0.1)
-    monkeypatch.setattr("supervisor.adapters.output_log.TELL_S", 0.0)
+    monkeypatch.setattr("supervisor.adapters.output_log.REPORT_S", 0.0)
     with connect(path, first) as nameless, connect(path, b"w-1 o") as slow:
         slow.sendall(b"ut\nhello\n")
 

@@ -10,9 +10,9 @@ import pytest
 
 from cmdc_runtime.process_table import children_of
 from supervisor.adapters import peers
-from supervisor.adapters.peers import Origin, Staff, peer_of
+from supervisor.adapters.peers import Origin, SessionProcesses, peer_of
 from supervisor.core.authority import PERSON, Kind, Peer
-from supervisor.core.cells import cell_name
+from supervisor.core.cgroups import cgroup_name
 
 pytestmark = pytest.mark.process
 
@@ -31,8 +31,8 @@ def running(*command, **options):
             process.kill()
 
 
-def staff(tmp_path, agents=None, hosts=None):
-    return Staff(agents or {}, hosts or {}, tmp_path)
+def session_processes(tmp_path, agents=None, hosts=None):
+    return SessionProcesses(agents or {}, hosts or {}, tmp_path)
 
 
 @pytest.fixture(name="elsewhere")
@@ -45,8 +45,12 @@ def _elsewhere(monkeypatch):
 def test_who_is_none_of_ours_is_a_person(tmp_path, elsewhere):
     """A child of a shell, an unknown namespace, another machine."""
     with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:
-        assert peer_of(pid, staff(tmp_path)) == PERSON
-    assert peer_of(0, staff(tmp_path)) == peer_of(None, staff(tmp_path)) == PERSON
+        assert peer_of(pid, session_processes(tmp_path)) == PERSON
+    assert (
+        peer_of(0, session_processes(tmp_path))
+        == peer_of(None, session_processes(tmp_path))
+        == PERSON
+    )
 
 
 def test_an_agent_is_its_pid_and_what_is_below_it_a_tool(tmp_path, elsewhere):
@@ -54,17 +58,17 @@ def test_an_agent_is_its_pid_and_what_is_below_it_a_tool(tmp_path, elsewhere):
     with running("sh", "-c", "sh -c 'echo $$; sleep 60' & wait") as pid:
         (child,) = children_of(pid)
 
-        assert peer_of(pid, staff(tmp_path, {pid: MARK})) == Peer(Kind.AGENT, *MARK)
-        assert peer_of(pid, staff(tmp_path, {pid: None})) == Peer(Kind.TOOL)
-        assert peer_of(child, staff(tmp_path, {pid: MARK})) == OF_SESSION
-        assert peer_of(child, staff(tmp_path, {}, {pid: MARK})) == OF_SESSION
+        assert peer_of(pid, session_processes(tmp_path, {pid: MARK})) == Peer(Kind.AGENT, *MARK)
+        assert peer_of(pid, session_processes(tmp_path, {pid: None})) == Peer(Kind.TOOL)
+        assert peer_of(child, session_processes(tmp_path, {pid: MARK})) == OF_SESSION
+        assert peer_of(child, session_processes(tmp_path, {}, {pid: MARK})) == OF_SESSION
         os.kill(child, signal.SIGKILL)
 
 
 def test_what_came_to_the_daemon_is_a_tool(tmp_path):
     """Its parents are dead, and it has hidden whose it was."""
     with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:
-        assert peer_of(pid, staff(tmp_path)) == Peer(Kind.TOOL)
+        assert peer_of(pid, session_processes(tmp_path)) == Peer(Kind.TOOL)
 
 
 @pytest.mark.parametrize("trace", ["session", "mark", "host"])
@@ -82,9 +86,9 @@ def test_what_descends_from_nobody_we_know_is_told_by_its_traces(tmp_path, elsew
         agents = {"session": {pid + 10**6: MARK}, "mark": {10**7: MARK}, "host": {}}[trace]
         if trace == "session":  # its leader is the agent, and no ancestor: as after a setsid
             agents = {os.getsid(pid): MARK}
-            found = peers._by_traces(pid, [pid], staff(tmp_path, agents))
+            found = peers._by_traces(pid, [pid], session_processes(tmp_path, agents))
         else:
-            found = peer_of(pid, staff(tmp_path, agents))
+            found = peer_of(pid, session_processes(tmp_path, agents))
 
     assert found == (Peer(Kind.TOOL) if trace == "host" else OF_SESSION)
 
@@ -101,22 +105,22 @@ def test_what_a_session_of_another_daemon_has_started_is_a_tool(tmp_path, elsewh
     }[trace]
     mark = {"CMDC_SESSION_ID": "s-other", "CMDC_INCARNATION": "2"} if trace == "mark" else {}
     with running(*words, stdin=subprocess.PIPE, env={**os.environ, **mark}) as pid:
-        found = peer_of(pid, staff(tmp_path))
-        same = Staff({}, {}, tmp_path, peers._origin([pid]))
+        found = peer_of(pid, session_processes(tmp_path))
+        same = SessionProcesses({}, {}, tmp_path, peers._origin([pid]))
         of_the_same = peer_of(pid, same)
 
     assert (found, of_the_same) == (Peer(Kind.TOOL), PERSON)
 
 
 def test_a_cgroup_tells_whose_a_process_is(tmp_path, elsewhere, monkeypatch):
-    """Of this daemon's cells by its name, of another daemon's by there being one."""
-    cell = cell_name("s-1", 4)
+    """Of this daemon's cgroups by its name, of another daemon's by there being one."""
+    cgroup = cgroup_name("s-1", 4)
     with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:
-        monkeypatch.setattr(peers, "_cell_of", lambda _pid, _base: cell)
-        own = peer_of(pid, staff(tmp_path))
-        monkeypatch.setattr(peers, "_cell_of", lambda _pid, _base: None)
-        monkeypatch.setattr(peers, "_cells_of", lambda _pid: {("cmdc-0", "s-1")})
-        others = peer_of(pid, staff(tmp_path))
+        monkeypatch.setattr(peers, "_cgroup_of", lambda _pid, _base: cgroup)
+        own = peer_of(pid, session_processes(tmp_path))
+        monkeypatch.setattr(peers, "_cgroup_of", lambda _pid, _base: None)
+        monkeypatch.setattr(peers, "_cgroups_of", lambda _pid: {("cmdc-0", "s-1")})
+        others = peer_of(pid, session_processes(tmp_path))
 
     assert (own, others) == (OF_SESSION, Peer(Kind.TOOL))
 
@@ -140,4 +144,4 @@ def test_who_has_ended_is_nobody(tmp_path):
     with running("sh", "-c", "echo up") as pid:
         pass
 
-    assert peer_of(pid, staff(tmp_path)).kind is Kind.GONE
+    assert peer_of(pid, session_processes(tmp_path)).kind is Kind.GONE

@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from supervisor.adapters import reaper as module
-from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.pidfd import ExitStatus
-from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
+from supervisor.core.exits import ExitRecord
 
 pytestmark = pytest.mark.process
 
@@ -25,25 +26,25 @@ WAIT_S = 10.0
 
 @pytest.fixture(autouse=True)
 def import_path(monkeypatch):
-    """Let nursery and children import this folder's modules."""
+    """Let zygote and children import this folder's modules."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.syspath_prepend(str(HERE))
 
 
 @asynccontextmanager
-async def nursery_and_reaper(on_lost=None):
-    options = NurseryOptions(preload="light_preload", needs=())
-    nursery, reaper = Nursery(options, on_lost=on_lost), Reaper()
+async def zygote_and_reaper(on_lost=None):
+    options = ZygoteOptions(preload="light_preload", needs=())
+    zygote, reaper = Zygote(options, on_lost=on_lost), Reaper()
     try:
-        await nursery.warm()
-        yield nursery, reaper
+        await zygote.warm()
+        yield zygote, reaper
     finally:
         reaper.close()
-        await nursery.close()
+        await zygote.close()
 
 
-def fork(nursery, do, **boot):
-    return nursery.fork({"do": do, **boot}, module="nursery_children")
+def fork(zygote, do, **boot):
+    return zygote.fork({"do": do, **boot}, module="zygote_children")
 
 
 class Ends:
@@ -77,12 +78,12 @@ def open_fds():
 
 @pytest.mark.parametrize("status", [0, 7, 78, 255])
 def test_an_exit_code_is_told_as_it_was(status):
-    """255 too, which multiprocess also makes up when the nursery is gone."""
+    """255 too, which multiprocess also makes up when the zygote is gone."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "end", status=status)
+            child = await fork(zygote, "end", status=status)
             reaper.watch(child, ends)
             return child.pid, await ends.of(1)
 
@@ -96,9 +97,9 @@ def test_a_signal_is_told_as_its_negative_number(number):
     """The convention of subprocess."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
             assert reaper.pids == {child.pid}
             assert child.send_signal(number)
@@ -120,13 +121,13 @@ def silent_kernel(monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, None], ids=["killed", "ended"])
 @pytest.mark.usefixtures("silent_kernel")
-def test_the_nursery_tells_what_the_kernel_does_not(number):
+def test_the_zygote_tells_what_the_kernel_does_not(number):
     """It is the parent, and has waited for the process."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "end" if number is None else "stay", status=255)
+            child = await fork(zygote, "end" if number is None else "stay", status=255)
             reaper.watch(child, ends)
             if number is not None:
                 child.send_signal(number)
@@ -136,16 +137,16 @@ def test_the_nursery_tells_what_the_kernel_does_not(number):
 
 
 @pytest.mark.fault
-def test_a_lost_nursery_makes_nobody_look_dead_and_loses_no_status():
+def test_a_lost_zygote_makes_nobody_look_dead_and_loses_no_status():
     """The sentinel of multiprocess says 255 for a living child; the pidfd does not lie."""
 
     async def scenario():
         lost = asyncio.Event()
-        async with nursery_and_reaper(on_lost=lambda _: lost.set()) as (nursery, reaper):
+        async with zygote_and_reaper(on_lost=lambda _: lost.set()) as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
-            os.kill(nursery.pid, signal.SIGKILL)
+            os.kill(zygote.pid, signal.SIGKILL)
             await asyncio.wait_for(lost.wait(), WAIT_S)
             assert ends.told.empty()
             child.send_signal(signal.SIGTERM)
@@ -155,20 +156,20 @@ def test_a_lost_nursery_makes_nobody_look_dead_and_loses_no_status():
 
 
 @pytest.mark.fault
-def test_a_stopped_nursery_neither_delays_an_end_nor_loses_its_status():
+def test_a_stopped_zygote_neither_delays_an_end_nor_loses_its_status():
     """The process stays a zombie until it goes on; the kernel tells its status all the same."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
-            os.kill(nursery.pid, signal.SIGSTOP)
+            os.kill(zygote.pid, signal.SIGSTOP)
             child.send_signal(signal.SIGKILL)
             told = await ends.of(1)
             waited_s = asyncio.get_running_loop().time() - told[0].exited_at
             state = psutil.Process(child.pid).status()
-            os.kill(nursery.pid, signal.SIGCONT)
+            os.kill(zygote.pid, signal.SIGCONT)
             return told[0].status, state, waited_s
 
     status, state, waited_s = asyncio.run(scenario())
@@ -180,19 +181,19 @@ def test_a_stopped_nursery_neither_delays_an_end_nor_loses_its_status():
 @pytest.mark.fault
 @pytest.mark.usefixtures("silent_kernel")
 def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only(monkeypatch):
-    """A stopped nursery cannot wait for its child; the end is told all the same."""
+    """A stopped zygote cannot wait for its child; the end is told all the same."""
     monkeypatch.setattr(module, "STATUS_WAIT_S", 0.2)
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
-            os.kill(nursery.pid, signal.SIGSTOP)
+            os.kill(zygote.pid, signal.SIGSTOP)
             child.send_signal(signal.SIGKILL)
             told = await ends.of(1)
             waited_s = asyncio.get_running_loop().time() - told[0].exited_at
-            os.kill(nursery.pid, signal.SIGCONT)
+            os.kill(zygote.pid, signal.SIGCONT)
             return told[0].status, waited_s
 
     status, waited_s = asyncio.run(scenario())
@@ -203,16 +204,16 @@ def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only(monkey
 
 @pytest.mark.fault
 @pytest.mark.usefixtures("silent_kernel")
-def test_a_status_that_died_with_the_nursery_is_not_waited_for_long():
+def test_a_status_that_died_with_the_zygote_is_not_waited_for_long():
     """Nobody can tell it any more: the child is init's now, unless it is ours."""
 
     async def scenario():
         lost = asyncio.Event()
-        async with nursery_and_reaper(on_lost=lambda _: lost.set()) as (nursery, reaper):
+        async with zygote_and_reaper(on_lost=lambda _: lost.set()) as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
-            os.kill(nursery.pid, signal.SIGKILL)
+            os.kill(zygote.pid, signal.SIGKILL)
             await asyncio.wait_for(lost.wait(), WAIT_S)
             child.send_signal(signal.SIGKILL)
             told = await ends.of(1)
@@ -225,13 +226,13 @@ def test_a_status_that_died_with_the_nursery_is_not_waited_for_long():
 
 
 def test_an_end_that_two_tell_is_told_once():
-    """The nursery's word comes while the kernel's is taken: whoever is first, there is one end."""
+    """The zygote's word comes while the kernel's is taken: whoever is first, there is one end."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "end", status=7)
-            select.select([child.sentinel], [], [], WAIT_S)  # the nursery has told already
+            child = await fork(zygote, "end", status=7)
+            select.select([child.sentinel], [], [], WAIT_S)  # the zygote has told already
             reaper.watch(child, ends)
             first = await ends.of(1)
             await asyncio.sleep(0)  # what else the loop has to say
@@ -240,7 +241,7 @@ def test_an_end_that_two_tell_is_told_once():
 
     told = asyncio.run(scenario())
 
-    assert told == Exited(pid=told.pid, status=7, exited_at=told.exited_at)
+    assert told == ExitRecord(7, pid=told.pid, exited_at=told.exited_at)
 
 
 def test_a_core_is_told_with_the_end(monkeypatch):
@@ -248,9 +249,9 @@ def test_a_core_is_told_with_the_end(monkeypatch):
     monkeypatch.setattr(module, "exit_status", lambda *_: ExitStatus(-11, core_dumped=True))
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
             child.send_signal(signal.SIGSEGV)
             return await ends.of(1)
@@ -264,9 +265,9 @@ def test_a_child_that_stops_and_goes_on_has_not_ended():
     """Only its end is told."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
             process = psutil.Process(child.pid)
             child.send_signal(signal.SIGSTOP)
@@ -284,9 +285,9 @@ def test_close_leaves_the_processes_alone_and_tells_nothing():
     """What lives on is for the next daemon to adopt."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
-            child = await fork(nursery, "stay")
+            child = await fork(zygote, "stay")
             reaper.watch(child, ends)
             reaper.close()
             process = psutil.Process(child.pid)
@@ -301,15 +302,15 @@ def test_close_leaves_the_processes_alone_and_tells_nothing():
 @pytest.mark.slow
 @pytest.mark.fault
 def test_two_hundred_forks_and_kills_leave_no_descriptor_and_no_process():
-    """Every child is told once, and nothing of it is left in the daemon or the nursery."""
+    """Every child is told once, and nothing of it is left in the daemon or the zygote."""
 
     async def scenario():
-        async with nursery_and_reaper() as (nursery, reaper):
+        async with zygote_and_reaper() as (zygote, reaper):
             gc.collect()  # what earlier tests left in cycles
             before = open_fds()
             ends, pids = Ends(), set()
             for _ in range(200):
-                child = await fork(nursery, "stay")
+                child = await fork(zygote, "stay")
                 reaper.watch(child, ends)
                 pids.add(child.pid)
                 child.send_signal(signal.SIGKILL)
@@ -318,6 +319,6 @@ def test_two_hundred_forks_and_kills_leave_no_descriptor_and_no_process():
             assert {exited.status for exited in told} == {-signal.SIGKILL}
             assert open_fds() == before
             # The last of them may be zombies for a moment more.
-            await until(lambda: psutil.Process(nursery.pid).children() == [])
+            await until(lambda: psutil.Process(zygote.pid).children() == [])
 
     asyncio.run(scenario())

@@ -16,13 +16,13 @@ from structlog.testing import capture_logs
 from cmdc_runtime.errors import InvalidOptions
 from supervisor.adapters.systemd import Notifier
 from supervisor.config import DaemonConfig
-from supervisor.reload import Reload
+from supervisor.upkeep.reload import Reload
 
 WAIT_S = 20.0
 OLD = DaemonConfig(runtime_dir=Path("/run/cmdc"), state_dir=Path("/var/lib/cmdc"))
 IN_A_TERMINAL = """
 import asyncio, os, signal, sys
-from supervisor.reload import Hangup
+from supervisor.upkeep.reload import Hangup
 if sys.argv[2] == "nohup":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 os.close(os.open(sys.argv[1], os.O_RDWR))  # the leader's first terminal is its own
@@ -116,7 +116,7 @@ def test_a_mistake_changes_nothing(manager):
 
 def test_a_file_that_never_comes_changes_nothing(manager, monkeypatch):
     """A dead network share holds up neither the daemon nor its end."""
-    monkeypatch.setattr("supervisor.reload.RELOAD_S", 0.05)
+    monkeypatch.setattr("supervisor.upkeep.reload.RELOAD_S", 0.05)
     released = threading.Event()
 
     def hang():

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import DaemonUnavailable, StartFailed
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.wire.codec import encode
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession, EndSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.handlers import check_end, started_before
-from supervisor.sessions import Sessions
-from supervisor.specs import spec_bytes
+from supervisor.api.handlers import check_end, started_before
+from supervisor.sessions.sessions import Sessions
+from supervisor.sessions.specs import spec_bytes
 
 FAILED = StartFailedReason(stage="load", message="no such module")
 

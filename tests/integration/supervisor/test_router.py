@@ -10,15 +10,15 @@ import time
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode, encode, encode_events, raw
 from cmdc_runtime.errors import AccessDenied, ProtocolError
 from cmdc_runtime.events import StreamReset
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.codec import decode, encode, encode_events, raw
+from cmdc_runtime.wire.frames import (
     HEADER,
     MAGIC,
     Ask,
     Batch,
-    Failed,
+    FailedReply,
     FromClient,
     FromWorker,
     Started,
@@ -26,10 +26,10 @@ from cmdc_runtime.frames import (
     Write,
     of_router,
 )
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.router import PARTS_MAX, Router
 
-WRITE = encode(Write(records=(), settled=(), number=1))
+WRITE = encode(Write(records=(), completed=(), number=1))
 BATCH = encode(Batch(first=1, count=1, durable=True))
 BODY = encode_events([(0, StreamReset())])
 OTHER = encode_events([(9, StreamReset())])
@@ -128,7 +128,7 @@ def test_a_client_sends_one_frame_and_is_told_otherwise(tmp_path):
     got, answer = asyncio.run(told())
 
     assert got == []
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, FailedReply)
     assert (answer.id, answer.code) == ("", ProtocolError.code)
 
 

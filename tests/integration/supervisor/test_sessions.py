@@ -25,17 +25,17 @@ from supervisor.adapters.journal.operations import (
     ListLiveSessions,
 )
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.core.household import root_spec, session_path
 from supervisor.core.limits import SESSIONS_DEEP_MAX
 from supervisor.core.session_phase import Phase
+from supervisor.core.session_tree import root_spec, session_path
 from supervisor.core.tree.messages import CallResult, Outcome
-from supervisor.runtime import TreeRuntime
-from supervisor.session import Session
-from supervisor.sessions import Sessions
-from supervisor.specs import spec_bytes
-from supervisor.takeover import TakeOver
-from supervisor.watchers import Watchers
-from tests.unit.supervisor.desk import Workforce
+from supervisor.sessions.adoption import Adoption
+from supervisor.sessions.monitors import MonitorService
+from supervisor.sessions.session import Session
+from supervisor.sessions.sessions import Sessions
+from supervisor.sessions.specs import spec_bytes
+from supervisor.sessions.tree_runtime import TreeRuntime
+from tests.unit.supervisor.services import WorkerPool
 
 WAIT_S = 10.0
 
@@ -66,8 +66,8 @@ class Told(Sessions):
     """Sessions with what their monitors were told, in ``told``."""
 
 
-class NoNursery:
-    """The post of a nursery that never gets warm."""
+class NoZygote:
+    """The post of a zygote that never gets warm."""
 
     def launch(self, ref):
         pass
@@ -90,11 +90,11 @@ async def begun(tmp_path, phase=Phase.UP):
     await journal.open()
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        runtime = TreeRuntime(root_spec(NoNursery()), lambda _report: None)
+        runtime = TreeRuntime(root_spec(NoZygote()), lambda _report: None)
         runtime.begin()
         sessions = Told(runtime, None, hub, journal, None, sessions_max=10)
         sessions.told = []
-        sessions.watchers = Watchers(
+        sessions.monitors = MonitorService(
             journal, sessions.look_up, lambda _client, one: sessions.told.append(one.down) or True
         )
         parent = Session(sessions, spec("parent"), session_path(None, "parent"), 0)
@@ -177,7 +177,7 @@ def test_who_watches_a_session_that_is_written_down_hears_that_it_never_began(tm
         async with asyncio.timeout(WAIT_S), begun(tmp_path) as (sessions, parent, start):
             await sessions.journal.is_reached.wait()
             request = Monitor(session_id="child", ref="r-1", persistent=True)
-            await sessions.watchers.set(request, b"client")
+            await sessions.monitors.set(request, b"client")
             parent.stop("normal", 1.0)
             sessions.journal.may_go_on.set()
             with pytest.raises(StartFailed):
@@ -255,13 +255,13 @@ def test_session_that_cannot_be_resumed_does_not_stop_the_others(tmp_path):
             sessions.journal.may_go_on.set()
             await asyncio.gather(start, return_exceptions=True)
             sessions.live.clear()
-            sessions.workforce = Workforce()
-            sessions.workforce.is_open.clear()
+            sessions.pool = WorkerPool()
+            sessions.pool.is_open.clear()
             wrong = msgspec.structs.replace(spec("wrong"), supervision=Supervision(max_seconds=0))
             rows = [row_of("good"), row_of("garbage", b"?"), row_of("wrong", spec_bytes(wrong))]
             for row in rows:
                 await SqliteJournal.write(sessions.journal, CreateSession(row))
-            resumed = (await TakeOver(sessions, [], Normal()).run()).resumed
+            resumed = (await Adoption(sessions, [], Normal()).run()).resumed
             alive = [row.session_id for row in await sessions.journal.read(ListLiveSessions())]
             downs = [
                 await sessions.journal.read(FindNewestDown(name)) for name in ("garbage", "wrong")

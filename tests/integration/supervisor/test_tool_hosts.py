@@ -1,4 +1,4 @@
-"""Tool hosts in the workforce: forked for a worker, told of when they end, gone before it is."""
+"""Tool hosts in the pool: forked for a worker, told of when they end, gone before it is."""
 
 import asyncio
 import contextlib
@@ -7,17 +7,19 @@ import signal
 import socket
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from cmdc_runtime.frames import HostLost, HostWanted
 from cmdc_runtime.ids import new_worker_id
-from supervisor.adapters.nursery import Nursery, NurseryOptions
-from supervisor.adapters.reaper import Exited, Reaper
-from supervisor.wards import Wards
-from supervisor.worker import Worker
-from supervisor.workforce import Workforce
+from cmdc_runtime.wire.frames import HostLost, HostWanted
+from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.zygote import Zygote, ZygoteOptions
+from supervisor.core.exits import ExitRecord
+from supervisor.processes.containment import Containments
+from supervisor.processes.pool import WorkerPool
+from supervisor.processes.worker import Worker
 
 pytestmark = pytest.mark.process
 
@@ -26,7 +28,7 @@ WAIT_S = 20.0
 
 
 class Router:
-    """What a workforce needs of its router: frames are kept, nobody is connected."""
+    """What a pool needs of its router: frames are kept, nobody is connected."""
 
     def __init__(self):
         self.refused, self.sent = 0, []
@@ -51,35 +53,35 @@ def folder():
 
 @pytest.fixture(autouse=True)
 def import_path(monkeypatch):
-    """Let the nursery import this folder's modules."""
+    """Let the zygote import this folder's modules."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     monkeypatch.syspath_prepend(str(HERE))
 
 
 @contextlib.asynccontextmanager
-async def workforce_in(folder):
-    """Yield a workforce with one worker, which is no process, and its router."""
-    nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
+async def pool_in(folder):
+    """Yield a pool with one worker, which is no process, and its router."""
+    zygote = Zygote(ZygoteOptions(preload="light_preload", needs=()))
     reaper, router = Reaper(), Router()
-    wards = Wards(folder, folder, "info")
-    wards.start()
-    workforce = Workforce(nursery, reaper, wards, f"ipc://{folder}/workers.sock", 0)
-    workforce.router = router
+    containments = Containments(folder, folder, "info")
+    containments.start()
+    pool = WorkerPool(zygote, reaper, containments, f"ipc://{folder}/workers.sock", 0)
+    pool.router = router
     ready = asyncio.get_running_loop().create_future()
     worker_id = new_worker_id(1)
-    worker = Worker(worker_id, wards.open(worker_id), pid=os.getpid(), pidfd=-1, ready=ready)
-    worker.hosts = workforce._hosts_of(worker)
+    worker = Worker(worker_id, containments.open(worker_id), pid=os.getpid(), pidfd=-1, ready=ready)
+    worker.hosts = pool._hosts_of(worker)
     worker.ready.set_result(None)
-    workforce._workers[worker.peer] = worker
+    pool._workers[worker.peer] = worker
     try:
-        yield workforce, worker, router
+        yield pool, worker, router
     finally:
         await worker.hosts.end()
-        workforce._workers.clear()
-        await workforce.close()
-        await nursery.close()
+        pool._workers.clear()
+        await pool.close()
+        await zygote.close()
         reaper.close()
-        await wards.close()
+        await containments.close()
 
 
 def listening_at(address):
@@ -91,9 +93,9 @@ def listening_at(address):
     return listener
 
 
-async def ask(workforce, worker, address):
-    workforce.receive(worker.peer, HostWanted(address=str(address)), b"")
-    await asyncio.gather(*workforce._tasks)
+async def ask(pool, worker, address):
+    pool.receive(worker.peer, HostWanted(address=str(address)), b"")
+    await asyncio.gather(*pool._tasks)
 
 
 async def told(router):
@@ -110,8 +112,8 @@ def test_a_host_connects_and_its_end_is_told(folder):
     async def scenario():
         address = folder / "h-1"
         with contextlib.closing(listening_at(address)) as listener:
-            async with workforce_in(folder) as (workforce, worker, router):
-                await ask(workforce, worker, address)
+            async with pool_in(folder) as (pool, worker, router):
+                await ask(pool, worker, address)
                 (host,) = worker.hosts.all
                 peer, _ = await asyncio.to_thread(listener.accept)
                 host.child.send_signal(signal.SIGKILL)
@@ -129,11 +131,11 @@ def test_one_host_is_started_at_a_time(folder):
     """A worker that asks twice at once is told so."""
 
     async def scenario():
-        async with workforce_in(folder) as (workforce, worker, router):
-            workforce.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
-            workforce.receive(worker.peer, HostWanted(address=f"{folder}/h-2"), b"")
+        async with pool_in(folder) as (pool, worker, router):
+            pool.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
+            pool.receive(worker.peer, HostWanted(address=f"{folder}/h-2"), b"")
             sent = list(router.sent)
-            await asyncio.gather(*workforce._tasks)
+            await asyncio.gather(*pool._tasks)
             return sent
 
     assert asyncio.run(scenario()) == [
@@ -141,19 +143,19 @@ def test_one_host_is_started_at_a_time(folder):
     ]
 
 
-def test_a_nursery_that_cannot_fork_is_told(folder):
+def test_a_zygote_that_cannot_fork_is_told(folder):
     """The call gets its error result instead of a wait."""
 
     async def scenario():
-        async with workforce_in(folder) as (workforce, worker, router):
-            await workforce.nursery.close()
-            await ask(workforce, worker, folder / "h-1")
+        async with pool_in(folder) as (pool, worker, router):
+            await pool.zygote.close()
+            await ask(pool, worker, folder / "h-1")
             return router.sent
 
     (lost,) = asyncio.run(scenario())
 
     assert "could not be started" in lost.message
-    assert "the nursery is closed" in lost.message
+    assert "the zygote is closed" in lost.message
 
 
 def is_running(pid):
@@ -170,15 +172,17 @@ def test_a_worker_is_buried_when_its_host_is_gone(folder):
     async def scenario():
         address = folder / "h-1"
         with contextlib.closing(listening_at(address)) as listener:
-            async with workforce_in(folder) as (workforce, worker, _):
-                await ask(workforce, worker, address)
+            async with pool_in(folder) as (pool, worker, _):
+                await ask(pool, worker, address)
                 (host,) = worker.hosts.all
                 peer, _ = await asyncio.to_thread(listener.accept)
-                worker.on_exit = lambda _exited: seen.append(is_running(host.child.pid))
-                exited = Exited(pid=2**22, status=-9, exited_at=0.0)
+                worker.owner = SimpleNamespace(
+                    on_exit=lambda _record: seen.append(is_running(host.child.pid))
+                )
+                record = ExitRecord(-9, pid=2**22)
                 with peer:
-                    workforce._start_burial(worker, exited)
-                    await asyncio.gather(*workforce._tasks)
+                    pool._on_exit(worker, record)
+                    await asyncio.gather(*pool._tasks)
                 return worker.hosts.all
 
     assert asyncio.run(scenario()) == set()
@@ -189,12 +193,12 @@ def test_a_host_that_comes_after_its_workers_end_is_ended_at_once(folder):
     """It was being forked when the worker died: nothing of it is named or stays."""
 
     async def scenario():
-        async with workforce_in(folder) as (workforce, worker, _):
-            workforce.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
-            workforce._start_burial(worker, Exited(pid=2**22, status=-9, exited_at=0.0))
-            while workforce._tasks or worker.hosts.all:
-                await asyncio.gather(*workforce._tasks)
+        async with pool_in(folder) as (pool, worker, _):
+            pool.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
+            pool._on_exit(worker, ExitRecord(-9, pid=2**22))
+            while pool._tasks or worker.hosts.all:
+                await asyncio.gather(*pool._tasks)
                 await asyncio.sleep(0.002)  # tidy: the end of a process comes from the kernel
-            return workforce.reaper.pids, dict(workforce.wards.outputs._workers)
+            return pool.reaper.pids, dict(pool.containments.outputs._workers)
 
     assert asyncio.run(scenario()) == (frozenset(), {})

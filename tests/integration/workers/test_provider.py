@@ -1,4 +1,4 @@
-"""The litellm provider against real HTTP: scripted answers in the OpenAI format."""
+"""The provider against real HTTP, by itself and by litellm: scripted answers in OpenAI's format."""
 
 import asyncio
 import contextlib
@@ -29,6 +29,8 @@ from cmdc_runtime.testing import (
     ToolUse,
     Truncate,
 )
+from workers.builtin.providers import default
+from workers.builtin.wires import http
 from workers.core.assemble import assemble
 
 pytestmark = [
@@ -45,28 +47,30 @@ CANCEL_S_MAX = 0.5
 
 
 @pytest.fixture(scope="module")
-def adapter():
-    """Import the adapter, which takes seconds."""
-    return importlib.import_module("workers.builtin.providers.litellm")
-
-
-@pytest.fixture(scope="module")
-def runner(adapter):
-    """One loop for all tests, as in an agent: litellm keeps its connections per loop."""
+def runner():
+    """One loop for all tests, as in an agent: connections are kept per loop."""
+    litellm = importlib.import_module("workers.builtin.providers.litellm").litellm
     with asyncio.Runner() as runner:
         yield runner
-        runner.run(adapter.litellm.close_litellm_async_clients())
+        runner.run(http.close())
+        runner.run(litellm.close_litellm_async_clients())
+
+
+@pytest.fixture(params=[{}, {"via": "litellm"}], ids=["lean", "litellm"])
+def way(request):
+    """The options that say how a model is asked."""
+    return request.param
 
 
 @pytest.fixture
-def ask(adapter, runner):
+def ask(runner, way):
     """Ask a scripted model once; return the chunks and the failure, if it failed."""
 
     def ask_(model, **changes):
         name, options = model.model_source()
-        options |= changes.pop("provider_opts", {})
+        options |= changes.pop("provider_opts", {}) | way
         fields = {"model": name, "messages": (Message.user("hi"),), "provider_opts": options}
-        return runner.run(collect(adapter.create(), ModelRequest(**fields | changes)))
+        return runner.run(collect(default.create(), ModelRequest(**fields | changes)))
 
     return ask_
 
@@ -229,13 +233,14 @@ def test_no_key_is_in_the_error_of_a_refused_key(ask):
 
 
 @pytest.mark.parametrize("step", [Hold(), ("abcdefgh", Hold())], ids=["head", "middle"])
-def test_cancelling_ends_the_request_at_the_provider(adapter, runner, step):
+def test_cancelling_ends_the_request_at_the_provider(runner, way, step):
     """The HTTP connection closes at once, wherever the reply is."""
 
     async def cancel(model):
         name, options = model.model_source()
+        options |= way
         request = ModelRequest(model=name, messages=(Message.user("hi"),), provider_opts=options)
-        task = asyncio.create_task(collect(adapter.create(), request))
+        task = asyncio.create_task(collect(default.create(), request))
         await asyncio.to_thread(model.wait_held)
         async with asyncio.timeout(CANCEL_S_MAX):
             task.cancel()
@@ -247,13 +252,14 @@ def test_cancelling_ends_the_request_at_the_provider(adapter, runner, step):
         runner.run(cancel(model))
 
 
-def test_closing_the_stream_ends_the_request_at_the_provider(adapter, runner):
+def test_closing_the_stream_ends_the_request_at_the_provider(runner, way):
     """A reader that has seen enough leaves no connection behind."""
 
     async def read_one(model):
         name, options = model.model_source()
+        options |= way
         request = ModelRequest(model=name, messages=(Message.user("hi"),), provider_opts=options)
-        async with contextlib.aclosing(adapter.create().stream(request)) as stream:
+        async with contextlib.aclosing(default.create().stream(request)) as stream:
             first = await anext(stream)
             await asyncio.to_thread(model.wait_held)
         await asyncio.to_thread(model.wait_abandoned, timeout=CANCEL_S_MAX)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.server
 import logging
+import sys
 import threading
 
 import pytest
@@ -17,6 +18,7 @@ from cmdc_runtime import events as ev
 from cmdc_runtime.extensions.hooks import SessionEnd
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage
+from workers.builtin.plugins import telemetry
 from workers.builtin.plugins.telemetry import Telemetry
 from workers.builtin.telemetry import exporting as module
 
@@ -127,6 +129,41 @@ def test_spans_and_metrics_reach_an_exporter_of_the_application(plugin_of):
         "cmdc.cost",
         "cmdc.agent.turn.duration",
     }
+
+
+class ImportGate:
+    """A finder of modules that holds the import of one until it is opened."""
+
+    def __init__(self, name):
+        self.name = name
+        self.entered, self.opened = threading.Event(), threading.Event()
+
+    def find_spec(self, name, path=None, target=None):
+        if name == self.name:
+            self.entered.set()
+            assert self.opened.wait(SOON_S)
+
+
+def test_the_end_waits_while_opentelemetry_is_imported(plugin_of, monkeypatch):
+    """A session that ends right after its start loses nothing on a busy machine."""
+    gate, spans = ImportGate(module.__name__), InMemorySpanExporter()
+    monkeypatch.setattr(sys, "meta_path", [gate, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, module.__name__)
+    monkeypatch.setattr(telemetry, "IMPORT_S", SOON_S)
+    plugin = plugin_of(exporter=lambda: spans)
+    tell(plugin, *CYCLE)
+    assert gate.entered.wait(SOON_S)
+    with structlog.testing.capture_logs() as told:
+        end = threading.Thread(target=plugin.session_end, args=(SessionEnd(), CONTEXT))
+        end.start()
+        end.join(1.2 * telemetry.FLUSH_S)
+        is_waiting = end.is_alive()
+        gate.opened.set()
+        end.join(SOON_S)
+
+    assert is_waiting
+    assert [span.name for span in spans.get_finished_spans()] == ["chat gpt-5", "invoke_agent"]
+    assert told == []
 
 
 def test_text_that_utf_8_has_not_costs_no_span(plugin_of):

@@ -1,7 +1,8 @@
-"""One daemon after the other, driven step by step: sessions, a journal and the ``Watchers``.
+"""One daemon after the other, driven step by step: sessions, a journal and the ``MonitorService``.
 
-The ``Watchers`` are the real ones, and so are the statements of the journal, which commits when the
-test says so. To add a step, add a coroutine method of ``Daemons`` that takes a session's name.
+The ``MonitorService`` are the real ones, and so are the statements of the journal, which commits
+when the test says so. To add a step, add a coroutine method of ``Daemons`` that takes a session's
+name.
 """
 
 import asyncio
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import Down, Normal, Other
 from cmdc_runtime.requests import Demonitor, GetFacts, Monitor, SessionInfo
+from cmdc_runtime.wire.codec import decode_as
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import (
     BeginIncarnation,
@@ -29,7 +30,7 @@ from supervisor.adapters.journal.operations import (
 )
 from supervisor.adapters.journal.sqlite import SqliteStore
 from supervisor.adapters.journal.store import Health
-from supervisor.watchers import NOBODY, Watchers
+from supervisor.sessions.monitors import NOBODY, MonitorService
 
 CLIENT = b"c-1"
 RESTARTED = Other(detail="the daemon was restarted")
@@ -113,7 +114,7 @@ class Daemons:
         self.instance += 1
         self.answers = {}  # id -> answer, as far as it is remembered
         self.serving = {}  # id -> task
-        self.watchers = Watchers(self.journal, self._look_up, self._send)
+        self.monitors = MonitorService(self.journal, self._look_up, self._send)
 
     def receive(self, number, request):
         """Take a request, once."""
@@ -125,11 +126,11 @@ class Daemons:
     async def _serve(self, number, request):
         answer = None
         if isinstance(request, Monitor):
-            answer = await self.watchers.set(request, CLIENT)
+            answer = await self.monitors.set(request, CLIENT)
         elif isinstance(request, Demonitor):
-            self.watchers.demonitor(request.ref)
+            self.monitors.demonitor(request.ref)
         elif isinstance(request, GetFacts):
-            answer = (self.watchers.notices(CLIENT), self.instance)
+            answer = (self.monitors.notices(CLIENT), self.instance)
         del self.serving[number]
         self.answers[number] = answer
         self.outward.append((number, answer))
@@ -181,7 +182,7 @@ class Daemons:
             restarting=restarting,
             at_ms=self._now(),
         )
-        self.watchers.tell(down)
+        self.monitors.publish(down)
         self.told[name].append(key(down))
 
     async def crash(self, name):
@@ -225,7 +226,7 @@ class Daemons:
         session = self.sessions[name]
         if session.phase == "up":
             session.phase = "hibernated"
-            self.watchers.pass_over(name, session.incarnation)
+            self.monitors.record_hibernation(name, session.incarnation)
 
     async def commit(self, _name):
         """Let the journal do what waits."""
@@ -265,7 +266,7 @@ class Daemons:
         session = self.sessions[name] = Session("ended", is_closed=True)
         if row is None:
             return
-        settling = asyncio.create_task(self.watchers.settle(row, RESTARTED, restarting=True))
+        settling = asyncio.create_task(self.monitors.settle(row, RESTARTED, restarting=True))
         while not settling.done():
             self.journal.commit()
             await quiet()

@@ -110,7 +110,7 @@ class World:
         self.instance = daemons.instance
         self.books = Monitors(self)
         self.tasks = set()
-        self.books.reconcile(daemons.watchers.notices(b"c-1"), is_new=False)
+        self.books.reconcile(daemons.monitors.notices(b"c-1"), is_new=False)
 
     def ask(self, request):
         self.tell(request)

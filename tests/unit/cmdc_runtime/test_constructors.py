@@ -12,7 +12,7 @@ from cmdc_runtime import aio, backends, plugins, reasoning, stores, tools
 from cmdc_runtime.checked_struct import Checked, no_such
 from cmdc_runtime.errors import CmdcError, InvalidOptions
 from cmdc_runtime.events import Envelope
-from cmdc_runtime.exports import HOME_OF
+from cmdc_runtime.exports import MODULE_OF
 from cmdc_runtime.messages import Message
 from cmdc_runtime.packing import BuiltIn, BuiltInPlugin, BuiltInStrategy
 from cmdc_runtime.plugins import model_router
@@ -21,7 +21,7 @@ from tests.e2e.test_total_arguments import HOSTILE
 
 BASES = (BuiltIn, BuiltInPlugin, BuiltInStrategy)
 MODULES = (backends, model_router, plugins, reasoning, stores, tools)
-PUBLIC = {name: getattr(cmdc, name) for name in HOME_OF} | {
+PUBLIC = {name: getattr(cmdc, name) for name in MODULE_OF} | {
     f"{module.__name__}.{name}": kind
     for module in MODULES
     for name, kind in vars(module).items()

@@ -73,7 +73,7 @@ def raising(error):
 @EACH
 def test_every_error_can_be_told(error):
     """Its text and its traceback are plain texts that can be written down."""
-    told, trace = foreign.told(error), foreign.traceback_of(error)
+    told, trace = foreign.summary_of(error), foreign.traceback_of(error)
 
     assert (type(told), type(trace)) == (str, str)
     assert told.encode()
@@ -96,7 +96,7 @@ def test_every_error_can_be_told(error):
 )
 def test_an_error_is_told_by_its_type_and_its_text(error, told):
     """Bounded, and as valid UTF-8."""
-    assert foreign.told(error) == told
+    assert foreign.summary_of(error) == told
 
 
 @EACH
@@ -297,7 +297,7 @@ def test_what_was_kept_is_told_without_running_code():
     told.clear()
     failed = caught.value
 
-    assert foreign.told(failed) == str(failed) == "Counted: counted"
+    assert foreign.summary_of(failed) == str(failed) == "Counted: counted"
     assert foreign.text_of(failed, 5) == "count"
     assert foreign.traceback_of(failed).endswith("Counted: counted\n")
     assert not told
@@ -328,7 +328,7 @@ def test_no_text_of_a_failure_has_what_is_hidden():
     )
     for one in (failed, error):
         assert foreign.text_of(one) == "a ***"
-        assert foreign.told(one) == "ValueError: a ***"
+        assert foreign.summary_of(one) == "ValueError: a ***"
         assert "its *** cause" in foreign.traceback_of(one)
         assert "secret" not in foreign.traceback_of(one)
     assert foreign.bare_text_of(error) == "a secret"
@@ -352,7 +352,7 @@ def test_nothing_is_told_where_nobody_can_say_what_is_hidden():
 
     foreign.hide_by(broken)
     try:
-        assert foreign.told(ValueError("a secret")) == "ValueError: [hidden]"
+        assert foreign.summary_of(ValueError("a secret")) == "ValueError: [hidden]"
     finally:
         foreign.hide_by(None)
-    assert foreign.told(ValueError("a secret")) == "ValueError: a secret"
+    assert foreign.summary_of(ValueError("a secret")) == "ValueError: a secret"

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.hiding import (
     ALL,
     LOOKED_CHARS_MAX,
@@ -17,6 +16,7 @@ from cmdc_runtime.hiding import (
     secrets_of_environment,
     secrets_of_options,
 )
+from cmdc_runtime.redaction import HIDDEN
 
 KEY = "sk-SEKRIT1234567890abcdefGHIJ"
 SOON_S = 2.0

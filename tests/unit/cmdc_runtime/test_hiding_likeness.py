@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.hiding import RUN_CHARS, SECRETS_MAX
 from cmdc_runtime.messages import Message
+from cmdc_runtime.redaction import HIDDEN
 from tests.unit.cmdc_runtime.extensions.test_provider import NO_OVERFLOWS, OVERFLOWS
 from workers.builtin.providers._failures import TEXT_CHARS_MAX, hidden, secrets_of
 

@@ -11,7 +11,7 @@ from cmdc_runtime.extensions.actions import BadActionError
 from cmdc_runtime.model_names import MODEL_CHARS_MAX, model_parts, model_problem
 from cmdc_runtime.plain import SHOWN_CHARS_MAX
 from cmdc_runtime.plugins.model_router import Rule, TurnGt
-from workers.effects.tool_port import branch_task
+from workers.performers.tool_port import branch_task
 
 NONE = {
     "no provider": "gpt",

@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from cmdc_runtime import codec, reasoning, tools
+from cmdc_runtime import reasoning, tools
 from cmdc_runtime.blueprint import Blueprint
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions import tool
@@ -24,6 +24,7 @@ from cmdc_runtime.subagent import (
     SubAgent,
     SubagentSpec,
 )
+from cmdc_runtime.wire import codec
 
 MODEL = "openai:gpt-4o-mini"
 SCHEMA = {"type": "object"}

@@ -6,11 +6,9 @@ import zlib
 import msgspec
 import pytest
 
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, SECONDS_MAX, TIME_MS_MAX
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, encode_facts
 from cmdc_runtime.errors import UsageError
-from cmdc_runtime.frames import Reply
 from cmdc_runtime.requests import (
     PastCommand,
     PastRecord,
@@ -26,6 +24,8 @@ from cmdc_runtime.transfer import (
     check_whole,
     part_of,
 )
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import ValueReply
 
 BODY = codec.encode({"type": "prompt"})
 SPEC = StartSession(
@@ -47,7 +47,7 @@ HEADER = Header(
     snapshot_seq=4,
 )
 RECORD = PastRecord(seq=5, incarnation=1, kind="said", body=BODY)
-ANSWER = codec.encode(Reply(id="c-1", body=codec.raw(None)))
+ANSWER = codec.encode(ValueReply(id="c-1", body=codec.raw(None)))
 COMMAND = PastCommand(seq=6, id="c-1", at_ms=1, body=BODY, answer=ANSWER)
 BATCH = ReplayedBatch(first=8, count=2, body=codec.encode([]))
 FACTS = CheckpointFacts(

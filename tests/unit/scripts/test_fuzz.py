@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from cmdc_runtime import codec
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import FromWorker
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import FromWorker
 from scripts.fuzz import run
 from scripts.fuzz.decoders import FROM_WORKER, client_frame
 from scripts.fuzz.entropy import Bred, Seeded

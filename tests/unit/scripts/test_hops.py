@@ -28,7 +28,7 @@ def test_what_stands_in_a_function_is_that_function():
 
 def test_what_runs_in_two_processes_counts_once_together():
     """In the table, and among the names."""
-    codec = ("cmdc_runtime/codec.py", "encode")
+    codec = ("cmdc_runtime/wire/codec.py", "encode")
     calls = {"client": frozenset({codec}), "agent": frozenset({codec, ("workers/agent.py", "f")})}
 
     assert list(hops.lines_of(calls, names=True)) == [
@@ -36,7 +36,7 @@ def test_what_runs_in_two_processes_counts_once_together():
         "client        1         1",
         "agent         2         2",
         "together      2         2",
-        "cmdc_runtime/codec.py encode",
+        "cmdc_runtime/wire/codec.py encode",
         "workers/agent.py f",
     ]
 
@@ -51,7 +51,7 @@ def test_a_prompt_is_seen_in_client_daemon_and_agent():
     assert re.search(r"^daemon +\d+ +\d+$", done.stdout, re.MULTILINE)
     assert {
         "cmdc_runtime/client/sync/session.py Session.run",
-        "supervisor/session.py Session.deliver",
+        "supervisor/sessions/session.py Session.deliver",
         "workers/core/commands.py start",
         "workers/core/cycle.py finish",
     } <= seen

@@ -23,9 +23,9 @@ def test_what_belongs_to_a_file(changed, folders, needed):
 
 def test_a_module_that_no_test_imports_is_tested_by_its_users():
     """One step away is better than nothing."""
-    needed = quick_tests(["workers/effects/toolhost_link.py"], QUICK)
+    needed = quick_tests(["workers/performers/toolhost_link.py"], QUICK)
 
-    assert "tests/unit/workers/effects/test_tools.py" in needed
+    assert "tests/unit/workers/performers/test_tools.py" in needed
 
 
 def test_nothing_belongs_to_prose():

@@ -1,4 +1,4 @@
-"""Who is let pass to the front desk: by the process, the token and what is asked."""
+"""Who is let pass to the request router: by the process, the token and what is asked."""
 
 import asyncio
 import os
@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from cmdc_runtime import codec, requests
+from cmdc_runtime import requests
 from cmdc_runtime.commands import Approve, AwaitCycle, Prompt
 from cmdc_runtime.errors import AccessDenied
-from cmdc_runtime.frames import Ask, Send
-from supervisor import gate as gate_module
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import Ask, Send
+from supervisor.api import gate as gate_module
+from supervisor.api.gate import PEERS_MAX, Gate
 from supervisor.core.authority import PERSON, Kind, Peer
-from supervisor.gate import PEERS_MAX, Gate
 
 TOKEN = "0123456789abcdef" * 4
 AGENT = Peer(Kind.AGENT, "s-1", 1)
@@ -26,7 +27,7 @@ def gate(monkeypatch):
     """A gate before sessions of which one is below another; ``looks`` has who was looked at."""
     looks = []
 
-    def peer_of(pid, _staff):
+    def peer_of(pid, _session_processes):
         looks.append(pid)
         return PEERS.get(pid, PERSON)
 

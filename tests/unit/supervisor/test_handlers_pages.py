@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmdc_runtime.client.moving import READS_MAX, read_past
+from cmdc_runtime.client.transfer import READS_MAX, read_past
 from cmdc_runtime.errors import TransientError
 from supervisor.adapters.journal.base import CommandRow, Past, RecordRow, SessionRow
+from supervisor.api.handlers import page_of
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX
-from supervisor.handlers import page_of
 
 ROW = SessionRow(session_id="s", created_ms=1, spec=b"spec")
 sizes = st.lists(st.sampled_from([0, 9, PAST_BYTES_MAX // 2, PAST_BYTES_MAX + 1]), max_size=5)

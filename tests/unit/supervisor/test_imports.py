@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.errors import Overloaded, UsageError
-from cmdc_runtime.frames import ToWorker
 from cmdc_runtime.requests import PutPart
 from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, check_whole, frame_of
-from supervisor import imports as module
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import ToWorker
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     BeginIncarnation,
@@ -25,11 +24,12 @@ from supervisor.adapters.journal.operations import (
     RestoreSession,
 )
 from supervisor.adapters.journal.rows import row_problem
-from supervisor.checkpoints import facts_of
+from supervisor.api import imports as module
+from supervisor.api.checkpoints import facts_of
+from supervisor.api.imports import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports, _brought
 from supervisor.core.history import slices
-from supervisor.core.household import check_session, session_spec
-from supervisor.imports import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports, _brought
-from supervisor.specs import spec_of
+from supervisor.core.session_tree import check_session, session_spec
+from supervisor.sessions.specs import spec_of
 from tests.unit.cmdc_runtime.test_transfer_checks import whole
 
 HEADER = Header(

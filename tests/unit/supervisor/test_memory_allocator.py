@@ -10,7 +10,7 @@ import pytest
 CHILD = """
 import json, sys, threading
 from pathlib import Path
-from supervisor.memory import bound_arenas
+from supervisor.upkeep.memory import bound_arenas
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -13,7 +13,7 @@ from supervisor.adapters.journal.operations import (
     PruneSessions,
 )
 from supervisor.core.limits import PRUNED_AT_ONCE
-from supervisor.pruning import Pruning
+from supervisor.upkeep.pruning import Pruning
 
 DAY_MS = 24 * 3_600 * 1_000
 PATIENCE_S = 30.0

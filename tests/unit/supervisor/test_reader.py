@@ -5,24 +5,24 @@ from functools import partial
 import pytest
 
 from cmdc_runtime.errors import Overloaded, TransientError
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.frames import (
     Answer,
     Assign,
     Deliver,
-    Failed,
+    FailedReply,
     History,
     NotStarted,
-    Paged,
+    PagedReply,
     Refusal,
-    Reply,
     Started,
+    ValueReply,
 )
-from supervisor import reader
 from supervisor.adapters.journal.base import JournalFailed
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
 from supervisor.core.falls import DEATHS_MAX, STEPS_MAX
 from supervisor.core.session_phase import Phase
-from tests.unit.supervisor.desk import CLIENT, play, settle
+from supervisor.sessions import reader
+from tests.unit.supervisor.services import CLIENT, play, settle
 from tests.unit.supervisor.test_session import NIL, Case
 
 
@@ -37,11 +37,11 @@ class Asleep(Case):
 
     @property
     def reader(self):
-        return self.desk.workforce.workers[1]
+        return self.services.pool.workers[1]
 
     @property
     def answers(self):
-        return [(type(frame), frame.id) for _, frame in self.desk.answers]
+        return [(type(frame), frame.id) for _, frame in self.services.answers]
 
     def asked(self):
         return [one.id for one in self.reader.sent if isinstance(one, Deliver)]
@@ -66,10 +66,10 @@ def test_a_question_to_a_sleeping_session_is_answered_by_a_reader():
     assert (assign.looks, assign.incarnation) == (True, case.session.incarnation)
     assert (type(history), history.complete) == (History, True)
     assert (before, case.asked()) == ([], ["q-1"])
-    assert case.answers == [(Reply, "q-1")]
-    assert BeginIncarnation("s", 1, 0) not in case.desk.journal.asked
+    assert case.answers == [(ValueReply, "q-1")]
+    assert BeginIncarnation("s", 1, 0) not in case.services.journal.asked
     assert case.session.phase is Phase.HIBERNATED
-    assert (case.desk.downs, case.session.waiting.needs_agent) == ([], False)
+    assert (case.services.downs, case.session.pending.needs_agent) == ([], False)
 
 
 def test_further_questions_go_to_the_same_reader_and_one_that_comes_twice_once():
@@ -88,8 +88,8 @@ def test_further_questions_go_to_the_same_reader_and_one_that_comes_twice_once()
     case = play(scenario)
 
     assert case.asked() == ["q-1", "q-2"]
-    assert case.answers == [(Paged, "q-1"), (Failed, "q-2")]
-    assert len(case.desk.workforce.workers) == 2
+    assert case.answers == [(PagedReply, "q-1"), (FailedReply, "q-2")]
+    assert len(case.services.pool.workers) == 2
 
 
 def test_a_question_that_is_open_is_asked_once_whatever_is_asked_beside_it():
@@ -109,7 +109,7 @@ def test_a_question_that_is_open_is_asked_once_whatever_is_asked_beside_it():
     case = play(scenario)
 
     assert case.asked() == ["q-1", "q-2", "q-3"]
-    assert case.answers == [(Reply, "q-2"), (Reply, "q-3"), (Reply, "q-1")]
+    assert case.answers == [(ValueReply, "q-2"), (ValueReply, "q-3"), (ValueReply, "q-1")]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_reader_has_its_time(monkeypatch, limit, has_answered):
     case = play(scenario)
 
     assert case.reader.signals == [9]
-    assert case.answers == [(Reply if has_answered else Failed, "q-1")]
+    assert case.answers == [(ValueReply if has_answered else FailedReply, "q-1")]
     assert case.session.phase is Phase.HIBERNATED
 
 
@@ -147,12 +147,12 @@ def test_who_waits_for_what_is_to_come_is_answered_by_the_session_itself(monkeyp
             case.reader.says(Answer(id="q-1", body=b"\xc0"))
         await settle()
         asked, signals = case.asked(), case.reader.signals
-        return case, asked, signals, [one.id for one in case.session.waiting.owed()]
+        return case, asked, signals, [one.id for one in case.session.pending.take_unsent()]
 
     case, asked, signals, owed = play(scenario)
 
     assert (asked, signals, owed) == (["w-1", "q-1"], [9], ["w-1"])
-    assert case.answers == [(Reply if limit == "READER_IDLE_S" else Failed, "q-1")]
+    assert case.answers == [(ValueReply if limit == "READER_IDLE_S" else FailedReply, "q-1")]
     assert case.session.phase is Phase.HIBERNATED
 
 
@@ -170,8 +170,8 @@ def test_who_waits_is_answered_by_a_reader_that_knows():
 
     knows = [Started(), Answer(id="w-1", body=b"\xc0")]
 
-    assert play(partial(scenario, knows)) == [(Reply, "w-1")]
-    assert play(partial(scenario, [])) == [(Failed, "w-1")]
+    assert play(partial(scenario, knows)) == [(ValueReply, "w-1")]
+    assert play(partial(scenario, [])) == [(FailedReply, "w-1")]
 
 
 def dies(worker):
@@ -184,19 +184,19 @@ def test_a_reader_that_dies_of_what_it_reads_is_followed_by_one_without_it():
     async def scenario():
         case = await Asleep().begin()
         for _ in range(DEATHS_MAX):
-            case.desk.workforce.workers[-1].ends(-9, step=4)
+            case.services.pool.workers[-1].ends(-9, step=4)
             await settle()
-        case.desk.workforce.workers[-1].says(Started())
-        case.desk.workforce.workers[-1].says(Answer(id="q-1", body=b"\xc0"))
+        case.services.pool.workers[-1].says(Started())
+        case.services.pool.workers[-1].says(Answer(id="q-1", body=b"\xc0"))
         await settle()
         return case
 
     case = play(scenario)
-    told = [worker.sent[0].set_aside for worker in case.desk.workforce.workers[1:]]
+    told = [worker.sent[0].set_aside for worker in case.services.pool.workers[1:]]
 
     assert told == [(), (), (4,)]
-    assert case.answers == [(Reply, "q-1")]
-    assert (case.session.phase, case.desk.downs) == (Phase.HIBERNATED, [])
+    assert case.answers == [(ValueReply, "q-1")]
+    assert (case.session.phase, case.services.downs) == (Phase.HIBERNATED, [])
 
 
 def test_readers_that_die_at_every_step_come_to_an_end():
@@ -205,14 +205,14 @@ def test_readers_that_die_at_every_step_come_to_an_end():
     async def scenario():
         case = await Asleep().begin()
         for step in range(DEATHS_MAX * STEPS_MAX + 1):
-            case.desk.workforce.workers[-1].ends(-9, step=step)
+            case.services.pool.workers[-1].ends(-9, step=step)
             await settle()
         return case
 
     case = play(scenario)
 
-    assert len(case.desk.workforce.workers) == 1 + DEATHS_MAX * STEPS_MAX + 1
-    assert case.answers == [(Failed, "q-1")]
+    assert len(case.services.pool.workers) == 1 + DEATHS_MAX * STEPS_MAX + 1
+    assert case.answers == [(FailedReply, "q-1")]
 
 
 def refuses(worker):
@@ -233,11 +233,11 @@ def test_who_asked_a_reader_that_ends_is_told(ends):
         return case
 
     case = play(scenario)
-    ((_, failed),) = case.desk.answers
+    ((_, failed),) = case.services.answers
 
     assert (failed.id, failed.code) == ("q-1", TransientError.code)
-    assert (case.session.phase, case.desk.downs) == (Phase.HIBERNATED, [])
-    assert len(case.desk.workforce.workers) == 3
+    assert (case.session.phase, case.services.downs) == (Phase.HIBERNATED, [])
+    assert len(case.services.pool.workers) == 3
 
 
 def test_without_a_process_or_a_journal_who_asked_is_told():
@@ -246,27 +246,27 @@ def test_without_a_process_or_a_journal_who_asked_is_told():
     async def scenario(break_):
         case = Asleep()
         await case.reach(Phase.HIBERNATED)
-        break_(case.desk)
+        break_(case.services)
         case.session.look(CLIENT, "q-1", NIL)
         await settle()
-        if len(case.desk.workforce.workers) > 1:
+        if len(case.services.pool.workers) > 1:
             assert case.reader.signals == [9]
             case.reader.ends(-9)
             await settle()
         return case
 
-    def no_process(desk):
-        desk.workforce.problems.append(Overloaded("no process"))
+    def no_process(services):
+        services.pool.problems.append(Overloaded("no process"))
 
-    def no_journal(desk):
+    def no_journal(services):
         async def load(_query):
             raise JournalFailed("it is gone")
 
-        desk.journal.answers[LoadSession] = load
+        services.journal.answers[LoadSession] = load
 
     for break_ in (no_process, no_journal):
         case = play(lambda break_=break_: scenario(break_))
-        assert case.answers == [(Failed, "q-1")]
+        assert case.answers == [(FailedReply, "q-1")]
         assert case.session.phase is Phase.HIBERNATED
 
 
@@ -277,17 +277,17 @@ def test_a_session_that_is_woken_answers_for_itself():
         case = await Asleep().begin()
         case.session.deliver(CLIENT, "c-1", NIL, durable=True)
         await case.do("launch")
-        case.desk.worker.says(Started())
-        case.desk.worker.says(Answer(id="q-1", body=b"\xc0"))
+        case.services.worker.says(Started())
+        case.services.worker.says(Answer(id="q-1", body=b"\xc0"))
         case.reader.says(Started())
         case.reader.says(Answer(id="q-1", body=b"\xc3"))
         await settle()
-        return case, [one.id for one in case.desk.worker.sent if isinstance(one, Deliver)]
+        return case, [one.id for one in case.services.worker.sent if isinstance(one, Deliver)]
 
     case, given = play(scenario)
 
     assert (case.session.phase, given) == (Phase.UP, ["q-1", "c-1"])
-    assert case.answers == [(Reply, "q-1")]
+    assert case.answers == [(ValueReply, "q-1")]
 
 
 def test_a_question_that_comes_while_it_falls_asleep_keeps_nobody_awake():
@@ -323,7 +323,7 @@ def test_the_end_of_a_session_is_the_end_of_its_reader():
     case = play(scenario)
 
     assert case.reader.signals[0] == 9
-    assert [frame.code for _, frame in case.desk.answers] == ["session_not_alive"]
+    assert [frame.code for _, frame in case.services.answers] == ["session_not_alive"]
 
 
 def test_a_status_that_is_no_status_is_not_kept():

@@ -5,15 +5,15 @@ from itertools import count
 
 import pytest
 
-from supervisor import runtime
-from supervisor.runtime import FOLDER, RECORDINGS_KEPT_MAX, write_recording
+from supervisor.sessions import tree_runtime
+from supervisor.sessions.tree_runtime import FOLDER, RECORDINGS_KEPT_MAX, write_recording
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Each file has a time, and so a name, of its own."""
     times = count(1_000)
-    monkeypatch.setattr(runtime, "now_ms", lambda: next(times))
+    monkeypatch.setattr(tree_runtime, "now_ms", lambda: next(times))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_only_the_newest_are_kept(tmp_path):
 
 def test_one_of_the_same_time_stays(tmp_path, monkeypatch):
     """Where none can be written it says so in the log, and the daemon goes on."""
-    monkeypatch.setattr(runtime, "now_ms", lambda: 1_000)
+    monkeypatch.setattr(tree_runtime, "now_ms", lambda: 1_000)
     path = write_recording(tmp_path, [b"first"])
 
     assert write_recording(tmp_path, [b"second"]) is None

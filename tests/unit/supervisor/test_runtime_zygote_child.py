@@ -1,4 +1,4 @@
-"""The nursery's post: what it tells the tree, whatever warming a nursery comes to."""
+"""The zygote's post: what it tells the tree, whatever warming a zygote comes to."""
 
 import asyncio
 from types import SimpleNamespace
@@ -7,16 +7,16 @@ import pytest
 
 from cmdc_runtime.reasons import NurseryLost as LostReason
 from cmdc_runtime.reasons import Shutdown, StartFailed
-from supervisor.adapters.nursery import NurseryFailed, NurseryLost
+from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.tree.messages import Ref
-from supervisor.runtime import ZygoteChild
-from tests.unit.supervisor.desk import Calls, play, settle
+from supervisor.sessions.tree_runtime import ZygoteChild
+from tests.unit.supervisor.services import Calls, play, settle
 
 FIRST, SECOND = Ref((), "nursery", 1), Ref((), "nursery", 2)
 
 
-class Nursery:
-    """A nursery that is warm when the test says so, or fails."""
+class Zygote:
+    """A zygote that is warm when the test says so, or fails."""
 
     def __init__(self, problem=None):
         self.problem = problem
@@ -31,21 +31,21 @@ class Nursery:
         return SimpleNamespace(pid=7)
 
 
-def handler_of(nursery):
+def handler_of(zygote):
     warmed = []
-    handler = ZygoteChild(nursery, lambda: warmed.append(True))
+    handler = ZygoteChild(zygote, lambda: warmed.append(True))
     handler.runtime = Calls()
     return handler, warmed
 
 
-def test_warm_nursery_is_up():
+def test_warm_zygote_is_up():
     """The daemon says that it is ready."""
 
     async def scenario():
-        handler, warmed = handler_of(Nursery())
+        handler, warmed = handler_of(Zygote())
         handler.launch(FIRST)
         states = [handler.state]
-        handler.nursery.may_warm.set()
+        handler.zygote.may_warm.set()
         await settle()
         return [*states, handler.state], handler.runtime.made, warmed
 
@@ -55,37 +55,37 @@ def test_warm_nursery_is_up():
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (NurseryFailed("preload", "no litellm"), "nursery failed at preload: no litellm"),
-        (NurseryLost("it died"), "it died"),
+        (ZygoteFailed("preload", "no litellm"), "zygote failed at preload: no litellm"),
+        (ZygoteLost("it died"), "it died"),
         (RuntimeError("a bug"), "RuntimeError: a bug"),
     ],
 )
-def test_nursery_that_cannot_be_warmed_is_an_end(problem, told):
+def test_zygote_that_cannot_be_warmed_is_an_end(problem, told):
     """Whatever was raised: a tree that hears nothing would wait for ever."""
 
     async def scenario():
-        handler, _ = handler_of(Nursery(problem))
-        handler.nursery.may_warm.set()
+        handler, _ = handler_of(Zygote(problem))
+        handler.zygote.may_warm.set()
         handler.launch(FIRST)
         await settle()
         return handler.runtime.made, handler.state
 
     made, state = play(scenario)
 
-    assert made == [f"exited: {StartFailed(stage='nursery', message=told)} (crash)"]
+    assert made == [f"exited: {StartFailed(stage='zygote', message=told)} (crash)"]
     assert state == f"lost: {told}"
 
 
 def test_loss_is_told_once_and_of_the_present_one_only():
-    """A nursery that died while it became warm does not become up after that."""
+    """A zygote that died while it became warm does not become up after that."""
 
     async def scenario():
-        handler, warmed = handler_of(Nursery())
+        handler, warmed = handler_of(Zygote())
         handler.launch(FIRST)
         await settle()
-        handler.lost(NurseryLost("it died"))
-        handler.lost(NurseryLost("it died"))
-        handler.nursery.may_warm.set()
+        handler.lost(ZygoteLost("it died"))
+        handler.lost(ZygoteLost("it died"))
+        handler.zygote.may_warm.set()
         await settle()
         return handler.runtime.made, warmed
 
@@ -96,12 +96,12 @@ def test_handler_that_is_asked_to_end_warms_no_more():
     """What comes of it later is nobody's."""
 
     async def scenario():
-        handler, warmed = handler_of(Nursery())
+        handler, warmed = handler_of(Zygote())
         handler.launch(FIRST)
         await settle()
         handler.ask(FIRST, "enough")
-        handler.nursery.may_warm.set()
-        handler.lost(NurseryLost("it died"))
+        handler.zygote.may_warm.set()
+        handler.lost(ZygoteLost("it died"))
         await settle()
         return len(handler.runtime.made), warmed, handler._warming.cancelled()
 
@@ -112,11 +112,11 @@ def test_next_one_is_warmed_for_the_next_launch():
     """An answer for an earlier launch changes nothing."""
 
     async def scenario():
-        handler, _ = handler_of(Nursery())
-        handler.nursery.may_warm.set()
+        handler, _ = handler_of(Zygote())
+        handler.zygote.may_warm.set()
         handler.launch(FIRST)
         await settle()
-        handler.lost(NurseryLost("it died"))
+        handler.lost(ZygoteLost("it died"))
         handler.launch(SECOND)
         await settle()
         return [one.split(":")[0] for one in handler.runtime.made]
@@ -125,15 +125,15 @@ def test_next_one_is_warmed_for_the_next_launch():
 
 
 @pytest.mark.parametrize(
-    ("blamed", "detail"), [(None, "killed"), (LostReason(), str(LostReason()))]
+    ("fail_reason", "detail"), [(None, "killed"), (LostReason(), str(LostReason()))]
 )
-def test_handler_that_is_killed_is_over_at_once(blamed, detail):
+def test_handler_that_is_killed_is_over_at_once(fail_reason, detail):
     """Nothing is waited for: what is killed says so, or why."""
 
     async def scenario():
-        handler, _ = handler_of(Nursery())
+        handler, _ = handler_of(Zygote())
         handler.launch(FIRST)
-        handler.kill(FIRST, blamed)
+        handler.kill(FIRST, fail_reason)
         return handler.runtime.made, handler.is_over()
 
     assert play(scenario) == ([f"exited: {Shutdown(detail=detail)} (normal)"], False)

@@ -9,15 +9,15 @@ from functools import partial
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import SessionNotAlive, StartFailed, TransientError
-from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate, ToClient
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
-from supervisor.core.household import AGENT
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Deliver, FailedReply, IdleNotice, Started, Terminate, ToClient
 from supervisor.core.session_phase import HAVING_CHILDREN, Phase
+from supervisor.core.session_tree import AGENT
 from supervisor.core.tree.messages import CallResult, Departed, Outcome, Ref, SupervisorEnded
-from tests.unit.supervisor.desk import CLIENT, NO_PROCESS, Desk, play, session_of, settle
+from tests.unit.supervisor.services import CLIENT, NO_PROCESS, Services, play, session_of, settle
 
 KILLED = Signal(number=9, name="SIGKILL")
 NIL = msgspec.Raw(b"\xc0")
@@ -25,11 +25,11 @@ OVER = Shutdown(detail="its supervisor ended")
 
 
 class Case:
-    """One session on a desk whose tree decides nothing."""
+    """One session on services whose tree decides nothing."""
 
     def __init__(self):
-        self.desk = Desk()
-        self.session = session_of(self.desk)
+        self.services = Services()
+        self.session = session_of(self.services)
 
     @property
     def ref(self):
@@ -51,13 +51,13 @@ class Case:
         self.session.launch(self.ref._replace(generation=self.session.incarnation + 1))
 
     def up(self):
-        self.desk.worker.says(Started())
+        self.services.worker.says(Started())
 
     def idle(self):
-        self.desk.worker.says(Doze())
+        self.services.worker.says(IdleNotice())
 
     def died(self):
-        self.desk.worker.ends(-9)
+        self.services.worker.ends(-9)
 
     def again(self):
         self._departed(restarting=True)
@@ -113,7 +113,7 @@ def fall_asleep(case):
 
 
 def leave(case):
-    case.desk.is_leaving = True
+    case.services.is_leaving = True
     case.ask()
 
 
@@ -130,7 +130,7 @@ def test_a_process_is_told_whether_its_session_is_over(end, over):
         await settle()
         return case
 
-    (asked,) = [one for one in play(scenario).desk.worker.sent if isinstance(one, Terminate)]
+    (asked,) = [one for one in play(scenario).services.worker.sent if isinstance(one, Terminate)]
 
     assert asked.over is over
 
@@ -269,10 +269,10 @@ def test_cell(phase, what):
     async def scenario():
         case = Case()
         await case.reach(phase)
-        made, told = len(case.desk.runtime.made), len(case.desk.downs)
+        made, told = len(case.services.runtime.made), len(case.services.downs)
         await case.do(what)
-        asked = tuple(case.desk.runtime.made[made:])
-        return case.session.phase, asked, len(case.desk.downs) - told
+        asked = tuple(case.services.runtime.made[made:])
+        return case.session.phase, asked, len(case.services.downs) - told
 
     after, asked, told = TABLE[phase][what]
 
@@ -303,7 +303,7 @@ def test_polite_request_says_why():
         case = Case()
         for step in steps:
             await case.do(step)
-        return [one.reason for one in case.desk.worker.sent if isinstance(one, Terminate)]
+        return [one.reason for one in case.services.worker.sent if isinstance(one, Terminate)]
 
     assert play(lambda: words("launch", "up", "ask")) == ["the parent's process ended"]
     assert play(lambda: words("launch", "ask")) == ["the parent's process ended"]
@@ -343,7 +343,7 @@ def test_commands_wait_for_a_process_and_then_for_the_answer():
         case.session.deliver(CLIENT, "c-2", NIL, durable=True)
         await case.do("up")
         case.session.deliver(CLIENT, "c-3", NIL, durable=False)
-        return [one.id for one in case.desk.worker.sent if isinstance(one, Deliver)]
+        return [one.id for one in case.services.worker.sent if isinstance(one, Deliver)]
 
     assert play(scenario) == ["c-1", "c-2", "c-3"]
 
@@ -365,9 +365,9 @@ def test_question_that_two_processes_died_with_is_refused_for_good():
     case = play(scenario)
     sent = [
         [one.id for one in each.sent if isinstance(one, Deliver)]
-        for each in case.desk.workforce.workers
+        for each in case.services.pool.workers
     ]
-    [(first, refusal), (second, copy)] = case.desk.answers
+    [(first, refusal), (second, copy)] = case.services.answers
     assert sent == [["c-1"], ["c-1"], []]
     assert (first, second, refusal) == (CLIENT, b"again", copy)
     assert decode(ToClient, refusal).code == "command_dropped"
@@ -383,7 +383,7 @@ def test_command_that_comes_while_it_falls_asleep_wakes_it():
         case.session.deliver(CLIENT, "c-1", NIL, durable=True)
         for step in ("died", "gone", "rested"):
             await case.do(step)
-        return case.session.phase, case.desk.runtime.made[-1], case.desk.sleeps
+        return case.session.phase, case.services.runtime.made[-1], case.services.sleeps
 
     assert play(scenario) == (Phase.STARTING, "wake", 1)
 
@@ -413,9 +413,9 @@ def test_session_that_could_not_be_written_down_answers_who_waits():
         case.session.deliver(CLIENT, "c-1", NIL, durable=False)
         case.session.unwritten(TransientError("the disk is full"))
         case.session.stop("normal", 1.0)
-        return await case.session.ended, [type(frame) for _, frame in case.desk.answers]
+        return await case.session.ended, [type(frame) for _, frame in case.services.answers]
 
-    assert play(scenario) == (NoProcess(), [Failed])
+    assert play(scenario) == (NoProcess(), [FailedReply])
 
 
 def test_callers_of_a_start_hear_what_became_of_it():
@@ -427,7 +427,7 @@ def test_callers_of_a_start_hear_what_became_of_it():
             await case.do(step)
         case.session.deliver(CLIENT, "c-1", NIL, durable=False)
         await case.do("over")
-        (_, failed) = case.desk.answers[-1]
+        (_, failed) = case.services.answers[-1]
         return failed.code
 
     assert play(lambda: outcome("launch")) == StartFailed.code

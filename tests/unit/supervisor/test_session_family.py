@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.frames import Doze, Terminate
 from cmdc_runtime.reasons import Shutdown
-from supervisor.core.household import PARENT_ENDED
+from cmdc_runtime.wire.frames import IdleNotice, Terminate
 from supervisor.core.session_phase import Phase
-from tests.unit.supervisor.desk import (
+from supervisor.core.session_tree import PARENT_ENDED
+from tests.unit.supervisor.services import (
     CLIENT,
     begin,
     desk_with_tree,
@@ -22,11 +22,11 @@ def test_second_stop_hastens_the_end_of_children_when_the_process_is_gone():
     """It ends with its agent; a caller in a hurry need not wait for the children's grace."""
 
     async def scenario():
-        desk = desk_with_tree()
-        parent = session_of(desk, "p", restart="temporary")
+        services = desk_with_tree()
+        parent = session_of(services, "p", restart="temporary")
         begin(parent)
         worker = await up(parent)
-        child = session_of(desk, "c", parent, shutdown=10.0)
+        child = session_of(services, "c", parent, shutdown=10.0)
         begin(child)
         below = await up(child)
         worker.ends(-9)
@@ -44,22 +44,22 @@ def test_child_that_dozes_when_its_parent_ends(is_wanted):
     """It sleeps for nobody: one Down, and no process is started for what it is asked then."""
 
     async def scenario():
-        desk = desk_with_tree()
-        parent = session_of(desk, "p")
+        services = desk_with_tree()
+        parent = session_of(services, "p")
         begin(parent)
         above = await up(parent)
-        child = session_of(desk, "c", parent)
+        child = session_of(services, "c", parent)
         begin(child)
         below = await up(child)
-        below.says(Doze())
+        below.says(IdleNotice())
         if is_wanted:
             child.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
         above.ends(-9)
         await settle()
         below.ends()
         await settle()
-        told = [one for one in desk.downs if one.ref.path == child.path]
-        return [(one.reason, one.restarting) for one in told], child.phase, len(desk.answers)
+        told = [one for one in services.downs if one.ref.path == child.path]
+        return [(one.reason, one.restarting) for one in told], child.phase, len(services.answers)
 
     told, phase, answers = play(scenario)
 
@@ -72,26 +72,26 @@ def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
     """Its supervisor takes no calls any more; the end that is under way is the one that is told."""
 
     async def scenario():
-        desk = desk_with_tree()
-        parent = session_of(desk, "p")
+        services = desk_with_tree()
+        parent = session_of(services, "p")
         begin(parent)
         above = await up(parent)
-        child = session_of(desk, "c", parent)
+        child = session_of(services, "c", parent)
         begin(child)
         below = await up(child)
-        grandchild = session_of(desk, "g", child)
+        grandchild = session_of(services, "g", child)
         begin(grandchild)
         last = await up(grandchild)
         above.ends(-9)
         await settle()
-        below.says(Doze())  # its own children are being ended, it is not asked yet
+        below.says(IdleNotice())  # its own children are being ended, it is not asked yet
         phase = child.phase
         last.ends()
         await settle()
         asked = [type(one) for one in below.sent]
         below.ends()
         await settle()
-        told = [one.reason for one in desk.downs if one.ref.path == child.path]
+        told = [one.reason for one in services.downs if one.ref.path == child.path]
         return phase, asked.count(Terminate), told, child.phase
 
     phase, asked, told, end = play(scenario)

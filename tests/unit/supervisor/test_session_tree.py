@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import CmdcError, StartFailed
-from cmdc_runtime.frames import Doze, Failed, Started, Terminate
 from cmdc_runtime.reasons import (
     Normal,
     NurseryLost,
@@ -17,12 +16,13 @@ from cmdc_runtime.reasons import (
     Signal,
     Unkillable,
 )
+from cmdc_runtime.wire.frames import FailedReply, IdleNotice, Started, Terminate
 from supervisor.adapters.journal.operations import LoadSession
-from supervisor.adapters.nursery import NurseryLost as NurseryDied
-from supervisor.core.household import AGENT
+from supervisor.adapters.zygote import ZygoteLost as ZygoteDied
 from supervisor.core.session_phase import Phase
+from supervisor.core.session_tree import AGENT
 from supervisor.core.tree.messages import Timer, TimerKind
-from tests.unit.supervisor.desk import (
+from tests.unit.supervisor.services import (
     CLIENT,
     NO_PROCESS,
     asleep,
@@ -41,13 +41,13 @@ def test_session_that_is_stopped_before_it_is_in_the_tree_is_told_to_its_monitor
     """Who watched it while it was written down hears of its end, once."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk)
+        services = desk_with_tree()
+        session = session_of(services)
         session.stop("normal", 1.0)
         session.begun(NO_PROCESS)
         with pytest.raises(StartFailed):
             await session.started
-        return desk.told, desk.forgotten, session.ended.result()
+        return services.told, services.forgotten, session.ended.result()
 
     told, forgotten, ended = play(scenario)
 
@@ -60,14 +60,14 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
     """No other process takes its place, so nobody waits for one."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk)
+        services = desk_with_tree()
+        session = session_of(services)
         session.was_up, session.incarnation = True, 4  # of an earlier daemon: its start is tried
         begin(session)
         await settle()
-        desk.runtime._due(Timer(session.path, AGENT, TimerKind.START))
-        desk.runtime._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
-        return desk.told, session.ended.done(), session.phase
+        services.runtime._due(Timer(session.path, AGENT, TimerKind.START))
+        services.runtime._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
+        return services.told, session.ended.done(), session.phase
 
     told, is_over, phase = play(scenario)
 
@@ -81,16 +81,16 @@ def test_stop_while_a_worker_is_hired(grace_s):
     """It ends at once, as its caller said, and the worker that comes later is given back."""
 
     async def scenario():
-        desk = desk_with_tree()
-        desk.workforce.is_open.clear()
-        session = session_of(desk)
+        services = desk_with_tree()
+        services.pool.is_open.clear()
+        session = session_of(services)
         begin(session)
         await settle()
         session.stop("enough", grace_s)
         reason = await session.ended
-        desk.workforce.is_open.set()
+        services.pool.is_open.set()
         await settle()
-        return reason, desk.told, desk.workforce.released == desk.workforce.workers
+        return reason, services.told, services.pool.released == services.pool.workers
 
     reason, told, is_given_back = play(scenario)
 
@@ -103,21 +103,21 @@ def test_stop_while_a_worker_is_briefed():
     """The process is asked to end before it is told who it is, and its end is the session's."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk)
+        services = desk_with_tree()
+        session = session_of(services)
         session.was_up, session.incarnation = True, 1
         loaded = asyncio.get_running_loop().create_future()
-        desk.journal.answers[LoadSession] = lambda _query: loaded
+        services.journal.answers[LoadSession] = lambda _query: loaded
         begin(session)
         await settle()
         session.stop("normal", 5.0)
         loaded.set_result(None)
         await settle()
-        frames = [type(one) for one in desk.worker.sent]
-        desk.worker.says(Started())  # too late: nothing comes of it
-        desk.worker.ends()
+        frames = [type(one) for one in services.worker.sent]
+        services.worker.says(Started())  # too late: nothing comes of it
+        services.worker.ends()
         await settle()
-        return frames, session.was_up, desk.told
+        return frames, session.was_up, services.told
 
     frames, _, told = play(scenario)
 
@@ -125,17 +125,17 @@ def test_stop_while_a_worker_is_briefed():
     assert [restarting for _, _, restarting in told] == [False]
 
 
-def test_nursery_that_dies_over_a_first_start_fails_it():
+def test_zygote_that_dies_over_a_first_start_fails_it():
     """The caller is told why, and nothing is left."""
 
     async def scenario():
-        desk = desk_with_tree()
-        desk.workforce.problems.append(NurseryDied("it died"))
-        session = session_of(desk)
+        services = desk_with_tree()
+        services.pool.problems.append(ZygoteDied("it died"))
+        session = session_of(services)
         begin(session)
         with pytest.raises(StartFailed) as caught:
             await session.started
-        return caught.value.reason, desk.told, session.phase
+        return caught.value.reason, services.told, session.phase
 
     reason, told, phase = play(scenario)
 
@@ -148,13 +148,13 @@ def test_hire_that_fails_for_a_bug_fails_the_start():
     """Nobody waits for the tree's own limit, which is minutes."""
 
     async def scenario():
-        desk = desk_with_tree()
-        desk.workforce.problems.append(RuntimeError("a bug"))
-        session = session_of(desk)
+        services = desk_with_tree()
+        services.pool.problems.append(RuntimeError("a bug"))
+        session = session_of(services)
         begin(session)
         with pytest.raises(StartFailed):
             await session.started
-        return [restarting for _, _, restarting in desk.told]
+        return [restarting for _, _, restarting in services.told]
 
     assert play(scenario) == [False]
 
@@ -163,18 +163,18 @@ def test_end_that_cannot_be_judged_for_a_bug_is_an_end_all_the_same():
     """The next process comes; without that the session would be up for ever."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk)
+        services = desk_with_tree()
+        session = session_of(services)
         begin(session)
         worker = await up(session)
 
         async def broken(_session_id):
             raise RuntimeError("a bug")
 
-        desk.hub.flushed = broken
+        services.hub.flushed = broken
         worker.ends(-9)
         await settle()
-        return session.phase, session.incarnation, desk.told
+        return session.phase, session.incarnation, services.told
 
     phase, incarnation, told = play(scenario)
 
@@ -186,15 +186,15 @@ def test_crash_while_dozing_is_sleep():
     """It was idle: nobody is told, and the next command starts another process."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk)
+        services = desk_with_tree()
+        session = session_of(services)
         begin(session)
         worker = await up(session)
-        worker.says(Doze())
+        worker.says(IdleNotice())
         session.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
         worker.ends(-11)
         await settle()
-        return desk.told, desk.sleeps, session.phase, session.incarnation, session.restarts
+        return services.told, services.sleeps, session.phase, session.incarnation, session.restarts
 
     assert play(scenario) == ([], 1, Phase.STARTING, 2, 0)
 
@@ -204,11 +204,11 @@ def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
     """One Down, with the caller's reason, whenever the stop comes."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk)
+        services = desk_with_tree()
+        session = session_of(services)
         begin(session)
         worker = await up(session)
-        worker.says(Doze())
+        worker.says(IdleNotice())
         if is_asleep:
             worker.ends()
             await settle()
@@ -216,7 +216,7 @@ def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
         if not is_asleep:
             worker.ends()
         await settle()
-        return desk.told, await session.ended
+        return services.told, await session.ended
 
     assert play(scenario) == ([(Normal(), 1, False)], Normal())
 
@@ -225,8 +225,8 @@ def test_temporary_session_sleeps_and_wakes_and_ends_with_its_process():
     """Its specification is kept while it sleeps, and only then."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk, restart="temporary")
+        services = desk_with_tree()
+        session = session_of(services, restart="temporary")
         begin(session)
         await up(session)
         await asleep(session)
@@ -235,7 +235,7 @@ def test_temporary_session_sleeps_and_wakes_and_ends_with_its_process():
         phases = [session.phase]
         worker.ends(-9)
         await settle()
-        return phases, session.phase, desk.told, session.incarnation
+        return phases, session.phase, services.told, session.incarnation
 
     assert play(scenario) == ([Phase.UP], Phase.ENDED, [(KILLED, 2, False)], 2)
 
@@ -244,17 +244,17 @@ def test_permanent_session_comes_back_from_a_normal_end_and_ends_when_told():
     """Nothing of it is significant; a stop is a stop."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk, restart="permanent")
+        services = desk_with_tree()
+        session = session_of(services, restart="permanent")
         begin(session)
         worker = await up(session)
         worker.ends()
         await settle()
         phase = session.phase
         session.stop("normal", 5.0)
-        desk.worker.ends()
+        services.worker.ends()
         await session.ended
-        return phase, [restarting for _, _, restarting in desk.told]
+        return phase, [restarting for _, _, restarting in services.told]
 
     assert play(scenario) == (Phase.STARTING, [True, False])
 
@@ -263,8 +263,8 @@ def test_stop_during_the_back_off_is_told_as_the_last_end():
     """A Down said that another process follows; the next one says that none does."""
 
     async def scenario():
-        desk = desk_with_tree()
-        session = session_of(desk, restart_delay=(60.0, 60.0))
+        services = desk_with_tree()
+        session = session_of(services, restart_delay=(60.0, 60.0))
         begin(session)
         for _ in range(2):
             worker = await up(session)
@@ -273,7 +273,7 @@ def test_stop_during_the_back_off_is_told_as_the_last_end():
         phase = session.phase
         session.stop("enough", 1.0)
         await session.ended
-        return phase, desk.told, session.restarts
+        return phase, services.told, session.restarts
 
     phase, told, restarts = play(scenario)
 
@@ -290,36 +290,36 @@ def test_commands_that_wait_are_answered_when_it_ends():
     """Whatever it was about to do."""
 
     async def scenario():
-        desk = desk_with_tree()
-        desk.workforce.is_open.clear()
-        session = session_of(desk)
+        services = desk_with_tree()
+        services.pool.is_open.clear()
+        session = session_of(services)
         begin(session)
         session.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
         session.deliver(CLIENT, "c-2", msgspec.Raw(b"\xc0"), durable=True)
         session.stop("normal", 1.0)
         await session.ended
-        return sorted((frame.id, type(frame)) for _, frame in desk.answers)
+        return sorted((frame.id, type(frame)) for _, frame in services.answers)
 
-    assert play(scenario) == [("c-1", Failed), ("c-2", Failed)]
+    assert play(scenario) == [("c-1", FailedReply), ("c-2", FailedReply)]
 
 
 def test_root_that_stops_ends_everything_and_writes_nothing_down():
     """A daemon that leaves tells no Down and closes no history: the next one goes on."""
 
     async def scenario():
-        desk = desk_with_tree()
-        sessions = [session_of(desk, name) for name in ("up", "asleep", "hiring")]
+        services = desk_with_tree()
+        sessions = [session_of(services, name) for name in ("up", "asleep", "hiring")]
         for session in sessions[:2]:
             begin(session)
             await up(session)
         await asleep(sessions[1])
-        desk.workforce.is_open.clear()
+        services.pool.is_open.clear()
         begin(sessions[2])
         await settle()
-        desk.is_leaving = True
-        desk.runtime.stop("the daemon is stopping", 10.0)
-        desk.workforce.workers[0].ends()
-        await desk.runtime.ended
+        services.is_leaving = True
+        services.runtime.stop("the daemon is stopping", 10.0)
+        services.pool.workers[0].ends()
+        await services.runtime.ended
         return [session.phase for session in sessions]
 
     assert play(scenario) == [Phase.ENDED] * 3
@@ -329,21 +329,21 @@ def test_nothing_is_left_in_the_runtime_of_sessions_that_ended():
     """Posts, callbacks and timers go with them, whatever became of their start."""
 
     async def scenario():
-        desk = desk_with_tree()
+        services = desk_with_tree()
         for number in range(3):
-            session = session_of(desk, f"s{number}")
+            session = session_of(services, f"s{number}")
             begin(session)
             await up(session)
             session.stop("normal", 5.0)
-            desk.worker.ends()
+            services.worker.ends()
             await session.ended
-        desk.workforce.problems.append(CmdcError("no"))
-        begin(session_of(desk, "failed"))
-        child = session_of(desk, "c")
+        services.pool.problems.append(CmdcError("no"))
+        begin(session_of(services, "failed"))
+        child = session_of(services, "c")
         child.path = ("sessions", "session:nobody", "subagents", "session:c")
         begin(child)
         await settle()
-        runtime = desk.runtime
+        runtime = services.runtime
         return (
             list(runtime._handlers),
             runtime._on_end,

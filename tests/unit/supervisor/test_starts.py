@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from supervisor import starts as module
-from supervisor.starts import Starts
-from tests.unit.supervisor.desk import play, settle
+from supervisor.processes import starts as module
+from supervisor.processes.starts import Starts
+from tests.unit.supervisor.services import play, settle
 
 
 async def entered(starts, count, **how):

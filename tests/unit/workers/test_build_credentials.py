@@ -5,8 +5,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import foreign
-from cmdc_runtime.discretion import HIDDEN
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.redaction import HIDDEN
 from cmdc_runtime.spec import agent_spec
 from workers import build
 from workers.core.state import Memory, PluginFacts, ToolFacts
@@ -49,7 +49,7 @@ def test_what_was_given_is_hidden_in_failures(given):
     """Before the agent has a memory, since its parts may fail while they are opened."""
     build.keep(spec(**given))
 
-    assert foreign.told(ValueError(f"boom {KEY}")) == f"ValueError: boom {HIDDEN}"
+    assert foreign.summary_of(ValueError(f"boom {KEY}")) == f"ValueError: boom {HIDDEN}"
 
 
 KNOWN = {
@@ -65,15 +65,15 @@ def test_what_came_later_is_hidden_as_soon_as_it_is_known(memory):
     """The memory is looked at when something fails."""
     memories = [Memory()]
     build.keep(spec(), lambda: memories[-1])
-    before = foreign.told(ValueError(KEY))
+    before = foreign.summary_of(ValueError(KEY))
     memories.append(memory)
 
-    assert (before, foreign.told(ValueError(KEY))) == (
+    assert (before, foreign.summary_of(ValueError(KEY))) == (
         f"ValueError: {KEY}",
         f"ValueError: {HIDDEN}",
     )
     build.keep(spec(), memory)
-    assert foreign.told(ValueError(KEY)) == f"ValueError: {HIDDEN}"
+    assert foreign.summary_of(ValueError(KEY)) == f"ValueError: {HIDDEN}"
 
 
 def test_the_environment_has_credentials_but_for_names_of_files(monkeypatch, tmp_path):

@@ -10,7 +10,7 @@ from cmdc_runtime.errors import UsageError
 from cmdc_runtime.plain import short
 from workers import callbacks
 from workers.builtin.filtering.streaming import Redaction
-from workers.core.tags import Place
+from workers.core.tags import TextPlace
 
 
 class Sly:
@@ -45,9 +45,9 @@ def told_of(*calls):
 @pytest.mark.parametrize(
     ("call", "is_ours"),
     [
-        (partial(Place.after, None, "x"), True),
+        (partial(TextPlace.after, None, "x"), True),
         (partial(short, *"xyz"), False),
-        (partial(Place().after, None), True),
+        (partial(TextPlace().after, None), True),
         (partial(Redaction.feed, None, "x"), False),
         (partial(json.loads, "{"), False),
         (partial(int, "x"), False),
@@ -66,7 +66,7 @@ def test_the_code_that_was_called_says_whose_it_is(call, is_ours):
 def test_what_is_no_callback_is_not_ours():
     """A task that nobody looked at, and a complaint."""
     error = LookupError("x")
-    (context,) = told_of(partial(Place.after, None, "x"))
+    (context,) = told_of(partial(TextPlace.after, None, "x"))
     del context["handle"]
 
     assert not callbacks.is_ours(context)

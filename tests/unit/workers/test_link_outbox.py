@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.frames import Batch
+from cmdc_runtime.wire.frames import Batch
 from workers.link import Outbox
 
 
@@ -18,12 +18,12 @@ def test_what_is_safe_leaves_from_the_front():
     box.hold([b"bb"], [batch(5, 3)])
     box.hold([b"c"], [batch(8)], number=2)
     sizes = [box.size]
-    box.settle(1, 6)
+    box.ack(1, 6)
     sizes.append(box.size)
     assert list(box) == [[b"bb"], [b"c"]]
-    box.settle(2, 7)
+    box.ack(2, 7)
     assert (list(box), box.first_event(9)) == ([[b"c"]], 8)
-    box.settle(2, 8)
+    box.ack(2, 8)
     assert (list(box), box.first_event(9), sizes) == ([], 9, [4, 3])
 
 
@@ -31,10 +31,10 @@ def test_a_word_of_an_earlier_time_takes_nothing_back():
     """The daemon's words may be older than what is known."""
     box = Outbox()
     box.hold([b"a"], [], number=1)
-    box.settle(1, 0)
-    box.settle(0, 0)
+    box.ack(1, 0)
+    box.ack(0, 0)
     box.hold([b"b"], [], number=2)
-    box.settle(0, 0)
+    box.ack(0, 0)
     assert (box.written, list(box)) == (1, [[b"b"]])
 
 
@@ -54,7 +54,7 @@ def test_what_is_kept_is_all_that_is_not_safe_and_what_is_behind_it(messages, wr
         sent.append((number if is_write else 0, next_index + count - 1 if count else 0, next_index))
         box.hold([b"%d" % len(sent)], batches, number=number if is_write else 0)
         next_index += count
-    box.settle(written, index)
+    box.ack(written, index)
     unsafe = [at for at, (own, last, _) in enumerate(sent) if own > written or last > index]
     kept = list(range(unsafe[0], len(sent))) if unsafe else []
     assert list(box) == [[b"%d" % (at + 1)] for at in kept]

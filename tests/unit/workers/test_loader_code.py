@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from cmdc_runtime import plugins
+from cmdc_runtime.packed_code import digest_of
 from cmdc_runtime.packing import Packed, pack_plugin
-from cmdc_runtime.parcels import digest_of
 from workers import loader
 from workers.loader import Code, CodeChangedError, changed, load_tools, with_code
 

@@ -7,7 +7,7 @@ from cmdc_runtime import foreign
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import FinishChunk, TextChunk, ThinkingChunk, ToolCallChunk
-from workers.core.tags import Found, Tag
+from workers.core.tags import FoundTag, Tag
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 
 CONTEXT = PluginContext(session_id="s-1")
@@ -91,7 +91,7 @@ def test_tags_are_taken_out_before_and_filtered_apart():
 
     assert (first, second) == (
         Shown((TextChunk(text="a"),)),
-        Shown((TextChunk(text="bc"),), (Found(Tag.STATUS, "looking1"),)),
+        Shown((TextChunk(text="bc"),), (FoundTag(Tag.STATUS, "looking1"),)),
     )
 
 
@@ -141,7 +141,7 @@ def test_a_filter_may_break_as_it_likes(shout, monkeypatch):
         found = shown(passed(made, "ab", "!"))
 
     assert found == "a!"
-    assert crashes == [("p49", foreign.told(shout))]
+    assert crashes == [("p49", foreign.summary_of(shout))]
 
 
 @pytest.mark.parametrize("mark", ["1", "broken"])

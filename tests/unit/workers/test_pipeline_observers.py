@@ -82,8 +82,8 @@ def told(plugin, *events, rounds=1):
         made.watch([Slot(plugin)])
         for _ in range(rounds):
             for event in events:
-                made.tell(event)
-            await made.settled(WAIT_S)
+                made.notify(event)
+            await made.drained(WAIT_S)
 
     with capture_logs():
         asyncio.run(scenario())
@@ -107,7 +107,7 @@ def test_events_are_heard_in_their_order(kind):
 def test_a_crash_costs_one_event(kind, failure):
     """It is told by name, whatever it was; the rest is heard."""
     plugin = kind()
-    why = foreign.told(FAILURES[failure])
+    why = foreign.summary_of(FAILURES[failure])
     if kind is Awaiting and failure == "cancel":  # nobody else has
         why += ": its own code has cancelled it"
 
@@ -134,8 +134,8 @@ def test_a_full_queue_drops_what_is_new(monkeypatch):
         made = Observers(lambda: CONTEXT, lambda *_: None)
         made.watch([Slot(plugin)])
         for at in range(5):
-            made.tell(start(str(at)))
-        await made.settled(WAIT_S)
+            made.notify(start(str(at)))
+        await made.drained(WAIT_S)
 
     with capture_logs() as logs:
         asyncio.run(scenario())
@@ -166,10 +166,10 @@ def test_who_is_detached_hears_no_more():
         made = Observers(lambda: CONTEXT, lambda *_: None)
         first, second = Slot(stays), Slot(goes)
         made.watch([first, second])
-        made.tell(start("a"))
+        made.notify(start("a"))
         made.watch([first])
-        made.tell(start("b"))
-        await made.settled(WAIT_S)
+        made.notify(start("b"))
+        await made.drained(WAIT_S)
 
     asyncio.run(scenario())
     assert [event.command_id for event in stays.heard] == ["a", "b"]
@@ -183,8 +183,8 @@ def test_the_end_waits_no_longer_than_it_may():
     async def scenario():
         made = Observers(lambda: CONTEXT, lambda *_: None)
         made.watch([Slot(plugin)])
-        made.tell(start("a"))
-        await made.settled(0.02)
+        made.notify(start("a"))
+        await made.drained(0.02)
 
     try:
         asyncio.run(scenario())

@@ -1,6 +1,6 @@
 """What backends do with a file's content: pages of it, edits, and lines that match.
 
-Decisions about bytes that are at hand, the same for every backend. A refusal is a ``Refused``.
+Decisions about bytes that are at hand, the same for every backend. A refusal is a ``RefusedError``.
 """
 
 import io
@@ -26,11 +26,11 @@ _BINARY: Final = "the file is binary: download_files takes it as it is"
 _BINARY_PROBE_BYTES: Final = 8192
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An operation can't be done; the text is the ``error`` of its result."""
 
 
-class Search:
+class GrepSearch:
     """One ``grep``: its expression, and the time that is left for it."""
 
     def __init__(self, pattern: str) -> None:
@@ -42,11 +42,11 @@ class Search:
         import regex  # noqa: PLC0415 - takes a while to load, and most sessions search nothing
 
         if len(pattern) > PATTERN_CHARS_MAX:
-            raise Refused(f"the pattern is longer than {PATTERN_CHARS_MAX} characters")
+            raise RefusedError(f"the pattern is longer than {PATTERN_CHARS_MAX} characters")
         try:
             self._expression = regex.compile(pattern)
         except (regex.error, OverflowError, RecursionError) as error:
-            raise Refused(f"the pattern is no regular expression: {error}") from error
+            raise RefusedError(f"the pattern is no regular expression: {error}") from error
         self._until_s = time.monotonic() + SEARCH_TIMEOUT_S
 
     def matches(self, path: str, content: bytes) -> Iterator[GrepMatch]:
@@ -60,7 +60,7 @@ class Search:
         text = content.decode("utf-8", errors="replace").removesuffix("\n")
         for number, line in enumerate(text.split("\n"), 1):
             if time.monotonic() > self._until_s:
-                raise Refused(_TOO_SLOW)
+                raise RefusedError(_TOO_SLOW)
             bare = line.removesuffix("\r")
             if (start := self._found(bare)) is not None:
                 yield GrepMatch(path=path, line=number, text=_clipped(bare, start))
@@ -70,7 +70,7 @@ class Search:
         try:
             match = self._expression.search(line, timeout=left_s, concurrent=True)
         except TimeoutError as error:
-            raise Refused(_TOO_SLOW) from error
+            raise RefusedError(_TOO_SLOW) from error
         return None if match is None else match.start()
 
 
@@ -81,12 +81,12 @@ def page(content: bytes, offset: int, limit: int) -> ReadResult:
         Refused: there are no such lines, or this is no text.
     """
     if offset < 1 or limit < 1:
-        raise Refused(f"offset and limit are 1 or more, got {offset} and {limit}")
+        raise RefusedError(f"offset and limit are 1 or more, got {offset} and {limit}")
     if _is_binary(content):
-        raise Refused(_BINARY)
+        raise RefusedError(_BINARY)
     lines = io.BytesIO(content).readlines()
     if offset > max(len(lines), 1):
-        raise Refused(f"the file has {len(lines)} lines, and none at offset {offset}")
+        raise RefusedError(f"the file has {len(lines)} lines, and none at offset {offset}")
     after = offset - 1 + limit
     text = b"".join(lines[offset - 1 : after]).decode("utf-8", errors="replace")
     return ReadResult(content=text, next_offset=after + 1 if after < len(lines) else None)
@@ -99,17 +99,19 @@ def edited(content: bytes, old: str, new: str, *, replace_all: bool) -> tuple[by
         Refused: ``old`` is not there, or not once where it has to be.
     """
     if not old or old == new:
-        raise Refused("the text to replace must not be empty, nor equal to the new one")
+        raise RefusedError("the text to replace must not be empty, nor equal to the new one")
     if _is_binary(content):
-        raise Refused(_BINARY)
+        raise RefusedError(_BINARY)
     before, after = encoded(old), encoded(new)
     count = content.count(before)
     if count == 0:
-        raise Refused("the text to replace does not occur in the file")
+        raise RefusedError("the text to replace does not occur in the file")
     if count > 1 and not replace_all:
-        raise Refused(f"the text to replace occurs {count} times: give more of it, or replace all")
+        raise RefusedError(
+            f"the text to replace occurs {count} times: give more of it, or replace all"
+        )
     if len(content) + count * (len(after) - len(before)) > FILE_BYTES_MAX:
-        raise Refused(TOO_LARGE)
+        raise RefusedError(TOO_LARGE)
     return content.replace(before, after), count
 
 
@@ -122,7 +124,7 @@ def encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Refused("the text has half of a surrogate pair, which is no UTF-8") from error
+        raise RefusedError("the text has half of a surrogate pair, which is no UTF-8") from error
 
 
 def chosen(pattern: str) -> Callable[[str], bool]:
@@ -132,11 +134,11 @@ def chosen(pattern: str) -> Callable[[str], bool]:
         Refused: the pattern is none.
     """
     if not pattern or len(pattern) > PATTERN_CHARS_MAX:
-        raise Refused(f"a glob pattern has 1 to {PATTERN_CHARS_MAX} characters")
+        raise RefusedError(f"a glob pattern has 1 to {PATTERN_CHARS_MAX} characters")
     try:
         fits = compiled(pattern.removeprefix("/")).fullmatch
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise RefusedError(str(error)) from error
     return lambda path: fits(path) is not None
 
 

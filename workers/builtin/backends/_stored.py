@@ -1,7 +1,7 @@
-"""A backend over anything that keeps bytes by path: what ``State`` and ``Filesystem`` share.
+"""A backend over anything that keeps bytes by path: what ``StateFiles`` and ``Filesystem`` share.
 
-The storage raises ``Refused`` or ``OSError``; here both become the error of a result. A storage
-that fits ``Storage`` makes a backend by ``class Mine(Stored)``.
+The storage raises ``RefusedError`` or ``OSError``; here both become the error of a result. A
+storage that fits ``Storage`` makes a backend by ``class Mine(Stored)``.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ from cmdc_runtime.extensions.backend import (
 )
 from workers.builtin.backends._content import (
     TOO_LARGE,
-    Refused,
-    Search,
+    GrepSearch,
+    RefusedError,
     chosen,
     chosen_by_name,
     edited,
@@ -66,7 +66,7 @@ _WORDS: Final = {
 }
 
 Parts = tuple[str, ...]
-Failure = (Refused, OSError, InvalidPathError)
+Failure = (RefusedError, OSError, InvalidPathError)
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Seen:
     is_cut: bool = False
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file that a walk comes by."""
 
     entry: Entry
@@ -91,7 +91,7 @@ class Storage(Protocol):
     def entries(self, parts: Parts, seen: Seen) -> Iterator[Entry]:
         """Yield what is right in a folder, in no order."""
 
-    def walk(self, parts: Parts, seen: Seen) -> Generator[Found, None, None]:
+    def walk(self, parts: Parts, seen: Seen) -> Generator[FoundFile, None, None]:
         """Yield the files below a folder, sorted by path."""
 
     def is_file(self, parts: Parts) -> bool:
@@ -156,7 +156,7 @@ class Stored(Backend):
         """Return the lines that match; a search ends after ``SEARCH_TIMEOUT_S``."""
         seen = Seen()
         try:
-            parts, search, fits = self._parts(path), Search(pattern), chosen_by_name(glob)
+            parts, search, fits = self._parts(path), GrepSearch(pattern), chosen_by_name(glob)
             with contextlib.closing(self._matches(parts, search, fits, seen)) as matches:
                 first = tuple(islice(matches, MATCHES_MAX + 1))
         except Failure as error:
@@ -203,14 +203,14 @@ class Stored(Backend):
 
     def _put(self, parts: Parts, content: bytes) -> bool:
         if len(content) > FILE_BYTES_MAX:
-            raise Refused(TOO_LARGE)
+            raise RefusedError(TOO_LARGE)
         with self._one_at_a_time():
             return self._storage.replace(parts, content)
 
     def _uploaded(self, at: int, path: str, content: bytes) -> str | None:
         try:
             if at >= TRANSFER_FILES_MAX:
-                raise Refused(_TOO_MANY)
+                raise RefusedError(_TOO_MANY)
             self._put(self._parts(path), content)
         except Failure as error:
             return word_of(error)
@@ -218,14 +218,14 @@ class Stored(Backend):
 
     def _downloaded(self, at: int, path: str, left_bytes: int) -> bytes:
         if at >= TRANSFER_FILES_MAX:
-            raise Refused(_TOO_MANY)
+            raise RefusedError(_TOO_MANY)
         content = self._storage.read(self._parts(path))
         if len(content) > left_bytes:
-            raise Refused(_TOO_MUCH)
+            raise RefusedError(_TOO_MUCH)
         return content
 
     def _matches(
-        self, parts: Parts, search: Search, fits: Callable[[str], bool], seen: Seen
+        self, parts: Parts, search: GrepSearch, fits: Callable[[str], bool], seen: Seen
     ) -> Generator[GrepMatch, None, None]:
         if parts and self._storage.is_file(parts):
             if fits(parts[-1]):
@@ -237,7 +237,7 @@ class Stored(Backend):
                     continue
                 try:
                     content = read()
-                except (Refused, OSError):
+                except (RefusedError, OSError):
                     seen.is_cut = True
                     continue
                 yield from search.matches(entry.path, content)
@@ -245,14 +245,14 @@ class Stored(Backend):
     @contextlib.contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
         if not self._changing.acquire(timeout=CHANGE_WAIT_S):
-            raise Refused(f"an earlier change has not ended within {CHANGE_WAIT_S:g} s")
+            raise RefusedError(f"an earlier change has not ended within {CHANGE_WAIT_S:g} s")
         try:
             yield
         finally:
             self._changing.release()
 
 
-def word_of(error: Refused | OSError | InvalidPathError) -> str:
+def word_of(error: RefusedError | OSError | InvalidPathError) -> str:
     """Return the error of a result."""
     if isinstance(error, InvalidPathError):
         return INVALID_PATH

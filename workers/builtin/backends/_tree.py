@@ -27,8 +27,8 @@ from cmdc_runtime.extensions.backend import (
     InvalidPathError,
     path_parts,
 )
-from workers.builtin.backends._content import TOO_LARGE, Refused
-from workers.builtin.backends._stored import Failure, Found, Parts, Seen, Stored, joined
+from workers.builtin.backends._content import TOO_LARGE, RefusedError
+from workers.builtin.backends._stored import Failure, FoundFile, Parts, Seen, Stored, joined
 
 # --- files below a folder -------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Tree:
                 return  # the top is there, also before its first file
             yield from _entries(folder, parts, seen)
 
-    def walk(self, parts: Parts, seen: Seen) -> Generator[Found, None, None]:
+    def walk(self, parts: Parts, seen: Seen) -> Generator[FoundFile, None, None]:
         """Yield the files below a folder, sorted by path."""
         with contextlib.ExitStack() as stack:
             try:
@@ -78,13 +78,13 @@ class Tree:
         with self._folder(parts[:-1]) as folder:
             status = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
-            raise Refused(PERMISSION_DENIED)
+            raise RefusedError(PERMISSION_DENIED)
         return stat.S_ISREG(status.st_mode)
 
     def read(self, parts: Parts) -> bytes:
         """Return what is in a file."""
         if not parts:
-            raise Refused(IS_DIRECTORY)
+            raise RefusedError(IS_DIRECTORY)
         with self._folder(parts[:-1]) as folder:
             return _read(folder, parts[-1])
 
@@ -94,7 +94,7 @@ class Tree:
         Others see the old content or the new, never a part; the file keeps its mode.
         """
         if not parts:
-            raise Refused(IS_DIRECTORY)
+            raise RefusedError(IS_DIRECTORY)
         with self._folder(parts[:-1], create=True) as folder:
             status = _writable(folder, parts[-1])
             _put(folder, parts[-1], content, status)
@@ -126,7 +126,7 @@ def _inner(folder: int, name: str) -> int:
     if stat.S_ISDIR(mode):
         return inner
     os.close(inner)
-    raise Refused(PERMISSION_DENIED if stat.S_ISLNK(mode) else NOT_A_DIRECTORY)
+    raise RefusedError(PERMISSION_DENIED if stat.S_ISLNK(mode) else NOT_A_DIRECTORY)
 
 
 def _read(folder: int, name: str) -> bytes:
@@ -135,7 +135,7 @@ def _read(folder: int, name: str) -> bytes:
     with os.fdopen(_checked(os.open(name, flags, dir_fd=folder)), "rb") as file:
         content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
-        raise Refused(TOO_LARGE)
+        raise RefusedError(TOO_LARGE)
     return content
 
 
@@ -145,7 +145,7 @@ def _checked(descriptor: int) -> int:
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
-    raise Refused(IS_DIRECTORY if stat.S_ISDIR(mode) else _NO_FILE)
+    raise RefusedError(IS_DIRECTORY if stat.S_ISDIR(mode) else _NO_FILE)
 
 
 def _writable(folder: int, name: str) -> os.stat_result | None:
@@ -155,14 +155,14 @@ def _writable(folder: int, name: str) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(status.st_mode):
-        raise Refused(IS_DIRECTORY)
+        raise RefusedError(IS_DIRECTORY)
     if stat.S_ISLNK(status.st_mode):
-        raise Refused(PERMISSION_DENIED)
+        raise RefusedError(PERMISSION_DENIED)
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(_NO_FILE)
+        raise RefusedError(_NO_FILE)
     # A rename asks the folder alone, and would pass over a file that is write-protected.
     if not os.access(name, os.W_OK, dir_fd=folder):
-        raise Refused(PERMISSION_DENIED)
+        raise RefusedError(PERMISSION_DENIED)
     return status
 
 
@@ -216,22 +216,22 @@ def _entry(found: os.DirEntry[str], parts: Parts) -> Iterator[Entry]:
         yield Entry(path=path, size_bytes=status.st_size)
 
 
-def _walk(folder: int, parts: Parts, seen: Seen) -> Iterator[Found]:
+def _walk(folder: int, parts: Parts, seen: Seen) -> Iterator[FoundFile]:
     # The "/" behind a folder sorts it among the files as it does in their whole paths.
     for entry in sorted(_entries(folder, parts, seen), key=lambda entry: entry.path):
         name = entry.path.rstrip("/").rpartition("/")[2]
         if not entry.is_dir:
-            yield Found(entry, partial(_read, folder, name))
+            yield FoundFile(entry, partial(_read, folder, name))
         elif len(parts) + 2 > DEPTH_MAX:  # no file in it could be named
             seen.is_cut = True
         else:
             yield from _walk_inner(folder, (*parts, name), seen)
 
 
-def _walk_inner(folder: int, parts: Parts, seen: Seen) -> Iterator[Found]:
+def _walk_inner(folder: int, parts: Parts, seen: Seen) -> Iterator[FoundFile]:
     try:
         inner = _inner(folder, parts[-1])
-    except (OSError, Refused):  # no longer a folder
+    except (OSError, RefusedError):  # no longer a folder
         seen.is_cut = True
         return
     try:

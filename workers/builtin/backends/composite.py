@@ -34,16 +34,16 @@ from cmdc_runtime.extensions.backend import (
     WriteResult,
     path_parts,
 )
-from workers.builtin.backends._content import Refused, chosen
+from workers.builtin.backends._content import RefusedError, chosen
 from workers.builtin.backends._stored import word_of
 from workers.builtin.backends._tree import Filesystem
-from workers.builtin.backends.state import State
+from workers.builtin.backends.state import StateFiles
 
 # --- composite ------------------------------------------------------------------------------------
 
 _Answer = TypeVar("_Answer", bound=Result)
 _Named = TypeVar("_Named", Entry, GrepMatch, WriteResult, EditResult)
-_FAILURES: Final = (InvalidPathError, Refused)
+_FAILURES: Final = (InvalidPathError, RefusedError)
 
 
 class _Place(NamedTuple):
@@ -228,7 +228,7 @@ class Composite(Backend):
         for at, answer in answers:
             is_only_missing = at is place and len(places) > 1 and answer.error == FILE_NOT_FOUND
             if answer.error is not None and not is_only_missing:
-                raise Refused(answer.error)
+                raise RefusedError(answer.error)
         return answers
 
     def _owned(self, place: _Place, found: Iterable[_Named]) -> list[_Named]:
@@ -272,7 +272,7 @@ def opened(reference: backends.AnyBackend, working_dir: str = ".") -> Backend:
     """Return a new backend; relative folders begin at ``working_dir``."""
     match reference:
         case backends.State(max_bytes=bytes_max, max_files=files_max):
-            return State(bytes_max=bytes_max, files_max=files_max)
+            return StateFiles(bytes_max=bytes_max, files_max=files_max)
         case backends.Filesystem(root_dir=root_dir, virtual_mode=virtual_mode):
             root = Path(working_dir).absolute() / Path(root_dir).expanduser()
             return Filesystem(str(root), virtual_mode=virtual_mode)

@@ -1,4 +1,4 @@
-"""``State``: files in the memory of the process."""
+"""``StateFiles``: files in the memory of the process."""
 
 import secrets
 from collections.abc import Generator, Iterator
@@ -10,11 +10,11 @@ from cmdc_runtime.extensions.backend import (
     NOT_A_DIRECTORY,
     Entry,
 )
-from workers.builtin.backends._content import Refused
-from workers.builtin.backends._stored import Found, Parts, Seen, Stored, joined
+from workers.builtin.backends._content import RefusedError
+from workers.builtin.backends._stored import FoundFile, Parts, Seen, Stored, joined
 
 
-class State(Stored):
+class StateFiles(Stored):
     """Files in memory: they live as long as this object, and so at most as long as the process.
 
     A crash, a restart and a hibernation lose them. A folder is there while a file is in it.
@@ -50,10 +50,10 @@ class _Shelf:
                 folders.add(name)
                 yield Entry(path=f"{_folder(parts)}{name}/")
 
-    def walk(self, parts: Parts, seen: Seen) -> Generator[Found, None, None]:  # noqa: ARG002 - all is seen
+    def walk(self, parts: Parts, seen: Seen) -> Generator[FoundFile, None, None]:  # noqa: ARG002 - all is seen
         for path, content in sorted(self._below(parts)):
             entry = Entry(path=path, size_bytes=len(content))
-            yield Found(entry, partial(bytes, content))
+            yield FoundFile(entry, partial(bytes, content))
 
     def is_file(self, parts: Parts) -> bool:
         if joined(parts) in self._files:
@@ -65,7 +65,7 @@ class _Shelf:
         content = self._files.get(joined(parts))
         if content is None:
             self._below(parts)
-            raise Refused(IS_DIRECTORY)
+            raise RefusedError(IS_DIRECTORY)
         return content
 
     def replace(self, parts: Parts, content: bytes) -> bool:
@@ -74,10 +74,10 @@ class _Shelf:
         if old is None:
             self._refuse_folder(parts)
             if len(self._files) >= self._files_max:
-                raise Refused(f"the store is full: it holds {self._files_max} files")
+                raise RefusedError(f"the store is full: it holds {self._files_max} files")
         more = len(content) + len(path.encode()) if old is None else len(content) - len(old)
         if more > self._bytes_left:
-            raise Refused(f"the store is full: it holds {self._bytes_max} bytes")
+            raise RefusedError(f"the store is full: it holds {self._bytes_max} bytes")
         self._files[path] = content
         self._bytes_left -= more
         return old is None
@@ -85,21 +85,21 @@ class _Shelf:
     def _refuse_folder(self, parts: Parts) -> None:
         try:
             self._below(parts)
-        except Refused as error:
+        except RefusedError as error:
             if str(error) == FILE_NOT_FOUND:
                 return
             raise
-        raise Refused(IS_DIRECTORY)
+        raise RefusedError(IS_DIRECTORY)
 
     def _below(self, parts: Parts) -> list[tuple[str, bytes]]:
         """Return the files below a folder; raises where there is no such folder."""
         for count in range(1, len(parts) + 1):
             if joined(parts[:count]) in self._files:
-                raise Refused(NOT_A_DIRECTORY)
+                raise RefusedError(NOT_A_DIRECTORY)
         folder = _folder(parts)
         found = [one for one in list(self._files.items()) if one[0].startswith(folder)]
         if parts and not found:
-            raise Refused(FILE_NOT_FOUND)
+            raise RefusedError(FILE_NOT_FOUND)
         return found
 
 

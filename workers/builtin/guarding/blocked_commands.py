@@ -62,7 +62,7 @@ _SERVICE_ENDS: Final = frozenset({
 })  # fmt: skip
 _QUESTIONS: Final = frozenset({"--help", "-h", "--version", "-V", "-l", "-L", "--list"})
 
-Rule: TypeAlias = Callable[[Sequence[str], Sequence[str]], str | None]
+ArgumentRule: TypeAlias = Callable[[Sequence[str], Sequence[str]], str | None]
 """Says what is wrong with arguments, given the working folder and the home."""
 
 
@@ -105,8 +105,8 @@ def _killed(reading: Reading) -> str | None:
 def _done(reading: Reading, working_dir: str, home: str) -> str | None:
     values = _values(reading, home, working_dir)
     for command in reading.details:
-        for told in _tellings(command, values):
-            if told and (found := _judged(command, told, (working_dir, home))):
+        for arguments in _readings_of(command, values):
+            if arguments and (found := _judged(command, arguments, (working_dir, home))):
                 return found
     return None
 
@@ -140,7 +140,7 @@ def _values(reading: Reading, home: str, working_dir: str) -> dict[str, list[str
     return values
 
 
-def _tellings(command: Command, values: dict[str, list[str]]) -> Iterator[list[str]]:
+def _readings_of(command: Command, values: dict[str, list[str]]) -> Iterator[list[str]]:
     """Yield the words of a command, with its variables as they are assigned and as if empty."""
     yield [word.text for word in command.words]
     if command.is_literal:
@@ -302,7 +302,7 @@ def _writes_device(args: Sequence[str], _: Sequence[str]) -> str | None:
     return None if device is None else f"writes to {device}"
 
 
-_RULES: Final[dict[str, Rule]] = {
+_RULES: Final[dict[str, ArgumentRule]] = {
     "rm": _removes,
     "chmod": _changes_rights,
     "chown": _changes_rights,

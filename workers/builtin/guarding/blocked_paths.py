@@ -59,14 +59,14 @@ class Blocked:
 
 
 @dataclass(slots=True)
-class Budget:
+class EntryBudget:
     """How much may be looked at for one call."""
 
     entries: int = field(default_factory=lambda: ENTRIES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class FolderSearch:
     """Files that are read because of the folder in which they lie."""
 
     folder: str
@@ -102,12 +102,12 @@ class BlockedPaths:
         return None
 
     def wild(
-        self, path: Sequence[WrittenName], shown: str, budget: Budget | None
+        self, path: Sequence[WrittenName], shown: str, budget: EntryBudget | None
     ) -> Blocked | None:
         """Say what blocks an absolute path of which something is not known.
 
-        ``shown`` is how the path is told. Without a budget no file is looked at, since the path may
-        begin elsewhere.
+        ``shown`` is how the path is named. Without a budget no file is looked at, since the path
+        may begin elsewhere.
         """
         shape = tuple(name for _, name in path)
         is_open = any(name == DEEP or _has_unknown(name) for name in shape)
@@ -121,7 +121,7 @@ class BlockedPaths:
                 return Blocked(shown, pattern)
         return None
 
-    def below(self, search: Search, base: str, budget: Budget) -> Blocked | None:
+    def below(self, search: FolderSearch, base: str, budget: EntryBudget) -> Blocked | None:
         """Say which blocked file is read by a search that begins relative to ``base``."""
         root = posixpath.join(base, search.folder)
         for path in _files(root, budget, with_hidden=search.with_hidden):
@@ -162,7 +162,7 @@ def _has_unknown(name: Name) -> bool:
     return any(token.kind == "unknown" for token in name)
 
 
-def _expanded(path: Iterable[WrittenName], budget: Budget) -> list[str] | None:
+def _expanded(path: Iterable[WrittenName], budget: EntryBudget) -> list[str] | None:
     """Return the paths that exist, None where they are too many to look at."""
     found = ["/"]
     for text, name in path:
@@ -177,7 +177,7 @@ def _expanded(path: Iterable[WrittenName], budget: Budget) -> list[str] | None:
     return found
 
 
-def _entries(folder: str, budget: Budget) -> list[str]:
+def _entries(folder: str, budget: EntryBudget) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in itertools.islice(entries, budget.entries)]
@@ -187,7 +187,7 @@ def _entries(folder: str, budget: Budget) -> list[str]:
     return names
 
 
-def _files(root: str, budget: Budget, *, with_hidden: bool) -> Iterator[str]:
+def _files(root: str, budget: EntryBudget, *, with_hidden: bool) -> Iterator[str]:
     """Yield the files below a folder, as many as are worth looking at."""
     if not _entries(root, budget):
         return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from workers.builtin.guarding.blocked_paths import Search
+from workers.builtin.guarding.blocked_paths import FolderSearch
 
 _UNHIDING: Final = re.compile(r"--hidden|--no-ignore|--unrestricted|-[a-z]*[u.][a-z]*")
 
@@ -50,7 +50,7 @@ _READERS: Final[dict[str, _Reader]] = {
 # fmt: on
 
 
-def searches_of(program: str, texts: Sequence[str]) -> Iterator[Search]:
+def searches_of(program: str, texts: Sequence[str]) -> Iterator[FolderSearch]:
     """Yield the folders that a program with these arguments reads, among what is none."""
     reader = _READERS.get(program)
     if reader is None or not (not reader.when or any(re.fullmatch(reader.when, t) for t in texts)):
@@ -62,7 +62,7 @@ def searches_of(program: str, texts: Sequence[str]) -> Iterator[Search]:
         operands = ["."]
     with_hidden = reader.with_hidden or any(map(_UNHIDING.fullmatch, texts))
     for folder in operands:
-        yield Search(folder, with_hidden, _choice(texts))
+        yield FolderSearch(folder, with_hidden, _choice(texts))
 
 
 def _choice(options: Sequence[str]) -> Callable[[str], bool]:

@@ -1,4 +1,4 @@
-"""Judges the arguments of a tool that are paths, and tells which are.
+"""Judges the arguments of a tool that are paths, and says which are.
 
 An argument sounds like a path by the last word of its name: ``path``, ``target_file``,
 ``outputDir``. A new word is an entry of ``_PATH_WORDS``.
@@ -15,8 +15,8 @@ from urllib.parse import unquote
 from workers.builtin.guarding.blocked_paths import (
     Blocked,
     BlockedPaths,
-    Budget,
-    Search,
+    EntryBudget,
+    FolderSearch,
     WrittenName,
 )
 from workers.builtin.guarding.folder_reads import is_read
@@ -123,8 +123,8 @@ class PathGuard:
 
     def _of_folder(self, include: str, base: str) -> Finding | None:
         chosen = _alternatives(include)
-        search = Search(base, reads=lambda path: is_read(chosen, (), path))
-        found: Blocked | None = self._paths.below(search, base, Budget())
+        search = FolderSearch(base, reads=lambda path: is_read(chosen, (), path))
+        found: Blocked | None = self._paths.below(search, base, EntryBudget())
         if found is None:
             return None
         return Finding(

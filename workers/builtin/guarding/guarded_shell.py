@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from workers.builtin.guarding.blocked_commands import destructive
-from workers.builtin.guarding.blocked_paths import Blocked, BlockedPaths, Budget
+from workers.builtin.guarding.blocked_paths import Blocked, BlockedPaths, EntryBudget
 from workers.builtin.guarding.decoded_text import decoded
 from workers.builtin.guarding.folder_reads import searches_of
 from workers.builtin.guarding.shell_paths import (
@@ -82,7 +82,7 @@ class ShellGuard:
     def judge(self, command: str) -> Finding | None:
         """Say why a command is blocked, None if it is not."""
         reading = read(command)
-        budget = Budget()
+        budget = EntryBudget()
         return (
             self._of_reading(reading)
             or self._of_commands(reading, command)
@@ -110,7 +110,7 @@ class ShellGuard:
             None if harm is None else Finding("command", harm, "destructive commands are blocked")
         )
 
-    def _of_paths(self, reading: Reading, budget: Budget) -> Finding | None:
+    def _of_paths(self, reading: Reading, budget: EntryBudget) -> Finding | None:
         folders = folders_of(reading, self._around)
         words = list(itertools.islice(self._words(reading), PATHS_MAX + 1))
         wild = sum(not word.is_literal for word in words)
@@ -131,7 +131,7 @@ class ShellGuard:
                 seen.update(new)
                 yield from new
 
-    def _of_word(self, word: Word, folders: Folders, budget: Budget) -> Blocked | None:
+    def _of_word(self, word: Word, folders: Folders, budget: EntryBudget) -> Blocked | None:
         for base in folders.bases:
             if word.is_literal:
                 found = self._exact(word.text, base)
@@ -148,7 +148,7 @@ class ShellGuard:
         except ValueError:
             return None  # what no file is called does no harm in a command
 
-    def _of_searches(self, reading: Reading, budget: Budget) -> Finding | None:
+    def _of_searches(self, reading: Reading, budget: EntryBudget) -> Finding | None:
         if not self._rules.searches:
             return None
         bases = folders_of(reading, self._around).bases
@@ -160,7 +160,7 @@ class ShellGuard:
                     return Finding("path", blocked.path, rule)
         return None
 
-    def _of_hidden(self, reading: Reading, budget: Budget) -> Finding | None:
+    def _of_hidden(self, reading: Reading, budget: EntryBudget) -> Finding | None:
         """Judge what decoders write, and what is run although it is data."""
         texts = [*decoded(reading), *_evaluated(reading)]
         if not _VALUES_RUN.isdisjoint(reading.doubts):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-Kind: TypeAlias = Literal["char", "one", "many", "set", "unknown"]
+PieceKind: TypeAlias = Literal["char", "one", "many", "set", "unknown"]
 """A character, ``?``, ``*``, ``[..]``, or any characters at all, a leading dot too."""
 
 NAME_CHARS_MAX: Final = 255
@@ -31,7 +31,7 @@ _LATIN: Final = str.maketrans(
 class Token(NamedTuple):
     """A piece of a name."""
 
-    kind: Kind
+    kind: PieceKind
     text: str = ""
 
 

@@ -1,6 +1,6 @@
 """Saves the session's state by itself, and removes what is too old or too much.
 
-What happened is heard of as an observer, when the session has it in its state; at the end of a
+What happened is seen as an observer, when the session has it in its state; at the end of a
 cycle and of the session as a hook, so that the save is done before the next one begins. The
 checkpoints there are, and not a state of the plugin, say what it has saved: nothing is forgotten by
 a crash between a save and the word of it.
@@ -93,8 +93,8 @@ class AutoCheckpoint(Plugin):
         except PluginCallError as error:
             log.warning("auto_checkpoint.failed", trigger=trigger, problem=str(error))
             return None
-        told = {"checkpoint_id": made.checkpoint_id, "trigger": trigger, "removed": len(gone)}
-        return Emit("auto_checkpoint_saved", {**told, "saved_at_ms": made.saved_at_ms})
+        payload = {"checkpoint_id": made.checkpoint_id, "trigger": trigger, "removed": len(gone)}
+        return Emit("auto_checkpoint_saved", {**payload, "saved_at_ms": made.saved_at_ms})
 
     def _surplus(self, known: Sequence[Snapshot], now_s: float) -> list[Snapshot]:
         """Return what is to be removed of ``known``, newest first: the oldest of it first."""

@@ -3,7 +3,7 @@
 Each message is judged once, so that the rounds of a cycle's tools cost no further judgement. One
 that is refused ends its cycle, and stays in the conversation; later requests are made without it,
 since a model would else read it with the next message. A judge that fails, takes too long or says
-nothing readable leaves the message unjudged: it passes and observers are told, or the cycle ends,
+nothing readable leaves the message unjudged: it passes and that is published, or the cycle ends,
 as ``fail_open`` says. No event has the message itself.
 
 ``Heuristic`` judges without a model; a model and a function are asked and read by the rest.
@@ -194,7 +194,7 @@ class UnreadableVerdictError(Exception):
 
 
 def task_of(config: plugins.ContentPolicy) -> str:
-    """Return what a judge model is told to do."""
+    """Return what a judge model is asked to do."""
     parts = [_TASK]
     if config.custom_rubric.strip():
         parts.append(f"The operator's rubric:\n{config.custom_rubric.strip()}")
@@ -210,7 +210,7 @@ def question_of(text: str) -> str:
     return _json({"message": text})
 
 
-def told_by_model(text: str) -> Verdict:
+def verdict_of_model(text: str) -> Verdict:
     """Return the verdict that a model wrote, in a fence of markdown or not.
 
     Raises:
@@ -225,7 +225,7 @@ def told_by_model(text: str) -> Verdict:
         raise UnreadableVerdictError(f"the judge's answer is no verdict: {error}") from error
 
 
-def told_by_function(answer: object) -> Verdict:
+def verdict_of_function(answer: object) -> Verdict:
     """Return the verdict that a function gave: a bool, or something with a verdict's fields.
 
     Raises:
@@ -261,7 +261,7 @@ def _json(value: object) -> str:
 VIOLATED: Final = "content_policy_violated"
 UNJUDGED: Final = "content_policy_unjudged"
 JUDGED_CHARS_MAX: Final = 200_000
-"""Of a message that a model judges; a longer one stays unjudged, since a part tells nothing."""
+"""Of a message that a model judges; a longer one stays unjudged, since a part proves nothing."""
 ERROR_CHARS_MAX: Final = 500
 STRAYS_MAX: Final = 4
 """Runs of a ``judge_fn`` that are still under way after their time; with more, it is not asked."""
@@ -323,18 +323,18 @@ class ContentPolicy(Plugin):
             verdict = await self._verdict(message.content, context)
         except _UnjudgedError as error:
             why = str(error)[:ERROR_CHARS_MAX]
-            told = Emit(UNJUDGED, {**about, "reason": why})
+            emitted = Emit(UNJUDGED, {**about, "reason": why})
             if not self.config.fail_open:
                 self._refuse(message)
-                return [told, Abort(f"content policy: the message could not be judged: {why}")]
+                return [emitted, Abort(f"content policy: the message could not be judged: {why}")]
             self.state.judged = message.id
-            return [told, *self._without_refused(event)]
+            return [emitted, *self._without_refused(event)]
         if verdict.compliance_status == "compliant":
             self.state.judged = message.id
             return self._without_refused(event)
         self._refuse(message)
-        told = Emit(VIOLATED, {**about, **msgspec.structs.asdict(verdict)})
-        return [told, Abort(_reason(verdict))]
+        emitted = Emit(VIOLATED, {**about, **msgspec.structs.asdict(verdict)})
+        return [emitted, Abort(_reason(verdict))]
 
     def _refuse(self, message: Message) -> None:
         self.state.refused = (*self.state.refused, message.id)[-REFUSED_MAX:]
@@ -372,13 +372,13 @@ class ContentPolicy(Plugin):
     async def _ask(self, text: str, context: PluginContext) -> Verdict:
         match self._judge:
             case "judge_fn":
-                return told_by_function(await self._call(text, context))
+                return verdict_of_function(await self._call(text, context))
             case "judge_model":
-                return await self._consult(text, context)
+                return await self._ask_model(text, context)
             case "heuristic":
                 return await asyncio.to_thread(self._heuristic.judge, text)
 
-    async def _consult(self, text: str, context: PluginContext) -> Verdict:
+    async def _ask_model(self, text: str, context: PluginContext) -> Verdict:
         if len(text) > JUDGED_CHARS_MAX:
             raise _UnjudgedError(
                 f"the message has {len(text)} characters, more than the {JUDGED_CHARS_MAX} that a"
@@ -393,7 +393,7 @@ class ContentPolicy(Plugin):
             provider_opts=dict(self.config.judge_provider_opts),
             response_format=SCHEMA,
         )
-        return told_by_model(completion.text)
+        return verdict_of_model(completion.text)
 
     async def _call(self, text: str, context: PluginContext) -> object:
         """Return what ``judge_fn`` returns; it runs in a thread unless it is async."""

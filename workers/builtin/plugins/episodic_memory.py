@@ -3,7 +3,7 @@
 What a session is about and did is noted in the state cycle by cycle, since a compaction takes it
 from the conversation; it becomes an episode at the session's end, in the namespace of its user. A
 session that crashes for good leaves none. Observers get ``episodes_recalled`` and
-``episode_stored``. A store that fails never stops a session: the crash of the plugin is told.
+``episode_stored``. A store that fails never stops a session: the crash of the plugin is published.
 
 What is kept of a session as an episode, and what of earlier ones the model is shown, is pure.
 """

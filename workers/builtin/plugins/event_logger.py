@@ -1,9 +1,9 @@
 """Writes what the session does into a file of JSON lines.
 
-It observes, so the session waits for it only at the three hooks that nothing published tells of.
+It observes, so the session waits for it only at the three hooks that no published event covers.
 What is written at which level, and what of it is content, stands on the class of an event. Of hooks
-``HOOKS_HEARD`` has a row for each that no event follows from, ``HOOKS_TOLD`` names the events that
-follow from the others. To add a hook, add its row; a test says which are missing. Events are
+``HOOKS_LOGGED`` has a row for each that no event follows from, ``HOOKS_PUBLISHED`` names the events
+that follow from the others. To add a hook, add its row; a test says which are missing. Events are
 written when they are observed, a little after subscribers see them, and ``turn`` is that of the
 session by then. Lines are handed to the system and not forced to disk: they outlive the process,
 not the machine.
@@ -49,12 +49,12 @@ class Row(NamedTuple):
 
 
 # fmt: off
-_HOOKS_HEARD: Final[dict[type[hooks.Hook], Row]] = {
+_HOOKS_LOGGED: Final[dict[type[hooks.Hook], Row]] = {
     hooks.OnToolError:  Row("warning", ("error",)),
     hooks.SessionEnd:   Row("info"),
     hooks.SessionStart: Row("info"),
 }
-_HOOKS_TOLD: Final[dict[type[hooks.Hook], tuple[type[events.Event], ...]]] = {
+_HOOKS_PUBLISHED: Final[dict[type[hooks.Hook], tuple[type[events.Event], ...]]] = {
     hooks.AfterResponse:  (events.ResponseComplete,),
     hooks.AfterTool:      (events.ToolExecutionEnd, events.ToolExecutionMetrics),
     hooks.AfterToolBatch: (events.ToolExecutionEnd,),
@@ -68,12 +68,12 @@ _HOOKS_TOLD: Final[dict[type[hooks.Hook], tuple[type[events.Event], ...]]] = {
 }
 # fmt: on
 
-HOOKS_HEARD: Final[Mapping[type[hooks.Hook], Row]] = MappingProxyType(_HOOKS_HEARD)
-"""Hooks that the log hears itself."""
-HOOKS_TOLD: Final[Mapping[type[hooks.Hook], tuple[type[events.Event], ...]]] = MappingProxyType(
-    _HOOKS_TOLD
+HOOKS_LOGGED: Final[Mapping[type[hooks.Hook], Row]] = MappingProxyType(_HOOKS_LOGGED)
+"""Hooks that the log has itself."""
+HOOKS_PUBLISHED: Final[Mapping[type[hooks.Hook], tuple[type[events.Event], ...]]] = (
+    MappingProxyType(_HOOKS_PUBLISHED)
 )
-"""Hooks that the log does not hear, so that no session waits for it: with what tells of each. That
+"""Hooks that the log has not, so that no session waits for it: with the event of each. That
 plugins were asked there at all is a ``PipelineRun``."""
 
 
@@ -264,7 +264,7 @@ DEFAULT_DIR: Final = ".cmdc/logs"
 
 
 class EventLogger(Plugin):
-    """Logs every event, and the hooks that no event tells of."""
+    """Logs every event, and the hooks that no event covers."""
 
     name = "event_logger"
     priority = 990
@@ -290,16 +290,16 @@ class EventLogger(Plugin):
 
     def session_start(self, event: SessionStart, context: PluginContext) -> None:
         """Write down which process of the session this is, and its model."""
-        told = {"incarnation": context.incarnation, "model": context.model}
-        self._write(event, HOOKS_HEARD[SessionStart], context, told)
+        more = {"incarnation": context.incarnation, "model": context.model}
+        self._write(event, HOOKS_LOGGED[SessionStart], context, more)
 
     def on_tool_error(self, event: OnToolError, context: PluginContext) -> None:
         """Write down each failure: only the last one of a call shows in its result."""
-        self._write(event, HOOKS_HEARD[OnToolError], context)
+        self._write(event, HOOKS_LOGGED[OnToolError], context)
 
     def session_end(self, event: SessionEnd, context: PluginContext) -> None:
         """Write down that the session ends, and close the file."""
-        self._write(event, HOOKS_HEARD[SessionEnd], context)
+        self._write(event, HOOKS_LOGGED[SessionEnd], context)
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -309,7 +309,7 @@ class EventLogger(Plugin):
         event: Observed | Hook,
         row: Row,
         context: PluginContext,
-        told: dict[str, Any] | None = None,  # Any: beside the fields of the event
+        more: dict[str, Any] | None = None,  # Any: beside the fields of the event
     ) -> None:
         if self._is_off or row.level not in self._written:
             return
@@ -322,7 +322,7 @@ class EventLogger(Plugin):
             "turn": context.turn,
         }
         hidden = () if self.config.include_args else row.content_fields
-        data = {**_fields(event, hidden), **(told or {})}
+        data = {**_fields(event, hidden), **(more or {})}
         with self._lock:
             self._append(line_of(record, data), context)
 

@@ -1,14 +1,14 @@
 """Asks a person about calls of some tools, but not about shell commands that only read.
 
-The kernel has the approvals: it lists and journals them, tells observers, waits, and lets a call
+The kernel has the approvals: it lists and journals them, publishes them, waits, and lets a call
 with a leave run although it is asked for again. Here it is decided which calls are asked for, and
 what "approve_always" means for one. A command that cannot be read is never safe.
 
 Who approves a shell command for good allows its family: the program's name, with the subcommand of
 a program that has some: ``rm``, ``git push``, ``docker compose up``. A command has no family, so
 that only its very text can be approved, where the name says too little: the program runs whatever
-it is told, an option makes it do so, or what the person saw is one use among harmless ones. To let
-a program count with its subcommands, add it to ``_SUBCOMMANDS``; one that runs others, to
+it is asked to, an option makes it do so, or what the person saw is one use among harmless ones. To
+let a program count with its subcommands, add it to ``_SUBCOMMANDS``; one that runs others, to
 ``_RUNS_ANYTHING``.
 """
 

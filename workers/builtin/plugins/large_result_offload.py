@@ -1,7 +1,7 @@
 """Keeps tool results that are too long in a backend, and shows the model a preview of each.
 
 A result is kept under its call's id and a digest of it, so that neither ids that a provider uses
-again nor a hook that is heard again confuse two results. ``read_file`` and ``grep`` of such a path
+again nor a hook that runs again confuse two results. ``read_file`` and ``grep`` of such a path
 run with that of a file on the disk: the backend's own, or a private copy that goes when the session
 ends. A kept result can be read by lines: longer ones are broken, and a NUL is shown as its symbol.
 
@@ -125,14 +125,14 @@ class LargeResultOffload(Plugin):
         if event.name in self.config.excluded_tools or len(event.result) <= limit:
             return []
         path, text = path_of(event.call_id, event.result), readable(event.result)
-        told = {"call_id": event.call_id, "tool": event.name, "path": path, "chars": len(text)}
+        payload = {"call_id": event.call_id, "tool": event.name, "path": path, "chars": len(text)}
         backend = self._opened(context)
         if error := backend.write(path, text).error:
-            return [Emit("large_result_offload_failed", {**told, "error": error})]
-        told |= {"tokens": len(text) // CHARS_PER_TOKEN, "backend": backend.id}
+            return [Emit("large_result_offload_failed", {**payload, "error": error})]
+        payload |= {"tokens": len(text) // CHARS_PER_TOKEN, "backend": backend.id}
         return [
             ReplaceToolResult(preview(path, text, context.tools)),
-            Emit("large_result_offloaded", told),
+            Emit("large_result_offloaded", payload),
         ]
 
     @hook(tools=tuple(READERS))

@@ -4,7 +4,7 @@ A model extracts them from the messages that are about to go. What it says is ta
 facts and nothing else; those that the file does not have yet are added to a section of their own.
 Where the system prompt shows the file, it shows it with them from then on.
 
-Observers get ``memory_flushed``. Whatever fails is told by ``memory_flush_failed``, and the
+Observers get ``memory_flushed``. Whatever fails is published as ``memory_flush_failed``, and the
 conversation is compacted all the same.
 
 The section has a heading of its own and a fact in each item; what people wrote in the file stays as
@@ -179,8 +179,10 @@ class MemoryFlush(Plugin):
             new = await asyncio.to_thread(remember, path, facts) if facts else ()
         except (PluginCallError, OSError, ValueError, ToolError) as error:
             return [Emit("memory_flush_failed", {"file": file, "reason": _reason(error)})]
-        told = Emit("memory_flushed", {"file": file, "facts": list(new), "count": len(new)})
-        return [told, *await asyncio.to_thread(_shown, file, path, context)] if new else [told]
+        emitted = Emit("memory_flushed", {"file": file, "facts": list(new), "count": len(new)})
+        if not new:
+            return [emitted]
+        return [emitted, *await asyncio.to_thread(_shown, file, path, context)]
 
     async def _extracted(
         self, messages: Sequence[Message], memory: MemoryText | None, context: PluginContext

@@ -29,7 +29,7 @@ class _Loaded(NamedTuple):
     unread: dict[str, str]
     """Why, by name."""
 
-    def told(self) -> Emit:
+    def event(self) -> Emit:
         """Return the event that observers get."""
         sizes = {name: len(text.encode()) for name, text in self.contents.items()}
         return Emit("memory_loaded", {"files": sizes, "cut": self.cut, "unread": self.unread})
@@ -51,7 +51,7 @@ class MemoryLoader(Plugin):
         """Show the files as they are now."""
         loaded = self._loaded(context.working_dir)
         shown = _shown(loaded, context)
-        return [*shown, loaded.told()] if shown or loaded.contents or loaded.unread else []
+        return [*shown, loaded.event()] if shown or loaded.contents or loaded.unread else []
 
     @hook(tools=CHANGING_TOOLS)
     def after_tool(
@@ -64,7 +64,7 @@ class MemoryLoader(Plugin):
             return []
         loaded = self._loaded(context.working_dir)
         shown = _shown(loaded, context)
-        return [*shown, loaded.told()] if shown else []
+        return [*shown, loaded.event()] if shown else []
 
     def _loaded(self, working_dir: str) -> _Loaded:
         loaded = _Loaded({}, [], {})

@@ -1,9 +1,9 @@
 """Takes words and patterns out of an answer while it streams.
 
 Each channel of an answer has a redaction of its own, so what it gives out never holds a match.
-``after_response`` tells observers how many there were, as ``output_filtered``, and looks at the
+``after_response`` publishes how many there were, as ``output_filtered``, and looks at the
 complete answer once more: a match in it has come past the redaction, by whatever way, and ends the
-cycle. What was found is told to nobody.
+cycle. What was found is shown to nobody.
 """
 
 from collections import Counter
@@ -87,8 +87,12 @@ class OutputFilter(Plugin):
         self._redactions.clear()
         answer: list[Emit | Abort] = []
         if counts:
-            told = {"action": self.config.action, "count": counts.total(), "channels": dict(counts)}
-            answer.append(Emit(EVENT, told))
+            payload = {
+                "action": self.config.action,
+                "count": counts.total(),
+                "channels": dict(counts),
+            }
+            answer.append(Emit(EVENT, payload))
         if counts and self.config.action == "abort":
             answer.append(Abort("the answer held what must not be shown; the rest was withheld"))
         elif any(self._left_in(text) for text in (event.message.content, event.message.thinking)):

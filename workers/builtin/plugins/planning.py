@@ -1,10 +1,10 @@
 """Has the model plan before it acts, and keeps the plan in the system prompt up to date.
 
 A prompt that is long enough, while no plan is open, is followed by the directive. The first reply
-with a checklist brings the plan; if that reply does nothing besides, the model is told to carry the
-plan out, so that the cycle does not end with it. From then on each checklist in a reply is compared
-with the plan, title by title: known steps get the new marks where that is legal, new ones are
-added. A checklist without a single known step takes the place of a plan that is open. When all
+with a checklist brings the plan; if that reply does nothing besides, the model is asked to carry
+the plan out, so that the cycle does not end with it. From then on each checklist in a reply is
+compared with the plan, title by title: known steps get the new marks where that is legal, new ones
+are added. A checklist without a single known step takes the place of a plan that is open. When all
 steps are over, the plan leaves the system prompt with the next prompt.
 
 Observers get ``plan_generated`` with the plan, ``plan_step_completed`` with the step and the
@@ -170,7 +170,7 @@ def _plain(title: str) -> str:
 
 
 def _news(before: Plan, after: Plan) -> Iterator[Emit]:
-    """Yield what observers are told of the way from one plan to the next."""
+    """Yield the events of the way from one plan to the next."""
     done = {step.id for step in before.steps if step.status == "completed"}
     for step in after.steps:
         if step.status == "completed" and step.id not in done:

@@ -29,7 +29,7 @@ HOOK_TIMEOUT_S: Final = 2 * WAIT_MS_MAX / 1000
 ERROR_CHARS_MAX: Final = 1000
 """Of an error, in reports and in what the model reads."""
 
-Measure: TypeAlias = Literal["fallback", "escalate", "abort"]
+RecoveryMeasure: TypeAlias = Literal["fallback", "escalate", "abort"]
 
 
 class Streak(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Recovery(Plugin):
             return None
         delay_ms = wait_ms(self.config.backoff_base_ms, streak.failures)
         await self._wait(delay_ms / 1000)
-        told = {
+        emitted = {
             "tool": event.name,
             "call_id": event.call_id,
             "attempt": streak.failures,
@@ -92,7 +92,7 @@ class Recovery(Plugin):
             "delay_ms": delay_ms,
             "error": event.error[:ERROR_CHARS_MAX],
         }
-        return Emit("recovery_retry", told)
+        return Emit("recovery_retry", emitted)
 
     def after_tool(self, event: AfterTool, context: PluginContext) -> list[Action]:
         """Take the next measure where a tool has failed too often, forget one that succeeded."""
@@ -110,7 +110,7 @@ class Recovery(Plugin):
             )
         return self._actions(measure, event, streak)
 
-    def _actions(self, measure: Measure, event: AfterTool, streak: Streak) -> list[Action]:
+    def _actions(self, measure: RecoveryMeasure, event: AfterTool, streak: Streak) -> list[Action]:
         report = {
             "tool": event.name,
             "call_id": event.call_id,
@@ -121,8 +121,8 @@ class Recovery(Plugin):
         match measure:
             case "fallback":
                 model = self.config.fallback_model
-                told = Emit("recovery_fallback", {**report, "model": model})
-                return [SwitchModel(model), Intervene(_advice(event, streak)), told]
+                emitted = Emit("recovery_fallback", {**report, "model": model})
+                return [SwitchModel(model), Intervene(_advice(event, streak)), emitted]
             case "escalate":
                 return [Emit("recovery_escalated", report)]
             case "abort":
@@ -148,14 +148,14 @@ def wait_ms(base_ms: int, failures: int) -> int:
     return min(base_ms << (failures - 1), WAIT_MS_MAX)
 
 
-def measures(config: plugins.Recovery) -> tuple[Measure, ...]:
+def measures(config: plugins.Recovery) -> tuple[RecoveryMeasure, ...]:
     """Return what is done when waiting has not helped, in its order."""
-    fallback: tuple[Measure, ...] = () if config.fallback_model is None else ("fallback",)
-    escalate: tuple[Measure, ...] = ("escalate",) if config.escalation_event else ()
+    fallback: tuple[RecoveryMeasure, ...] = () if config.fallback_model is None else ("fallback",)
+    escalate: tuple[RecoveryMeasure, ...] = ("escalate",) if config.escalation_event else ()
     return (*fallback, *escalate, "abort")
 
 
-def due(config: plugins.Recovery, streak: Streak, turn: int) -> Measure | None:
+def due(config: plugins.Recovery, streak: Streak, turn: int) -> RecoveryMeasure | None:
     """Return the measure to take now, at a call that has failed for good in this turn."""
     if streak.failures <= config.max_retries or (streak.measures and streak.measured_turn == turn):
         return None

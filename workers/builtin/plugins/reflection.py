@@ -36,7 +36,7 @@ Mode: TypeAlias = Literal["self", "model", "subagent"]
 REVIEWED_CHARS_MAX: Final = 100_000
 """Of a request and of an answer that somebody else reviews; the rest is left out, and said so."""
 VERDICT_CHARS_MAX: Final = 20_000
-"""Of a reviewer's reply, from its beginning; what comes later is neither searched nor told."""
+"""Of a reviewer's reply, from its beginning; what comes later is neither searched nor published."""
 
 RESTATE: Final = (
     "The review is passed. Now give your final answer once more, complete and unchanged, as the"
@@ -90,7 +90,7 @@ def reviewed(context: PluginContext) -> str:
 
 
 def corrections(feedback: str) -> str:
-    """Return what the model is told when somebody else has not approved its answer."""
+    """Return what the model reads when somebody else has not approved its answer."""
     return (
         f"A reviewer has read your answer, and wants it changed:\n\n{feedback}\n\n"
         "Correct the answer: do the work that is missing, with tools where they help, and give the"
@@ -132,7 +132,7 @@ REVIEW_TIMEOUT_S: Final = 600.0
 HOOK_TIMEOUT_S: Final = REVIEW_TIMEOUT_S + 60.0
 ERROR_CHARS_MAX: Final = 1000
 
-Phase: TypeAlias = Literal["idle", "reviewing", "restating", "done"]
+ReflectionPhase: TypeAlias = Literal["idle", "reviewing", "restating", "done"]
 
 
 class Reflection(Plugin):
@@ -147,7 +147,7 @@ class Reflection(Plugin):
     class State(msgspec.Struct):
         """Where the running cycle is."""
 
-        phase: Phase = "idle"
+        phase: ReflectionPhase = "idle"
         reviews: int = 0
 
     def before_prompt(
@@ -233,12 +233,12 @@ class Reflection(Plugin):
         return self._event("reflection_failed", feedback=verdict[:VERDICT_CHARS_MAX])
 
     def _event(self, name: str, **more: str) -> Emit:
-        told = {
+        payload = {
             "review": self.state.reviews,
             "max_reviews": self.config.reviews_max,
             "mode": mode_of(self.config),
         }
-        return Emit(name, told | more)
+        return Emit(name, payload | more)
 
 
 create = Reflection

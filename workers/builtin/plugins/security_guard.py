@@ -26,7 +26,7 @@ from workers.builtin.guarding.shell_paths import Surroundings
 ARGUMENTS_MAX: Final = 1000
 """Paths and commands of one call."""
 SUBJECT_CHARS_MAX: Final = 200
-"""Of what is told about a blocked path or command."""
+"""Of what is published about a blocked path or command."""
 
 
 class SecurityGuard(Plugin):

@@ -1,4 +1,4 @@
-"""Blocks calls of tools that no active skill allows, or only tells of them.
+"""Blocks calls of tools that no active skill allows, or only reports them.
 
 What is allowed is fixed when the session starts: the union of what the active skills allow.
 """
@@ -41,7 +41,7 @@ class SkillGuard(Plugin):
         event: BeforeTool,
         context: PluginContext,  # noqa: ARG002 - the contract of the hook
     ) -> list[BlockTool | Emit]:
-        """Block a call, or tell of it, that no active skill allows."""
+        """Block a call, or report it, that no active skill allows."""
         if self._allowed is None or event.name in self._allowed:
             return []
         is_blocked = self.config.enforce_mode == "strict"

@@ -29,8 +29,8 @@ from typing import Final
 import msgspec
 
 from cmdc_runtime import foreign, hiding
-from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
+from cmdc_runtime.redaction import HIDDEN
 from workers.builtin.providers._addresses import BadAddressError
 
 # --- long texts -----------------------------------------------------------------------------------
@@ -331,15 +331,21 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
         )
     reason = reason_of(told, asked.secrets, body)
     if status == HTTPStatus.UNAUTHORIZED and asked.missing:
-        reason = f"{_no_key(asked.model, asked.missing)} {reason}"
+        reason = f"{no_key(asked.model, asked.missing)} {reason}"
     if status == HTTPStatus.NOT_FOUND and asked.model not in reason:
         reason = f"{asked.model}: {reason}"
     return ProviderError(
         _kind(status, names, asked),
         reason[:REASON_MAX_CHARS],
         status=status,
-        retry_after_s=retry_after_s(getattr(told, "litellm_response_headers", None), time.time()),
+        retry_after_s=retry_after_s(_headers_of(told), time.time()),
     )
+
+
+def _headers_of(told: Exception) -> Mapping[str, str] | None:
+    """Return the headers of a refusal: a litellm error has them, and so has ``AnsweredError``."""
+    named = getattr(told, "litellm_response_headers", None)
+    return getattr(told, "response_headers", None) if named is None else named
 
 
 def _kind(status: int | None, names: Sequence[str], asked: Asked) -> FailureKind:
@@ -374,7 +380,7 @@ def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind
         return FailureKind.PERMANENT, f"{told}; a model reads like openai:gpt-4o"
     if not asked.heard.is_asked and not asked.has_key and _NO_KEY.search(text):
         variables = [*dict.fromkeys(_VARIABLE.findall(text))]
-        return FailureKind.PERMANENT, _no_key(asked.model, variables or asked.missing)
+        return FailureKind.PERMANENT, no_key(asked.model, variables or asked.missing)
     return _no_package(causes, asked)
 
 
@@ -402,7 +408,8 @@ def _unread(causes: Sequence[BaseException], names: Sequence[str]) -> BaseExcept
     )
 
 
-def _no_key(model: str, variables: Sequence[str]) -> str:
+def no_key(model: str, variables: Sequence[str]) -> str:
+    """Return what is said where a model has no key; ``variables`` are where one is looked for."""
     keys = [one for one in variables if not _ADDRESS.search(one)]
     named = " or ".join(keys) or "the provider's variable"
     return (
@@ -453,12 +460,13 @@ def _words_of_body(causes: Sequence[BaseException]) -> str:
     They are not cut here: answers are, and ``hidden`` cuts with an eye on secrets.
     """
     bodies = (getattr(cause, "body", None) for cause in causes)
-    return next((words for body in bodies if (words := _words(body))), "")
+    return next((words for body in bodies if (words := words_of(body))), "")
 
 
-def _words(body: object, depth: int = 0) -> str:
+def words_of(body: object, depth: int = 0) -> str:
+    """Return the vendor's words in the body of an error; "" where it has none."""
     if isinstance(body, Mapping) and depth < BODY_DEPTH_MAX:
-        told = (_words(body.get(name), depth + 1) for name in _TELLING)
+        told = (words_of(body.get(name), depth + 1) for name in _TELLING)
         return next((words for words in told if words), "" if depth else _shown(body))
     if isinstance(body, str):
         return body

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from workers.builtin.providers._models import ModelFacts, is_claude
+from workers.builtin.providers._facts import ModelFacts, is_claude
 
 Schema = Mapping[str, object]
 

@@ -1,113 +1,22 @@
-"""What is known of models before a request: names, prices, context windows, abilities, keys.
+"""What litellm knows of models before a request: names, prices, context windows, abilities, keys.
 
 Everything is read offline. What the table does not know is None or False, never a guess; an entry
 that a program adds (``litellm.register_model``) counts if it comes before the first question.
-
-``ModelFacts`` is what one model is and can do, as far as that is known. ``check_keys`` says whether
-the options and the key of a request can be sent, wherever they were given.
 """
 
 import functools
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
+from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.provider_options import KEYS, OURS, options_problem, value_problem
+from workers.builtin.providers._facts import ModelFacts, litellm_model, unset_keys
 from workers.builtin.providers._library import litellm
-
-# --- facts ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What is known of one model; ``provider`` is empty for a name that litellm cannot place."""
-
-    provider: str = ""
-    model_id: str = ""
-    is_listed: bool = False
-    context_window: int | None = None
-    answer_tokens: int | None = None
-    has_price: bool = False
-    takes_response_format: bool = False
-    """litellm sends ``response_format`` on; what comes of it is the model's."""
-    keeps_to_schemas: bool = False
-    """The vendor says that replies are held to a JSON Schema."""
-    decodes_by_schema: bool = False
-    """Claude only: the schema binds the decoder; else litellm makes a forced tool call of it."""
-    thinks_adaptively: bool = False
-    """Claude only: thinking needs no signed thoughts of earlier rounds."""
-
-
-def is_claude(facts: ModelFacts) -> bool:
-    """Say whether the model is Anthropic's, whoever serves it."""
-    return facts.provider == "anthropic" or "claude" in facts.model_id
-
-
-def is_gemini(facts: ModelFacts) -> bool:
-    """Say whether the model is Google's and speaks Google's wire."""
-    return facts.provider in {"gemini", "vertex_ai", "vertex_ai_beta"} and not is_claude(facts)
-
-
-# --- keys -----------------------------------------------------------------------------------------
-
-_ENDS: Final = ("_API_KEY", "_AUTH_TOKEN", "_API_TOKEN")
-"""Of the variables that litellm looks for the key of a provider in."""
-_OTHERS: Final = {
-    "gemini": ("GOOGLE_API_KEY",),
-    "huggingface": ("HF_TOKEN",),
-    "snowflake": ("SNOWFLAKE_JWT",),
-    "cohere_chat": ("COHERE_API_KEY",),
-}
-
-
-def check_keys(request: ModelRequest, provider: str) -> None:
-    """Check the options, and the key, that a request to ``provider`` would have.
-
-    Raises:
-        ProviderError: one can't work; the text names it and does not show it.
-    """
-    options = request.provider_opts
-    problem = options_problem({name: options[name] for name in options.keys() - OURS})
-    if problem is not None:
-        raise _refused(f"provider_opts{problem}")
-    if any(request.provider_opts.get(name) for name in KEYS):
-        return
-    own = (provider.upper() + end for end in _ENDS) if provider else ()
-    for variable in (*own, *_OTHERS.get(provider, ())):
-        held = os.environ.get(variable)
-        if held and (problem := value_problem(held)):
-            raise _refused(f"{variable} in the environment: {problem}")
-
-
-def unset_keys(provider: str) -> tuple[str, ...]:
-    """Return the variables of a provider that litellm says nothing of, if none of them is set."""
-    names = _OTHERS.get(provider, ())
-    own = (provider.upper() + end for end in _ENDS)
-    return () if any(os.environ.get(name) for name in (*own, *names)) else names
-
-
-def _refused(problem: str) -> ProviderError:
-    return ProviderError(FailureKind.PERMANENT, f"nothing was sent: {problem}")
-
-
-# --- litellm's table ------------------------------------------------------------------------------
 
 MODELS_MAX: Final = 256
 """How many models' facts are kept; a session uses a handful."""
-
-
-def litellm_model(model: str) -> str:
-    """Return litellm's name of a model: ``provider:model_id`` becomes ``provider/model_id``.
-
-    A colon after a slash belongs to the model id (``ollama/llama3:8b``) and stays.
-    """
-    provider, colon, model_id = model.partition(":")
-    return f"{provider}/{model_id}" if colon and "/" not in provider else model
 
 
 @functools.lru_cache(MODELS_MAX)

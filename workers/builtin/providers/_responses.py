@@ -7,51 +7,25 @@ size. A reply that is too much ends in ``RefusedAnswerError``, and an address wi
 """
 
 import asyncio
-import errno
-import re
-import socket
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 
 from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
-from workers.builtin.providers._failures import (
-    ERROR_BYTES_MAX,
-    Heard,
-    NoServerError,
-    RefusedAnswerError,
+from workers.builtin.providers._failures import Heard, NoServerError, RefusedAnswerError
+from workers.builtin.providers._metering import (
+    ENCODING,
+    EVENT_ENDS,
+    GZIP,
+    LINE_ENDS,
+    Meter,
+    absence,
+    is_packed,
+    pieces,
 )
 from workers.builtin.providers._usages import UsageSieve, current_watch
-
-ENCODING: Final = "gzip"
-"""What servers are asked for; all else that is no plain text is refused."""
-PIECE_BYTES_MAX: Final = 64 * 2**10
-"""Unpacked at once; the loop turns between two pieces."""
-REPLY_BYTES_MAX: Final = 256 * 2**20
-"""Of a whole reply: the longest that is kept, in chunks of one token with 500 bytes around each."""
-EVENT_BYTES_MAX: Final = 8 * 2**20
-"""Of one event, or of one line where the reply has no events: four times a whole reply."""
-EVENT_LINES_MAX: Final = 1_000
-"""Ends of lines in one event: vendors send few, and to join them costs the square."""
-EVENTS_MAX: Final = 400_000
-"""Of one reply: no model says as many tokens, and litellm keeps an object for each."""
-
-_OURS: Final = frozenset(
-    (
-        *(errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EADDRNOTAVAIL),
-        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS),
-    )
-)
-"""Why a connection fails though there may be a server: it broke, or we are short of something."""
-_CAUSES_MAX: Final = 12
-_EVENT_ENDS: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_LINE_ENDS: Final = re.compile(rb"\r?\n|\r")
-_CARRIED_BYTES: Final = 3
-"""Of the end of a piece: the longest end of an event but for its last byte."""
-_GZIP: Final = 32 + zlib.MAX_WBITS
-"""zlib's word for gzip or its own format, whichever the head says."""
 
 
 class BoundedStream(httpx.AsyncByteStream):
@@ -62,7 +36,7 @@ class BoundedStream(httpx.AsyncByteStream):
         stream: httpx.AsyncByteStream,
         *,
         is_packed: bool,
-        meter: "Meter",
+        meter: Meter,
         sieve: UsageSieve | None = None,
         refusal: Heard | None = None,
     ) -> None:
@@ -82,9 +56,9 @@ class BoundedStream(httpx.AsyncByteStream):
         Raises:
             RefusedAnswerError: it is too much, or can't be unpacked.
         """
-        unpacker = zlib.decompressobj(_GZIP) if self._is_packed else None
+        unpacker = zlib.decompressobj(GZIP) if self._is_packed else None
         async for raw in self._stream:
-            for piece in _pieces(raw, unpacker):
+            for piece in pieces(raw, unpacker):
                 taken = self._meter.take(piece)
                 if self._refusal is not None:
                     self._refusal.note(taken)
@@ -103,77 +77,13 @@ class BoundedStream(httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-def _pieces(raw: bytes, unpacker: Any) -> Iterator[bytes]:  # Any: zlib has no name for its type
-    if unpacker is None:
-        yield raw
-        return
-    try:
-        while raw and not unpacker.eof:
-            yield unpacker.decompress(raw, PIECE_BYTES_MAX)
-            raw = unpacker.unconsumed_tail
-    except zlib.error as error:
-        raise RefusedAnswerError(f"the answer is no valid gzip: {error}") from error
-
-
-class Meter:
-    """Counts what comes of one answer; ``has_events``: they are told apart by empty lines."""
-
-    def __init__(self, *, is_error: bool, has_events: bool) -> None:
-        """Begin with nothing."""
-        self._is_error = is_error
-        self._ends = _EVENT_ENDS if has_events else _LINE_ENDS
-        self._bytes = self._events = self._event_bytes = self._event_lines = 0
-        self._carry = b""
-
-    def take(self, piece: bytes) -> bytes:
-        """Return what of ``piece`` is passed on: less than all of it where an error is cut.
-
-        Raises:
-            RefusedAnswerError: the reply is too much.
-        """
-        if self._is_error:
-            piece = piece[: ERROR_BYTES_MAX - self._bytes]
-        self._bytes += len(piece)
-        if not self._is_error:
-            _check("bytes", self._bytes, REPLY_BYTES_MAX)
-            self._count(piece)
-        return piece
-
-    def _count(self, piece: bytes) -> None:
-        data, counted, began = self._carry + piece, len(self._carry), 0
-        for end in self._ends.finditer(data):
-            self._add(data[counted : end.end()])
-            self._event_bytes = self._event_lines = 0
-            self._events += 1
-            counted = began = end.end()
-        _check("events", self._events, EVENTS_MAX)
-        self._add(data[counted:])
-        self._carry = data[max(began, len(data) - _CARRIED_BYTES) :]
-
-    def _add(self, part: bytes) -> None:
-        """Count a part of an event. Its lines count before it ends: parsers join them."""
-        self._event_bytes += len(part)
-        self._event_lines += part.count(b"\n") + part.count(b"\r")
-        _check("bytes in one event", self._event_bytes, EVENT_BYTES_MAX)
-        _check("lines in one event", self._event_lines, EVENT_LINES_MAX)
-
-
-def _check(what: str, found: int, most: int) -> None:
-    if found > most:
-        raise RefusedAnswerError(f"the provider's answer has more than {most:,} {what}")
-
-
 def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
     """Return an answer whose body was not read yet, so that it is read within the bounds.
 
     Raises:
         RefusedAnswerError: it is packed in a way that nobody asked for.
     """
-    packed = response.headers.get("content-encoding", "").strip().lower()
-    if packed not in {"", "identity", ENCODING, f"x-{ENCODING}"}:
-        raise RefusedAnswerError(
-            f"the answer is packed as {packed[:80]!r}, and only gzip was asked for"
-        )
+    packed = is_packed(response.headers.get("content-encoding", ""))
     told = ("content-encoding", "content-length")
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in told]
     kind = response.headers.get("content-type", "").lower()
@@ -181,7 +91,7 @@ def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
     meter = Meter(is_error=not response.is_success, has_events=has_events)
     watch = current_watch()
     is_text = response.is_success and ("json" in kind or "text/" in kind)
-    ends = _EVENT_ENDS if has_events else _LINE_ENDS
+    ends = EVENT_ENDS if has_events else LINE_ENDS
     refusal = watch.heard if watch is not None and response.is_error else None
     if refusal is not None:
         refusal.refuse(response.status_code)
@@ -191,7 +101,7 @@ def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
         headers=headers,
         stream=BoundedStream(
             response.stream,
-            is_packed=packed not in {"", "identity"},
+            is_packed=packed,
             meter=meter,
             sieve=UsageSieve(watch, ends) if watch is not None and is_text else None,
             refusal=refusal,
@@ -224,7 +134,7 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         try:
             response = await super().handle_async_request(request)
         except httpx.ConnectError as error:
-            why = _absence(error)
+            why = absence(error)
             if why is None:
                 raise
             address = shown_address(str(request.url.copy_with(raw_path=b"/"))).rstrip("/")
@@ -234,23 +144,6 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         except RefusedAnswerError:
             await response.aclose()
             raise
-
-
-def _absence(error: BaseException) -> str | None:
-    """Return why there is nobody at the address; None where there may be."""
-    at: BaseException | None = error
-    why = "it can't be connected to"
-    for _ in range(_CAUSES_MAX):
-        if at is None:
-            break
-        if isinstance(at, OSError) and at.errno in _OURS:
-            return None
-        if isinstance(at, ConnectionRefusedError):
-            why = "connection refused"
-        elif isinstance(at, socket.gaierror):
-            why = f"its name is not known ({at.strerror})"
-        at = at.__cause__ or at.__context__
-    return why
 
 
 def bounded_transports(

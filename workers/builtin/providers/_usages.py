@@ -246,7 +246,7 @@ class UsageSieve:
         lines = event.splitlines()
         data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
         try:
-            told = json.loads(b"\n".join(data) if data else event, parse_int=_whole)
+            told = json.loads(b"\n".join(data) if data else event, parse_int=read_whole)
             if isinstance(told, dict) and told.get("error"):
                 self._watch.heard.note_event(json.dumps(told).encode())
             is_changed = self._sift(told)
@@ -280,11 +280,11 @@ class UsageSieve:
                     del holder[name]
                     is_changed = True
                 else:
-                    is_changed |= _drop_untold(usage)
+                    is_changed |= drop_untold(usage)
         return is_changed
 
 
-def _whole(digits: str) -> int | float:
+def read_whole(digits: str) -> int | float:
     # Python makes no int of more than 4,300 digits.
     return int(digits) if len(digits) <= DIGITS_MAX else math.copysign(math.inf, float(digits))
 
@@ -324,7 +324,7 @@ def _member_problem(key: str, part: object) -> str | None:
     return None if problem is None else f"whole number from 0 to {checked_struct.COUNT_MAX:,}"
 
 
-def _drop_untold(usage: dict[str, object]) -> bool:
+def drop_untold(usage: dict[str, object]) -> bool:
     # One of the readers compares null with a number.
     untold = [key for key in usage if usage[key] is None and _COUNT.search(key)]
     for key in untold:

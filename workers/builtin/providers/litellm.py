@@ -1,6 +1,6 @@
 """The provider for every model that litellm knows: OpenAI's, Anthropic's, Google's, local ones.
 
-litellm takes seconds to import, so the nursery does it before it forks. The adapter translates
+litellm takes seconds to import, so the zygote does it before it forks. The adapter translates
 conversations to the OpenAI shape, deltas to chunks and exceptions to ``ProviderError``, and decides
 nothing else. Retries are the kernel's, so litellm's own are off. A vendor's oddity that litellm
 leaves to its caller is dealt with here, with a test that shows the wire.
@@ -15,17 +15,14 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from typing import Any, Final
 
-import msgspec
 import structlog
 
-from cmdc_runtime import plain
 from cmdc_runtime.extensions.provider import (
     Chunk,
     FailureKind,
@@ -36,64 +33,18 @@ from cmdc_runtime.extensions.provider import (
     TextChunk,
     ThinkingChunk,
     ToolCallChunk,
-    ToolSpec,
     UsageChunk,
 )
 from cmdc_runtime.ids import CallId
-from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.provider_options import OURS
+from cmdc_runtime.messages import TokenUsage
 from workers.builtin.providers._addresses import check_addresses
+from workers.builtin.providers._conversation import arguments_of
+from workers.builtin.providers._facts import check_keys, is_gemini, litellm_model
 from workers.builtin.providers._failures import border, hidden, secrets_of
-from workers.builtin.providers._formats import is_sent, response_format, with_instruction
 from workers.builtin.providers._library import litellm
-from workers.builtin.providers._models import (
-    ModelFacts,
-    check_keys,
-    facts_of,
-    is_claude,
-    is_gemini,
-    litellm_model,
-    missing_keys,
-    price_usd,
-    usage_of,
-)
-from workers.builtin.providers._prompt_caching import marked, takes_marks
+from workers.builtin.providers._models import facts_of, missing_keys, price_usd, usage_of
+from workers.builtin.providers._pairs import SplitPairs
 from workers.builtin.providers._usages import UsageWatch
-
-# --- characters in two halves ---------------------------------------------------------------------
-
-
-class SplitPairs:
-    """Holds the first half of a pair until the next piece of the same kind.
-
-    JSON writes what is beyond U+FFFF as a pair of surrogates, and a server may cut between them.
-    """
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self._held: dict[type[TextChunk | ThinkingChunk], str] = {}
-
-    def joined(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Yield ``chunks``, each with the half before it and without one at its end."""
-        for chunk in chunks:
-            if isinstance(chunk, TextChunk | ThinkingChunk) and isinstance(chunk.text, str):
-                yield from self._joined(chunk)
-            else:
-                yield chunk
-
-    def _joined(self, chunk: TextChunk | ThinkingChunk) -> Iterator[Chunk]:
-        text = self._held.pop(type(chunk), "") + chunk.text
-        if "\ud800" <= text[-1:] <= "\udbff":
-            self._held[type(chunk)] = text[-1]
-            text = text[:-1]
-        if text:
-            yield msgspec.structs.replace(chunk, text=plain.mended(text))
-
-    def rest(self) -> Iterator[Chunk]:
-        """Yield the halves without a second one."""
-        for kind, half in self._held.items():
-            yield kind(text=plain.mended(half))
-
 
 # --- how a stream ended ---------------------------------------------------------------------------
 
@@ -303,104 +254,11 @@ async def _close(wrapper: Any) -> None:  # Any: litellm's own type
 
 def call_arguments(request: ModelRequest) -> dict[str, object]:
     """Return the arguments of litellm's ``acompletion`` for ``request``."""
-    facts = facts_of(request.model)
-    arguments: dict[str, object] = {
-        **{name: one for name, one in request.provider_opts.items() if name not in OURS},
+    return {
+        **arguments_of(request, facts_of(request.model)),
         "model": litellm_model(request.model),
         **_ALWAYS,
     }
-    system = request.system
-    schema = request.response_format
-    if schema is not None and is_sent(schema, facts, has_tools=bool(request.tools)):
-        arguments["response_format"] = response_format(schema)
-    elif schema is not None:
-        system = with_instruction(system, schema)
-    arguments["messages"] = _messages_for(facts, system, request)
-    if request.tools:
-        arguments["tools"] = [_openai_tool(tool) for tool in request.tools]
-    if request.max_tokens is not None:
-        _bound_answer(arguments, request.max_tokens)
-    if is_claude(facts) and _is_inside_a_round(request.messages):
-        _drop_signed_thinking(arguments, thinks_adaptively=facts.thinks_adaptively)
-    return arguments
-
-
-def _bound_answer(arguments: dict[str, object], tokens_max: int) -> None:
-    """Ask for no longer an answer than that, or than the options say if that is less."""
-    name = "max_completion_tokens" if "max_completion_tokens" in arguments else "max_tokens"
-    own = arguments.get(name)
-    arguments[name] = min(own, tokens_max) if isinstance(own, int) else tokens_max
-    thinking = arguments.get("thinking")
-    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
-    # Claude refuses a request whose thoughts alone may be as long as the answer with them.
-    if isinstance(budget, int) and budget >= tokens_max:
-        del arguments["thinking"]
-
-
-def _messages_for(facts: ModelFacts, system: str, request: ModelRequest) -> list[dict[str, object]]:
-    entries = openai_messages(system, request.messages)
-    if not takes_marks(facts.provider, facts.model_id):
-        return entries
-    noted = [message.metadata for message in request.messages if not _is_empty(message)]
-    return marked(entries, [request.system_metadata, *noted] if system else noted)
-
-
-def _is_inside_a_round(messages: tuple[Message, ...]) -> bool:
-    spoken = (message for message in reversed(messages) if message.role == "assistant")
-    last = next(spoken, None)
-    return last is not None and bool(last.tool_calls)
-
-
-def _drop_signed_thinking(arguments: dict[str, object], *, thinks_adaptively: bool) -> None:
-    # Once it has called a tool, Claude refuses to think without its earlier thoughts and their
-    # signatures, which a conversation does not keep. Adaptive thinking does without them.
-    thinking = arguments.get("thinking")
-    if isinstance(thinking, Mapping) and thinking.get("type") == "enabled":
-        del arguments["thinking"]
-    if not thinks_adaptively:
-        arguments.pop("reasoning_effort", None)
-
-
-def openai_messages(system: str, messages: tuple[Message, ...]) -> list[dict[str, object]]:
-    """Return a conversation in the OpenAI shape, which litellm turns into any other."""
-    head: list[dict[str, object]] = [{"role": "system", "content": system}] if system else []
-    return head + [_openai_message(message) for message in messages if not _is_empty(message)]
-
-
-def _is_empty(message: Message) -> bool:
-    # An aborted turn may leave one; Anthropic and Google refuse the whole request for it.
-    return message.role == "assistant" and not message.content and not message.tool_calls
-
-
-def _openai_message(message: Message) -> dict[str, object]:
-    if message.role == "tool_result":
-        return {"role": "tool", "tool_call_id": message.call_id, "content": _result_text(message)}
-    if not message.tool_calls:
-        return {"role": message.role, "content": message.content}
-    calls = [_openai_call(call) for call in message.tool_calls]
-    return {"role": message.role, "content": message.content or None, "tool_calls": calls}
-
-
-def _result_text(message: Message) -> str:
-    # No vendor's mark of an error gets through litellm, so the text has to say it.
-    is_said = not message.is_error or message.content.lower().startswith("error")
-    return message.content if is_said else f"Error: {message.content}"
-
-
-def _openai_call(call: ToolCall) -> dict[str, object]:
-    # Other wires parse the arguments, so what was no JSON goes back as a JSON object around it.
-    arguments = call.arguments if call.malformed is None else {"malformed_json": call.malformed}
-    function = {"name": call.name, "arguments": msgspec.json.encode(arguments).decode()}
-    return {"id": call.call_id, "type": "function", "function": function}
-
-
-def _openai_tool(tool: ToolSpec) -> dict[str, object]:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
-    return {"type": "function", "function": function}
 
 
 # The reply

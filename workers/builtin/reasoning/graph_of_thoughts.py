@@ -26,7 +26,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, AnyOperation, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
-from workers.builtin.reasoning._functions import FunctionStrategy
+from workers.builtin.reasoning._functions import FunctionStrategy, score_of
 
 _OPERATION = "operation"
 """In a branch's metadata: the place of the operation that asked for it."""
@@ -132,10 +132,10 @@ class GraphOfThoughts(FunctionStrategy):
                 return kept
             case _:
                 score = self.opts.score
-                scores = {one.id: float(score(one.content, _task(one, state))) for one in inputs}
+                scores = {one.id: score_of(score, one.content, _task(one, state)) for one in inputs}
                 return self._with_scores(inputs, scores)
 
-    def _with_scores(self, thoughts: list[Thought], scores: dict[str, float]) -> list[Thought]:
+    def _with_scores(self, thoughts: list[Thought], scores: search.Scorer) -> list[Thought]:
         scored = search.score(thoughts, scores)
         self.scored([one for one in scored if one.score is not None])
         return scored

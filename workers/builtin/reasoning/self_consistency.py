@@ -20,7 +20,7 @@ from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.search import Tally
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Judgement
 from workers.builtin.reasoning._chain import prompt
-from workers.builtin.reasoning._functions import FunctionStrategy
+from workers.builtin.reasoning._functions import FunctionStrategy, score_of
 
 _OF: Final = "of"
 
@@ -67,8 +67,11 @@ class SelfConsistency(FunctionStrategy):
                 return [self._judge(one, state) for one in state.samples]
         elif self.opts.score is not None:
             thoughts = search.score(
-                thoughts, lambda one: float(self.opts.score(one.content, state.question))
+                thoughts, lambda one: score_of(self.opts.score, one.content, state.question)
             )
+            sound = [one for one in thoughts if one.error is None]
+            if sound and all(one.score is None for one in sound):
+                return Failed("score has scored no sample")
             self.scored([one for one in thoughts if one.score is not None])
         votes = self.votes(thoughts)
         if not votes:

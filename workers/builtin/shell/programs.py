@@ -68,7 +68,7 @@ class Inner:
 
 
 @dataclass(slots=True)
-class Found:
+class ArgumentFindings:
     """What a command runs or sets by way of its arguments."""
 
     drafts: list[Draft] = field(default_factory=list)
@@ -84,12 +84,12 @@ def basename(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def inner_of(draft: Draft, functions: Collection[str] = ()) -> Found:
+def inner_of(draft: Draft, functions: Collection[str] = ()) -> ArgumentFindings:
     """Return what the program of ``draft``, which has words, runs by way of its arguments.
 
     ``functions`` are the names of those that are defined.
     """
-    found = Found()
+    found = ArgumentFindings()
     first, *args = draft.words
     name = basename(first.text)
     if not first.is_literal:
@@ -114,7 +114,7 @@ def inner_of(draft: Draft, functions: Collection[str] = ()) -> Found:
     return found
 
 
-def _program(name: str, args: list[Word], draft: Draft, found: Found) -> None:
+def _program(name: str, args: list[Word], draft: Draft, found: ArgumentFindings) -> None:
     """Take what a program runs that is no part of the shell."""
     if name in SHELLS:
         _shell(draft, args, found)
@@ -128,7 +128,7 @@ def _program(name: str, args: list[Word], draft: Draft, found: Found) -> None:
         found.doubts.append(Doubt.INLINE)
 
 
-def _script(words: Sequence[Word], found: Found) -> None:
+def _script(words: Sequence[Word], found: ArgumentFindings) -> None:
     """Take words as the text of a script, if they are known."""
     if all(word.is_literal for word in words):
         found.scripts.append(" ".join(word.text for word in words))
@@ -138,7 +138,7 @@ def _script(words: Sequence[Word], found: Found) -> None:
         found.scripts.append(" ".join(word.text for word in words))
 
 
-def _shell(draft: Draft, args: list[Word], found: Found) -> None:
+def _shell(draft: Draft, args: list[Word], found: ArgumentFindings) -> None:
     """Read what a shell runs: the argument of ``-c``, a script file, or what it reads."""
     has_script = reads_input = False
     rest = list(args)
@@ -165,14 +165,14 @@ def _shell(draft: Draft, args: list[Word], found: Found) -> None:
         found.doubts.append(Doubt.SOURCE)
 
 
-def _input(draft: Draft, found: Found) -> None:
+def _input(draft: Draft, found: ArgumentFindings) -> None:
     if draft.stdin is not None:
         found.scripts.append(draft.stdin)
     if draft.fed or draft.redirects or draft.stdin is None:
         found.doubts.append(Doubt.PIPED)
 
 
-def _wrapped(name: str, args: list[Word], draft: Draft, found: Found) -> None:
+def _wrapped(name: str, args: list[Word], draft: Draft, found: ArgumentFindings) -> None:
     """Take the program that a wrapper runs, with its arguments."""
     wrapper = WRAPPERS[name]
     if args and (args[0].text in _TELLING or (name == "command" and args[0].text in ("-v", "-V"))):
@@ -198,7 +198,7 @@ def _wrapped(name: str, args: list[Word], draft: Draft, found: Found) -> None:
 
 
 def _named(
-    rest: list[Word], draft: Draft, found: Found, wrapper: Wrapper, *, is_sure: bool
+    rest: list[Word], draft: Draft, found: ArgumentFindings, wrapper: Wrapper, *, is_sure: bool
 ) -> None:
     """Take the program that words begin with; the second may be it where the first is not sure."""
     if rest and (rest[0].text == "-" or not rest[0].text.startswith("-")):
@@ -208,7 +208,7 @@ def _named(
             found.drafts.append(_like(draft, [*rest[1:], *unknown]))
 
 
-def _joined(rest: list[Word], draft: Draft, found: Found, *, is_fed: bool) -> None:
+def _joined(rest: list[Word], draft: Draft, found: ArgumentFindings, *, is_fed: bool) -> None:
     """Take words as a script; those that stand behind ``:::`` are one each where there is none."""
     at = next((at for at, word in enumerate(rest) if word.text in _INPUT_RUNS), len(rest))
     if rest[:at]:
@@ -220,7 +220,7 @@ def _joined(rest: list[Word], draft: Draft, found: Found, *, is_fed: bool) -> No
         _input(draft, found)
 
 
-def _read_script(name: str, rest: list[Word], draft: Draft, found: Found) -> None:
+def _read_script(name: str, rest: list[Word], draft: Draft, found: ArgumentFindings) -> None:
     """Take what a program reads as a script for later: the jobs of ``at`` and ``crontab``."""
     is_table = name == "crontab"
     if is_table and rest and rest[0].text != "-":
@@ -237,7 +237,9 @@ def _is_here(host: list[Word]) -> bool:
     return any(word.text.rpartition("@")[2].strip("[]") in LOCAL_HOSTS for word in host)
 
 
-def _without_options(name: str, args: list[Word], found: Found) -> tuple[list[Word], bool]:
+def _without_options(
+    name: str, args: list[Word], found: ArgumentFindings
+) -> tuple[list[Word], bool]:
     """Return what stands behind a wrapper's own options, and whether that is sure.
 
     It is not where the last option is a long one that the table does not have: it may take a value.
@@ -258,7 +260,7 @@ def _without_options(name: str, args: list[Word], found: Found) -> tuple[list[Wo
     return rest, is_sure
 
 
-def _option(option: str, rest: list[Word], wrapper: Wrapper, found: Found) -> None:
+def _option(option: str, rest: list[Word], wrapper: Wrapper, found: ArgumentFindings) -> None:
     """Step over an option's value; shell text in it is kept."""
     if option.startswith("--"):
         takes = option in wrapper.long or option in _SCRIPT_OPTIONS
@@ -277,7 +279,7 @@ def _option(option: str, rest: list[Word], wrapper: Wrapper, found: Found) -> No
             return
 
 
-def _late_script(rest: list[Word], wrapper: Wrapper, found: Found) -> None:
+def _late_script(rest: list[Word], wrapper: Wrapper, found: ArgumentFindings) -> None:
     """Keep shell text whose option stands behind the operands: ``su root -c text``."""
     for option, value in itertools.pairwise(rest):
         is_short = option.text.startswith("-") and option.text[-1:] in tuple(wrapper.scripts)
@@ -290,7 +292,7 @@ def _like(draft: Draft, words: list[Word]) -> Draft:
     return Draft(words=words, stdin=draft.stdin, feeds=draft.feeds, fed=draft.fed)
 
 
-def _find(args: list[Word], draft: Draft, found: Found, runs: Collection[str]) -> None:
+def _find(args: list[Word], draft: Draft, found: ArgumentFindings, runs: Collection[str]) -> None:
     at = 0
     while at < len(args):
         if args[at].text not in runs:
@@ -316,7 +318,7 @@ def _assignments(args: list[Word]) -> list[Assignment]:
     ]
 
 
-def _positional(draft: Draft, args: list[Word], found: Found) -> None:
+def _positional(draft: Draft, args: list[Word], found: ArgumentFindings) -> None:
     """Take arguments as what ``$1``, ``$2`` and ``$@`` are in a body or script."""
     found.assignments += [Assignment(str(at), word) for at, word in enumerate(args, 1)]
     found.assignments += [Assignment("@", word) for word in args]

@@ -69,7 +69,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a command does, as far as its text tells."""
+    """What a command does, as far as its text shows."""
 
     details: tuple[Command, ...]
     """Every simple command, a program that runs another one in front of what it runs."""

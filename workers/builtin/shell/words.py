@@ -1,4 +1,4 @@
-"""The words of a shell command, as far as reading alone tells their values.
+"""The words of a shell command, as far as reading alone shows their values.
 
 A word is a row of parts. What stands there in so many characters is text, quoted or not; the rest
 is what the shell replaces when the command runs.

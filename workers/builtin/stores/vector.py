@@ -173,7 +173,7 @@ class VectorStore(SqlStore):
         else:
             try:
                 values = [float(value) for value in self._embed(text)]
-            except Exception as error:  # it is a stranger's code
+            except Exception as error:  # it is foreign code
                 raise self.error(f"embed failed: {type(error).__name__}: {error}") from error
         length = math.hypot(*values)
         if len(values) != self._dimensions or not math.isfinite(length):

@@ -19,16 +19,15 @@ import msgspec
 from cmdc_runtime import events
 from cmdc_runtime.ids import CallId, SessionId, branch_ref, call_of_run
 from cmdc_runtime.messages import OPENING, Message
-from cmdc_runtime.reasoning.result import ReasoningEvent
 from cmdc_runtime.tracing import branch_span_id, call_span_id
 from workers.builtin.telemetry import names
-from workers.builtin.telemetry.sheet import (
+from workers.builtin.telemetry.spans import (
     CYCLE,
     REQUEST,
     Attributes,
-    Ending,
-    Place,
-    Sheet,
+    OpenSpans,
+    SpanEnding,
+    SpanPlace,
     error_kind,
     model_attributes,
     request_kinds,
@@ -49,11 +48,11 @@ def messages_json(messages: Sequence[Message]) -> tuple[str, int]:
     kept: list[str] = []
     chars = 0
     for message in reversed(messages):
-        told = _json(_told(message))
-        chars += len(told)
+        facts = _json(_message_facts(message))
+        chars += len(facts)
         if kept and chars > MESSAGES_CHARS_MAX:
             break
-        kept.append(told)
+        kept.append(facts)
     return f"[{','.join(reversed(kept))}]", len(messages) - len(kept)
 
 
@@ -68,14 +67,14 @@ def text_of(text: str) -> str:
     return text if left <= 0 else f"{text[:TEXT_CHARS_MAX]}… ({left} more characters)"
 
 
-def _told(message: Message) -> dict[str, Any]:  # Any: JSON
-    told: dict[str, Any] = {
+def _message_facts(message: Message) -> dict[str, Any]:  # Any: JSON
+    facts: dict[str, Any] = {
         "role": _ROLES.get(message.role, message.role),
         "parts": list(_parts(message)),
     }
     if reason := message.metadata.get("finish_reason"):
-        told["finish_reason"] = str(reason)
-    return told
+        facts["finish_reason"] = str(reason)
+    return facts
 
 
 def _parts(message: Message) -> Iterator[dict[str, Any]]:  # Any: JSON
@@ -116,34 +115,34 @@ class _Call:
 class Calls:
     """The calls that run, and the subagents that they wait for."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        """Tell on ``sheet``."""
-        self._sheet = sheet
+    def __init__(self, spans: OpenSpans) -> None:
+        """Tell on ``spans``."""
+        self._spans = spans
         self._running: dict[CallId, _Call] = {}
         self._left_ns: int | None = None
-        self._told: set[CallId] = set()
-        """Whose end was told already: by what ended them, or since they never began."""
+        self._ended: set[CallId] = set()
+        """Whose end is there already: by what ended them, or since they never began."""
         self._children: dict[SessionId, str] = {}
 
     def begin_cycle(self) -> None:
         """Forget the cycle before."""
         self.settle()
-        self._told.clear()
+        self._ended.clear()
 
     def leave(self) -> None:
-        """Take this as the end of what runs, unless more is told of it: the cycle was aborted."""
-        self._left_ns = self._sheet.now_ns
+        """Take this as the end of what runs, unless more comes of it: the cycle was aborted."""
+        self._left_ns = self._spans.now_ns
 
     def settle(self) -> None:
-        """Close what was left by an abort: whatever was ended with it has been told."""
+        """Close what was left by an abort: whatever was ended with it has come."""
         if self._left_ns is not None:
             self.close_all("aborted", self._left_ns)
             self._left_ns = None
 
     def close_all(self, outcome: str, at_ns: int) -> None:
-        """Close what nothing more is told of."""
+        """Close what nothing more comes of."""
         for call_id in self._running:
-            self._sheet.close(_key(call_id), Ending(outcome), at_ns)
+            self._spans.close(_key(call_id), SpanEnding(outcome), at_ns)
         self._running.clear()
 
     def span_of(self, call_id: CallId) -> str | None:
@@ -153,16 +152,16 @@ class Calls:
     def start(self, event: events.ToolExecutionStart) -> None:
         """Open a call."""
         if event.call_id in self._running:
-            self._end(event.call_id, Ending("unknown"))
-        told: Attributes = {}
-        if self._sheet.captures:
-            told = {names.TOOL_ARGUMENTS: arguments_json(event.args)}
-        self._open(event.name, event.call_id, told)
+            self._end(event.call_id, SpanEnding("unknown"))
+        facts: Attributes = {}
+        if self._spans.captures:
+            facts = {names.TOOL_ARGUMENTS: arguments_json(event.args)}
+        self._open(event.name, event.call_id, facts)
 
     def time(self, event: events.ToolExecutionMetrics) -> None:
         """Keep the time that a call took, as the session has measured it.
 
-        Where only its time begins, it is made again by this process, which did not hear its start.
+        Where only its time begins, it is made again by this process, which did not get its start.
         """
         if (call := self._running.get(event.call_id)) is not None:
             call.duration_ms = event.meta.get("duration_ms")
@@ -171,16 +170,18 @@ class Calls:
 
     def end(self, event: events.ToolExecutionEnd) -> None:
         """End a call."""
-        ending = Ending("finished") if event.ok else Ending("failed", "tool_error", event.text)
+        ending = (
+            SpanEnding("finished") if event.ok else SpanEnding("failed", "tool_error", event.text)
+        )
         if self._left_ns is not None:  # the session waits for it no more
-            ending = Ending("aborted")
+            ending = SpanEnding("aborted")
         if event.call_id in self._running:
-            if self._sheet.captures:
-                told: Attributes = {names.TOOL_RESULT: text_of(event.text)}
-                self._sheet.describe(_key(event.call_id), told)
+            if self._spans.captures:
+                facts: Attributes = {names.TOOL_RESULT: text_of(event.text)}
+                self._spans.describe(_key(event.call_id), facts)
             self._end(event.call_id, ending)
-        elif event.call_id in self._told:
-            self._told.discard(event.call_id)
+        elif event.call_id in self._ended:
+            self._ended.discard(event.call_id)
         else:  # it began in a process before this one
             self._tell_refused(event.name, event.call_id, "unknown")
 
@@ -189,29 +190,29 @@ class Calls:
         if event.call_id not in self._running:
             return  # it had not begun
         why = event.reason if event.reason in _KILLED else "aborted"
-        self._sheet.describe(_key(event.call_id), {"cmdc.kill.reason": why})
-        self._end(event.call_id, Ending("killed", "killed", event.reason))
-        self._told.add(event.call_id)
+        self._spans.describe(_key(event.call_id), {"cmdc.kill.reason": why})
+        self._end(event.call_id, SpanEnding("killed", "killed", event.reason))
+        self._ended.add(event.call_id)
 
     def block(self, event: events.ToolBlocked) -> None:
         """Tell of a call that is not made."""
-        if event.call_id not in self._told:
-            self._told.add(event.call_id)
+        if event.call_id not in self._ended:
+            self._ended.add(event.call_id)
             self._tell_refused(event.name, event.call_id, "blocked")
 
     def miss(self, event: events.ToolCallUnknown) -> None:
         """Tell of a call of a tool that there is none of."""
-        self._told.add(event.call_id)
+        self._ended.add(event.call_id)
         self._tell_refused(event.name, event.call_id, "no_such_tool")
 
     def loop(self, event: events.LoopDetected) -> None:
         """Tell that the model repeats its calls."""
-        told: Attributes = {
+        facts: Attributes = {
             "cmdc.loop.type": event.type,
             "cmdc.loop.count": event.count,
             names.TOOL_NAME: event.name,
         }
-        self._sheet.note(names.LOOP_DETECTED, told)
+        self._spans.note(names.LOOP_DETECTED, facts)
 
     def start_subagent(self, event: events.SubagentStart) -> None:
         """Tell which session does the work of a call: its spans have that conversation's id."""
@@ -219,45 +220,45 @@ class Calls:
         if len(self._children) > CHILDREN_MAX:
             del self._children[next(iter(self._children))]
         if event.call_id in self._running:
-            told: Attributes = {
+            facts: Attributes = {
                 "cmdc.subagent.type": event.subagent_type,
                 "cmdc.subagent.session_id": event.child_session_id,
             }
-            self._sheet.describe(_key(event.call_id), told)
+            self._spans.describe(_key(event.call_id), facts)
 
     def end_subagent(self, event: events.SubagentEnd) -> None:
         """Tell what a subagent came to; its requests are measured by its own session."""
         kind = self._children.pop(event.child_session_id, "unknown")
         outcome = "finished" if event.ok else "failed"
         kinds: Attributes = {"cmdc.subagent.type": kind, "cmdc.outcome": outcome}
-        told: Attributes = {"cmdc.subagent.session_id": event.child_session_id}
-        self._sheet.note(
+        facts: Attributes = {"cmdc.subagent.session_id": event.child_session_id}
+        self._spans.note(
             names.SUBAGENT_RUN,
-            {**kinds, **told, **usage_attributes(event.usage)},
+            {**kinds, **facts, **usage_attributes(event.usage)},
             self.span_of(event.call_id),
         )
-        self._sheet.measure(names.SUBAGENT_RUNS, 1, kinds)
+        self._spans.measure(names.SUBAGENT_RUNS, 1, kinds)
 
-    def _open(self, name: str, call_id: CallId, told: Attributes | None = None) -> None:
+    def _open(self, name: str, call_id: CallId, facts: Attributes | None = None) -> None:
         more: Attributes = {names.TOOL_TYPE: "function", **_attributes(name, call_id)}
-        more |= told or {}
-        place = Place(span_id=call_span_id(self._sheet.facts.session_id, call_id))
-        self._sheet.open(_key(call_id), names.EXECUTE_TOOL, name, more, place)
+        more |= facts or {}
+        place = SpanPlace(span_id=call_span_id(self._spans.facts.session_id, call_id))
+        self._spans.open(_key(call_id), names.EXECUTE_TOOL, name, more, place)
         self._running[call_id] = _Call(name)
 
-    def _end(self, call_id: CallId, ending: Ending) -> None:
-        sheet, key = self._sheet, _key(call_id)
+    def _end(self, call_id: CallId, ending: SpanEnding) -> None:
+        spans, key = self._spans, _key(call_id)
         call = self._running.pop(call_id)
-        took_ms = sheet.elapsed_ms(key) if call.duration_ms is None else call.duration_ms
+        took_ms = spans.elapsed_ms(key) if call.duration_ms is None else call.duration_ms
         summary: Attributes = {"cmdc.outcome": ending.outcome, "cmdc.duration_ms": took_ms}
-        sheet.note(names.TOOL_EXEC, {**_attributes(call.name, call_id), **summary}, key)
+        spans.note(names.TOOL_EXEC, {**_attributes(call.name, call_id), **summary}, key)
         kinds: Attributes = {names.TOOL_NAME: call.name, **error_kind(ending)}
-        sheet.measure(names.TOOL_EXEC_DURATION, took_ms / 1000, kinds)
-        sheet.close(key, ending)
+        spans.measure(names.TOOL_EXEC_DURATION, took_ms / 1000, kinds)
+        spans.close(key, ending)
 
     def _tell_refused(self, name: str, call_id: CallId, outcome: str) -> None:
-        told: Attributes = {**_attributes(name, call_id), "cmdc.outcome": outcome}
-        self._sheet.note(names.TOOL_EXEC, told)
+        facts: Attributes = {**_attributes(name, call_id), "cmdc.outcome": outcome}
+        self._spans.note(names.TOOL_EXEC, facts)
 
 
 def _key(call_id: CallId) -> str:
@@ -271,12 +272,12 @@ def _attributes(name: str, call_id: CallId) -> Attributes:
 # --- requests -------------------------------------------------------------------------------------
 
 
-class Requests:
+class RequestSpans:
     """The request that is under way, and what is known of earlier ones of the cycle."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        """Tell on ``sheet``."""
-        self._sheet = sheet
+    def __init__(self, spans: OpenSpans) -> None:
+        """Tell on ``spans``."""
+        self._spans = spans
         self._model = ""
         self._has_begun = False
         self._attempt = 1
@@ -289,14 +290,14 @@ class Requests:
 
     def start(self, event: events.RequestStart) -> None:
         """Open a request."""
-        if self._sheet.has(REQUEST):
-            self.end(Ending("unknown"))
+        if self._spans.has(REQUEST):
+            self.end(SpanEnding("unknown"))
         more: Attributes = {"cmdc.request.messages": event.messages}
         if self._attempt > 1:
             more["cmdc.request.attempt"] = self._attempt
-        if self._sheet.captures:
+        if self._spans.captures:
             # The conversation may have grown since.
-            sent = self._sheet.facts.messages[: event.messages]
+            sent = self._spans.facts.messages[: event.messages]
             more[names.INPUT_MESSAGES], omitted = messages_json(sent)
             if omitted:
                 more["cmdc.request.messages_omitted"] = omitted
@@ -304,92 +305,100 @@ class Requests:
 
     def begin_answer(self, _event: events.MessageStart | events.ThinkingStart) -> None:
         """Take the time until the first piece of the answer."""
-        sheet = self._sheet
-        if self._has_begun or not sheet.has(REQUEST):
+        spans = self._spans
+        if self._has_begun or not spans.has(REQUEST):
             return
         self._has_begun = True
-        waited_s = sheet.elapsed_s(REQUEST)
-        sheet.describe(REQUEST, {names.TIME_TO_FIRST_CHUNK: waited_s})
+        waited_s = spans.elapsed_s(REQUEST)
+        spans.describe(REQUEST, {names.TIME_TO_FIRST_CHUNK: waited_s})
         kinds = request_kinds(self._model)
-        sheet.measure(names.OPERATION_TIME_TO_FIRST_CHUNK, waited_s, kinds)
+        spans.measure(names.OPERATION_TIME_TO_FIRST_CHUNK, waited_s, kinds)
 
     def complete(self, event: events.ResponseComplete) -> None:
         """End the request: it has its answer."""
-        sheet, message = self._sheet, event.message
+        spans, message = self._spans, event.message
         if OPENING in message.metadata:
             return  # no request was made for it
-        if not sheet.has(REQUEST):
-            self._open(sheet.facts.model, {"cmdc.begin": "unknown"})
+        if not spans.has(REQUEST):
+            self._open(spans.facts.model, {"cmdc.begin": "unknown"})
         used = usage_attributes(event.usage)
-        sheet.describe(REQUEST, used)
+        spans.describe(REQUEST, used)
         if reason := message.metadata.get("finish_reason"):
-            sheet.describe(REQUEST, {names.FINISH_REASONS: (str(reason),)})
-        if sheet.captures:
-            sheet.describe(REQUEST, {names.OUTPUT_MESSAGES: messages_json([message])[0]})
-        sheet.spend(event.usage, self._model, "answer")
-        self.end(Ending("finished"), used)
+            spans.describe(REQUEST, {names.FINISH_REASONS: (str(reason),)})
+        if spans.captures:
+            spans.describe(REQUEST, {names.OUTPUT_MESSAGES: messages_json([message])[0]})
+        spans.spend(event.usage, self._model, "answer")
+        self.end(SpanEnding("finished"), used)
         self._attempt = 1
+
+    def cut(self, event: events.RequestCut) -> None:
+        """End the request: it was ended in the middle of its answer, and took about this much."""
+        used = usage_attributes(event.usage)
+        if self._spans.has(REQUEST):
+            self._spans.describe(REQUEST, used)
+            self.end(SpanEnding("aborted"), used)
+        self._spans.spend(event.usage, self._model or self._spans.facts.model, "answer")
 
     def fail(self, event: events.StreamError) -> None:
         """End the request: it failed."""
-        if self._sheet.has(REQUEST):
+        if self._spans.has(REQUEST):
             error = names.word_of(event.reason) or names.OTHER_ERROR
-            self.end(Ending("failed", error, event.reason))
+            self.end(SpanEnding("failed", error, event.reason))
 
-    def end(self, ending: Ending, told: Attributes | None = None) -> None:
+    def end(self, ending: SpanEnding, facts: Attributes | None = None) -> None:
         """End the request."""
-        sheet = self._sheet
+        spans = self._spans
         summary: Attributes = {
             "cmdc.outcome": ending.outcome,
-            "cmdc.duration_ms": sheet.elapsed_ms(REQUEST),
+            "cmdc.duration_ms": spans.elapsed_ms(REQUEST),
         }
-        sheet.note(names.LLM_REQUEST, {**summary, **(told or {})})
+        spans.note(names.LLM_REQUEST, {**summary, **(facts or {})})
         kinds = {**request_kinds(self._model), **error_kind(ending)}
-        sheet.measure(names.OPERATION_DURATION, sheet.elapsed_s(REQUEST), kinds)
-        sheet.close(REQUEST, ending)
+        spans.measure(names.OPERATION_DURATION, spans.elapsed_s(REQUEST), kinds)
+        spans.close(REQUEST, ending)
 
     def retry(self, event: events.Retry) -> None:
         """Tell that the request will be sent again."""
         self._attempt = event.attempt + 1
-        told: Attributes = {"cmdc.attempt": event.attempt, "cmdc.delay_ms": event.delay_ms}
-        self._sheet.note(names.LLM_RETRY, told)
+        facts: Attributes = {"cmdc.attempt": event.attempt, "cmdc.delay_ms": event.delay_ms}
+        self._spans.note(names.LLM_RETRY, facts)
 
     def reset(self, _event: events.StreamReset) -> None:
         """Tell that what was shown of the answer is void."""
-        self._sheet.note(names.LLM_RESET, {})
+        self._spans.note(names.LLM_RESET, {})
 
     def stall(self, event: events.StreamStalled) -> None:
-        """Tell that nothing comes."""
-        self._sheet.note(names.LLM_STALLED, {"cmdc.elapsed_s": event.elapsed_s})
+        """Publish that nothing comes."""
+        self._spans.note(names.LLM_STALLED, {"cmdc.elapsed_s": event.elapsed_s})
 
     def overflow(self, _event: events.ContextOverflow) -> None:
         """Tell that the conversation is too long for the model."""
-        self._sheet.note(names.LLM_OVERFLOW, {})
+        self._spans.note(names.LLM_OVERFLOW, {})
 
     def switch_model(self, event: events.ModelSwitched) -> None:
         """Tell which model the next request goes to."""
-        told: Attributes = {"cmdc.model.from": event.from_, "cmdc.model.to": event.to}
-        self._sheet.note(names.MODEL_SWITCHED, told)
+        facts: Attributes = {"cmdc.model.from": event.from_, "cmdc.model.to": event.to}
+        self._spans.note(names.MODEL_SWITCHED, facts)
 
     def compact(self, event: events.ConversationCompacted) -> None:
         """Tell what was summed up, and count what that took."""
         trigger: Attributes = {"cmdc.trigger": event.trigger}
-        told: Attributes = {
+        facts: Attributes = {
             "cmdc.messages.before": event.before,
             "cmdc.messages.after": event.after,
         }
-        self._sheet.note(names.COMPACTOR_RUN, {**trigger, **told, **usage_attributes(event.usage)})
-        self._sheet.measure(names.COMPACTOR_RUNS, 1, trigger)
-        self._sheet.spend(event.usage, self._sheet.facts.model, "compaction")
+        self._spans.note(names.COMPACTOR_RUN, {**trigger, **facts, **usage_attributes(event.usage)})
+        self._spans.measure(names.COMPACTOR_RUNS, 1, trigger)
+        self._spans.spend(event.usage, self._spans.facts.model, "compaction")
 
     def spend_by_plugin(self, event: events.PluginModelCall) -> None:
         """Count what a plugin asked a model for itself."""
-        self._sheet.spend(event.usage, event.model, "plugin")
+        self._spans.spend(event.usage, event.model, "plugin")
 
     def _open(self, model: str, more: Attributes) -> None:
         subject = names.model_id_of(model)
         attributes = {**model_attributes(model), **more}
-        self._sheet.open(REQUEST, names.CHAT, subject, attributes)
+        self._spans.open(REQUEST, names.CHAT, subject, attributes)
         self._model, self._has_begun = model, False
         self.count += 1
 
@@ -397,9 +406,9 @@ class Requests:
 # --- reasoning ------------------------------------------------------------------------------------
 
 NOTES_MAX: Final = 100
-"""Scores, prunings and thoughts that a run's span tells: a span has room for 128 events."""
+"""Scores, prunings and thoughts that a run's span has: a span has room for 128 events."""
 RUNS_MAX: Final = 64
-"""Open at a time; of more runs than that nothing is told."""
+"""Open at a time; of more runs than that there are no spans."""
 _RUN_KILLED: Final = "killed"
 """How a run and its branches end whose call is ended from outside: that is their error, too."""
 _NO_FAILURE: Final = frozenset({"done", "aborted"})
@@ -422,126 +431,141 @@ class Runs:
     process has brought are events of the run.
     """
 
-    def __init__(self, sheet: Sheet, calls: Calls) -> None:
-        """Tell on ``sheet``, of runs within ``calls``."""
-        self._sheet = sheet
+    def __init__(self, spans: OpenSpans, calls: Calls) -> None:
+        """Tell on ``spans``, of runs within ``calls``."""
+        self._spans = spans
         self._calls = calls
         self._running: dict[str, _Run] = {}
         self._over: deque[str] = deque(maxlen=RUNS_MAX)
-        """Runs that are closed: what is told of their branches later opens none anew."""
+        """Runs that are closed: what comes of their branches later opens none anew."""
 
     def branch(self, event: events.ReasoningBranch) -> None:
         """Open a branch, and its run with the first one."""
-        run = self._run(event)
+        run = self._run(event.run_id, event.strategy)
         if run is None:
             return
         if event.branch_id in run.running:
-            self._end(event.run_id, event.branch_id, Ending("unknown"))
-        more: Attributes = {"cmdc.reasoning.branch_id": event.branch_id, **_kinds(event.strategy)}
+            self._end(event.run_id, event.branch_id, SpanEnding("unknown"))
+        more: Attributes = {}
         if event.parent_id is not None:
             more["cmdc.reasoning.parent_id"] = event.parent_id
         if event.revision:
             more["cmdc.reasoning.revision"] = event.revision
-        if self._sheet.captures:
+        if self._spans.captures:
             more["cmdc.reasoning.prompt"] = text_of(event.prompt)
-        where, inside = _run_key(event.run_id, event.branch_id), _run_key(event.run_id)
-        ref = branch_ref(call_of_run(event.run_id), event.branch_id)
-        span_id = branch_span_id(self._sheet.facts.session_id, ref)
-        self._sheet.open(where, names.BRANCH, event.branch_id, more, Place(inside, span_id))
-        run.branches += 1
-        run.running.add(event.branch_id)
+        self._open(event.run_id, run, event.branch_id, more)
+
+    def resume(self, event: events.SubagentStart) -> None:
+        """Open a branch that runs again, since the process died that had told its begin.
+
+        What its session does is in this span, whose id is that of the one which was lost.
+        """
+        if event.of_run is None or event.strategy is None or event.branch_id is None:
+            return
+        run = self._run(event.of_run, event.strategy)
+        if run is not None and event.branch_id not in run.running:
+            facts: Attributes = {"cmdc.begin": "unknown"}
+            self._open(event.of_run, run, event.branch_id, facts)
 
     def thought(self, event: events.ReasoningThought) -> None:
         """End a branch; another thought is an event of the run."""
-        run = self._run(event)
+        run = self._run(event.run_id, event.strategy)
         if run is None:
             return
         if event.thought_id not in run.running:
-            told: Attributes = {"cmdc.reasoning.thought_id": event.thought_id}
-            self._note(event.run_id, names.REASONING_THOUGHT, told)
+            facts: Attributes = {"cmdc.reasoning.thought_id": event.thought_id}
+            self._note(event.run_id, names.REASONING_THOUGHT, facts)
             return
-        told = usage_attributes(event.usage)
-        if self._sheet.captures:
-            told["cmdc.reasoning.thought"] = text_of(event.content)
-        self._sheet.describe(_run_key(event.run_id, event.thought_id), told)
+        facts = usage_attributes(event.usage)
+        if self._spans.captures:
+            facts["cmdc.reasoning.thought"] = text_of(event.content)
+        self._spans.describe(_run_key(event.run_id, event.thought_id), facts)
         word = None if event.error is None else names.word_of(event.error) or names.OTHER_ERROR
         outcome = "finished" if word is None else "failed"
-        self._end(event.run_id, event.thought_id, Ending(outcome, word, event.error))
+        self._end(event.run_id, event.thought_id, SpanEnding(outcome, word, event.error))
 
     def score(self, event: events.ReasoningScore) -> None:
         """Tell how a thought was scored."""
-        if self._run(event) is not None:
-            told: Attributes = {
+        if self._run(event.run_id, event.strategy) is not None:
+            facts: Attributes = {
                 "cmdc.reasoning.thought_id": event.thought_id,
                 "cmdc.reasoning.score": event.score,
             }
-            self._note(event.run_id, names.REASONING_SCORE, told)
+            self._note(event.run_id, names.REASONING_SCORE, facts)
 
     def prune(self, event: events.ReasoningPrune) -> None:
         """Tell which thoughts were given up."""
-        if self._run(event) is not None:
-            told: Attributes = {"cmdc.reasoning.thought_ids": event.thought_ids}
-            self._note(event.run_id, names.REASONING_PRUNE, told)
+        if self._run(event.run_id, event.strategy) is not None:
+            facts: Attributes = {"cmdc.reasoning.thought_ids": event.thought_ids}
+            self._note(event.run_id, names.REASONING_PRUNE, facts)
 
     def finish(self, event: events.ReasoningDone) -> None:
         """Close the run, and what still runs of it."""
-        if self._run(event) is None:
+        if self._run(event.run_id, event.strategy) is None:
             return
         outcome = "finished" if event.status == "done" else event.status
         error = None if event.status in _NO_FAILURE else event.status
-        self._close(event.run_id, Ending(outcome, error, event.reason))
+        self._close(event.run_id, SpanEnding(outcome, error, event.reason))
 
     def close_of(self, call_id: CallId, outcome: str) -> None:
         """Close what a call that is over has left open; what was killed has failed."""
         error = outcome if outcome == _RUN_KILLED else None
         for run_id in [one for one in self._running if call_of_run(one) == call_id]:
-            self._close(run_id, Ending(outcome, error))
+            self._close(run_id, SpanEnding(outcome, error))
 
     def close_all(self, outcome: str) -> None:
-        """Close what nothing more is told of."""
+        """Close what nothing more comes of."""
         for run_id in [*self._running]:
-            self._close(run_id, Ending(outcome))
+            self._close(run_id, SpanEnding(outcome))
 
-    def _run(self, event: ReasoningEvent) -> _Run | None:
-        """Return the run of an event; None after the cycle, which had closed it, and of too many.
+    def _run(self, run_id: str, strategy: str) -> _Run | None:
+        """Return a run; None after the cycle, which had closed it, and of too many.
 
-        It is opened with what is heard first, since this process may not have heard its begin.
+        It is opened with what comes first, since this process may not have got its begin.
         """
-        run = self._running.get(event.run_id)
-        if event.run_id in self._over:
+        run = self._running.get(run_id)
+        if run_id in self._over:
             return None
-        if run is None and self._sheet.has(CYCLE) and len(self._running) < RUNS_MAX:
-            run = self._running[event.run_id] = _Run(event.strategy)
-            more: Attributes = {"cmdc.reasoning.run_id": event.run_id, **_kinds(event.strategy)}
-            parent = self._calls.span_of(call_of_run(event.run_id))
-            place = Place(parent)
-            self._sheet.open(_run_key(event.run_id), names.REASON, event.strategy, more, place)
+        if run is None and self._spans.has(CYCLE) and len(self._running) < RUNS_MAX:
+            run = self._running[run_id] = _Run(strategy)
+            more: Attributes = {"cmdc.reasoning.run_id": run_id, **_kinds(strategy)}
+            place = SpanPlace(self._calls.span_of(call_of_run(run_id)))
+            self._spans.open(_run_key(run_id), names.REASON, strategy, more, place)
         return run
 
-    def _note(self, run_id: str, name: str, told: Attributes) -> None:
+    def _open(self, run_id: str, run: _Run, branch_id: str, more: Attributes) -> None:
+        where, inside = _run_key(run_id, branch_id), _run_key(run_id)
+        ref = branch_ref(call_of_run(run_id), branch_id)
+        place = SpanPlace(inside, branch_span_id(self._spans.facts.session_id, ref))
+        facts: Attributes = {"cmdc.reasoning.branch_id": branch_id, **_kinds(run.strategy), **more}
+        self._spans.open(where, names.BRANCH, branch_id, facts, place)
+        run.branches += 1
+        run.running.add(branch_id)
+
+    def _note(self, run_id: str, name: str, facts: Attributes) -> None:
         run = self._running[run_id]
         run.notes += 1
         if run.notes <= NOTES_MAX:
-            self._sheet.note(name, told, _run_key(run_id))
+            self._spans.note(name, facts, _run_key(run_id))
 
-    def _end(self, run_id: str, branch_id: str, ending: Ending) -> None:
+    def _end(self, run_id: str, branch_id: str, ending: SpanEnding) -> None:
         self._running[run_id].running.discard(branch_id)
-        self._sheet.close(_run_key(run_id, branch_id), ending)
+        self._spans.close(_run_key(run_id, branch_id), ending)
 
-    def _close(self, run_id: str, ending: Ending) -> None:
-        sheet, run, where = self._sheet, self._running[run_id], _run_key(run_id)
+    def _close(self, run_id: str, ending: SpanEnding) -> None:
+        spans, run, where = self._spans, self._running[run_id], _run_key(run_id)
         for branch_id in sorted(run.running):
             error = ending.error if ending.outcome == _RUN_KILLED else None
-            self._end(run_id, branch_id, Ending(ending.outcome, error))
+            self._end(run_id, branch_id, SpanEnding(ending.outcome, error))
         del self._running[run_id]
         self._over.append(run_id)
-        told: Attributes = {"cmdc.reasoning.branches": run.branches}
+        facts: Attributes = {"cmdc.reasoning.branches": run.branches}
         if run.notes > NOTES_MAX:
-            told["cmdc.reasoning.omitted"] = run.notes - NOTES_MAX
-        sheet.describe(where, told)
+            facts["cmdc.reasoning.omitted"] = run.notes - NOTES_MAX
+        spans.describe(where, facts)
         kinds = {**_kinds(run.strategy), "cmdc.outcome": ending.outcome, **error_kind(ending)}
-        sheet.measure(names.REASONING_RUN_DURATION, sheet.elapsed_s(where), kinds)
-        sheet.close(where, ending)
+        spans.measure(names.REASONING_RUN_DURATION, spans.elapsed_s(where), kinds)
+        spans.close(where, ending)
 
 
 def _kinds(strategy: str) -> Attributes:

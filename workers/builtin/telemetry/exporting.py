@@ -48,13 +48,13 @@ from cmdc_runtime.plugins.telemetry import CONSOLE, Telemetry
 from cmdc_runtime.tracing import SpanParent
 from cmdc_runtime.version import VERSION
 from workers.builtin.telemetry.names import ERROR_TYPE, INSTRUMENTS
-from workers.builtin.telemetry.sheet import (
+from workers.builtin.telemetry.spans import (
+    AddAttributes,
+    AddSpanEvent,
+    AddToMetric,
     Attributes,
-    Close,
-    Describe,
-    Measure,
-    Note,
-    Open,
+    EndSpan,
+    OpenSpan,
     Operation,
     Value,
 )
@@ -100,19 +100,19 @@ class Telemeter:
         """Carry them out, in their order."""
         for operation in operations:
             match operation:
-                case Open():
+                case OpenSpan():
                     self._begin(operation)
-                case Note(key, name, at_ns, attributes):
+                case AddSpanEvent(key, name, at_ns, attributes):
                     self._open[key].add_event(name, _clean(attributes), at_ns)
-                case Describe(key, attributes):
+                case AddAttributes(key, attributes):
                     self._open[key].set_attributes(_clean(attributes))
-                case Close():
+                case EndSpan():
                     self._end(operation)
-                case Measure(instrument, value, attributes):
+                case AddToMetric(instrument, value, attributes):
                     self._measure(instrument, value, _clean(attributes))
 
     def send(self) -> None:
-        """Send what is new; a failure is told once, and costs the spans of it.
+        """Send what is new; a failure is logged once, and costs the spans of it.
 
         Metrics add up over the life of the process, so they are in what is sent next.
         """
@@ -134,7 +134,7 @@ class Telemeter:
         if self._reader is not None:
             self._reader.release()
 
-    def _begin(self, opened: Open) -> None:
+    def _begin(self, opened: OpenSpan) -> None:
         parent = None if opened.parent is None else self._open.get(opened.parent)
         if opened.remote is not None:
             parent = self._remote(opened.remote)
@@ -156,7 +156,7 @@ class Telemeter:
         span_id = int(parent.span_id, 16)
         return NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
 
-    def _end(self, closed: Close) -> None:
+    def _end(self, closed: EndSpan) -> None:
         span = self._open.pop(closed.key)
         if closed.error is not None:
             span.set_attribute(ERROR_TYPE, _clean_text(closed.error))
@@ -178,7 +178,7 @@ class Telemeter:
     def _is_sent(self, send: Any) -> bool:  # Any: a partial, or a method
         try:
             return bool(send())
-        except Exception as error:  # noqa: BLE001 - an exporter may be anybody's; it is told of
+        except Exception as error:  # noqa: BLE001 - an exporter may be anybody's; it is logged
             self._last_words.text = f"{type(error).__name__}: {error}"
             return False
 

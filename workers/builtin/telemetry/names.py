@@ -163,7 +163,7 @@ def model_id_of(model: str) -> str:
 def word_of(reason: object) -> str | None:
     """Return the one word that a reason is or begins with, as in ``"Timeout: after 3 s"``.
 
-    Texts of errors may quote a prompt or a result, so only this much of them is told; None is a
+    Texts of errors may quote a prompt or a result, so only this much of them is shown; None is a
     reason that is a sentence, or data.
     """
     found = _WORD.match(reason) if isinstance(reason, str) else None

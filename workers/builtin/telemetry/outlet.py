@@ -23,7 +23,7 @@ WAITING_MANY: Final = 1_000
 """So many do not wait any longer."""
 
 
-class Worker(Protocol[T_contra]):
+class BatchWorker(Protocol[T_contra]):
     """Does the work, in the outlet's thread alone; it may take long."""
 
     def work(self, things: Sequence[T_contra]) -> None:
@@ -36,7 +36,7 @@ class Worker(Protocol[T_contra]):
 class Outlet(Generic[T]):
     """Where things are put in."""
 
-    def __init__(self, name: str, prepare: Callable[[], Worker[T]], interval_s: float) -> None:
+    def __init__(self, name: str, prepare: Callable[[], BatchWorker[T]], interval_s: float) -> None:
         """Start nothing yet.
 
         ``prepare`` is called in the thread, at once, and returns who works there; from then on
@@ -50,15 +50,18 @@ class Outlet(Generic[T]):
         """Give it ``thing``; return at once."""
         self._tank.put(thing)
 
-    def flush(self, timeout_s: float) -> bool:
-        """Have all worked on that was put in so far; say whether that was done in time."""
-        return self._tank.flush(timeout_s)
+    def flush(self, timeout_s: float, *, prepare_s: float = 0.0) -> bool:
+        """Have all worked on that was put in so far; say whether that was done in time.
+
+        The work has ``timeout_s``, and who does it up to ``prepare_s`` before that to be prepared.
+        """
+        return self._tank.flush(timeout_s, prepare_s)
 
 
 class _Tank(Generic[T]):
     """What waits, and the thread that takes it."""
 
-    def __init__(self, name: str, prepare: Callable[[], Worker[T]], interval_s: float) -> None:
+    def __init__(self, name: str, prepare: Callable[[], BatchWorker[T]], interval_s: float) -> None:
         self._name = name
         self._prepare = prepare
         self._interval_s = interval_s
@@ -67,7 +70,7 @@ class _Tank(Generic[T]):
         self._waiting: list[T] = []
         self._lost = 0
         self._put = self._done = 0
-        self._is_urgent = self._is_closed = self._is_over = False
+        self._is_prepared = self._is_urgent = self._is_closed = self._is_over = False
 
     def put(self, thing: T) -> None:
         with self._changed:
@@ -84,10 +87,12 @@ class _Tank(Generic[T]):
             if len(self._waiting) in {1, WAITING_MANY}:  # else the thread would wake up for nothing
                 self._changed.notify_all()
 
-    def flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: float, prepare_s: float) -> bool:
         with self._changed:
             goal, self._is_urgent = self._put, bool(self._waiting)
             self._changed.notify_all()
+            if self._done < goal:
+                self._changed.wait_for(lambda: self._is_prepared or self._is_over, prepare_s)
             self._changed.wait_for(lambda: self._done >= goal or self._is_over, timeout_s)
             return self._done >= goal
 
@@ -100,6 +105,9 @@ class _Tank(Generic[T]):
     def _run(self) -> None:
         try:
             worker = self._prepare()
+            with self._changed:
+                self._is_prepared = True
+                self._changed.notify_all()
             while things := self._next():
                 worker.work(things)
                 with self._changed:

@@ -4,7 +4,7 @@ It knows neither OpenTelemetry nor a clock. A cycle is a trace of its own, or in
 its parent's (``cmdc_runtime.tracing``): its ``invoke_agent`` span
 holds a ``chat`` span for each request and an ``execute_tool`` span for each call, and that of a
 call which runs a reasoning strategy a ``reason`` span with one for each branch. What CMDC's
-telemetry tells by a name is an event, under that name, of the span that it happened in; between
+telemetry has by a name is an event, under that name, of the span that it happened in; between
 cycles, of a span without length.
 
 Any event may be missing, since a process dies or an observer cannot keep up. What ends without
@@ -25,22 +25,22 @@ from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import shown
 from workers.builtin.telemetry import names
-from workers.builtin.telemetry.calls import Calls, Requests, Runs, messages_json
-from workers.builtin.telemetry.sheet import (
+from workers.builtin.telemetry.calls import Calls, RequestSpans, Runs, messages_json
+from workers.builtin.telemetry.spans import (
     CYCLE,
     REQUEST,
     Attributes,
-    Ending,
     Facts,
+    OpenSpans,
     Operation,
-    Sheet,
+    SpanEnding,
     error_kind,
     model_attributes,
     usage_attributes,
 )
 
 PIPELINES_MAX: Final = 64
-"""Runs of plugins that a cycle's spans tell: a span has room for 128 events. All are measured."""
+"""Runs of plugins that a cycle's spans have: a span has room for 128 events. All are measured."""
 PROMPTS_MAX: Final = 64
 """Texts that are kept for the cycles that they will open."""
 _MS_PER_S: Final = 1000
@@ -50,41 +50,41 @@ class Tracker:
     """The open spans of one process of a session."""
 
     def __init__(self, *, captures: bool) -> None:
-        """Begin with nothing open; ``captures`` is whether content may be told."""
-        self._sheet = sheet = Sheet(captures=captures)
-        self.requests: Final = Requests(sheet)
-        self.calls: Final = Calls(sheet)
-        self.runs: Final = Runs(sheet, self.calls)
+        """Begin with nothing open; ``captures`` is whether content may be exported."""
+        self._spans = spans = OpenSpans(captures=captures)
+        self.requests: Final = RequestSpans(spans)
+        self.calls: Final = Calls(spans)
+        self.runs: Final = Runs(spans, self.calls)
         self._trigger: str | None = None
         self._prompts: dict[CommandId, str] = {}
         self._pipelines = 0
 
-    def hear(self, event: Observed, facts: Facts, at_ns: int) -> list[Operation]:
+    def track(self, event: Observed, facts: Facts, at_ns: int) -> list[Operation]:
         """Return what an event amounts to that was published at ``at_ns``."""
         handler = _HANDLERS.get(type(event))
         if handler is None:
             return []
-        self._sheet.turn(facts, at_ns)
+        self._spans.turn(facts, at_ns)
         if type(event) not in _WITH_ABORT:
             self.calls.settle()
-        if type(event) in _IN_CYCLE and not self._sheet.has(CYCLE):
+        if type(event) in _IN_CYCLE and not self._spans.has(CYCLE):
             self._open({"cmdc.begin": "unknown"})
         handler(self, event)
-        return self._sheet.told()
+        return self._spans.operations()
 
     def end(self, facts: Facts, at_ns: int) -> list[Operation]:
         """Return what ends all that is open, since the session ends."""
-        self._sheet.turn(facts, at_ns)
+        self._spans.turn(facts, at_ns)
         self.calls.settle()
-        if self._sheet.has(CYCLE):
-            self._close(Ending("stopped"))
-        return self._sheet.told()
+        if self._spans.has(CYCLE):
+            self._close(SpanEnding("stopped"))
+        return self._spans.operations()
 
     # --- cycles ---------------------------------------------------------------------------------
 
     def keep_prompt(self, event: events.PromptReceived) -> None:
         """Keep the text for the cycle that it opens."""
-        if self._sheet.captures:
+        if self._spans.captures:
             self._prompts[event.command_id] = event.text
             if len(self._prompts) > PROMPTS_MAX:
                 del self._prompts[next(iter(self._prompts))]
@@ -108,71 +108,71 @@ class Tracker:
 
     def finish(self, event: events.AgentEnd) -> None:
         """Close the cycle: the model is done."""
-        self._sheet.describe(CYCLE, usage_attributes(event.usage))
-        if self._sheet.captures:
+        self._spans.describe(CYCLE, usage_attributes(event.usage))
+        if self._spans.captures:
             answers = [message for message in event.messages if message.role == "assistant"]
-            self._sheet.describe(CYCLE, {names.OUTPUT_MESSAGES: messages_json(answers[-1:])[0]})
-        self._close(Ending("finished"))
+            self._spans.describe(CYCLE, {names.OUTPUT_MESSAGES: messages_json(answers[-1:])[0]})
+        self._close(SpanEnding("finished"))
 
     def abort(self, event: events.AgentAbort) -> None:
-        """Close the cycle; calls that are ended with it are told of afterwards."""
-        if not self._sheet.has(CYCLE):
+        """Close the cycle; calls that are ended with it come afterwards."""
+        if not self._spans.has(CYCLE):
             if event.command_id is None:
                 return  # nothing ran
             self._open({"cmdc.begin": "unknown"})
         word = names.word_of(event.reason)
         if word is not None:
-            self._sheet.describe(CYCLE, {"cmdc.abort.reason": word})
+            self._spans.describe(CYCLE, {"cmdc.abort.reason": word})
         error = word if names.is_failure(event.reason) else None
-        self._close(Ending("aborted", error, shown(event.reason, REASON_CHARS_MAX)))
+        self._close(SpanEnding("aborted", error, shown(event.reason, REASON_CHARS_MAX)))
 
     def fail(self, event: events.AgentError) -> None:
         """Close the cycle: it failed."""
-        self._sheet.describe(CYCLE, {"cmdc.retryable": event.retryable})
+        self._spans.describe(CYCLE, {"cmdc.retryable": event.retryable})
         error = names.word_of(event.reason) or names.OTHER_ERROR
-        self._close(Ending("failed", error, event.reason))
+        self._close(SpanEnding("failed", error, event.reason))
 
     def recover(self, event: events.AgentRecovered) -> None:
         """Tell of the restart, in the cycle that goes on if one does."""
         kind: Attributes = {"cmdc.reason": names.kind_of(event.reason)}
         if event.resumed != "idle":
             self._open({"cmdc.resumed": event.resumed})
-        told: Attributes = {
+        facts: Attributes = {
             "cmdc.resumed": event.resumed,
             "cmdc.restart.incarnation": int(event.incarnation),
         }
-        self._sheet.note(names.SESSION_RESTART, {**kind, **told})
-        self._sheet.measure(names.SESSION_RESTARTS, 1, kind)
+        self._spans.note(names.SESSION_RESTART, {**kind, **facts})
+        self._spans.measure(names.SESSION_RESTARTS, 1, kind)
 
     def _open(self, more: Attributes, begun: CommandId | None = None) -> None:
-        if self._sheet.has(CYCLE):
-            self._close(Ending("unknown"))
-        attributes = {**model_attributes(self._sheet.facts.model), **more}
-        self._sheet.open_cycle(attributes, begun)
+        if self._spans.has(CYCLE):
+            self._close(SpanEnding("unknown"))
+        attributes = {**model_attributes(self._spans.facts.model), **more}
+        self._spans.open_cycle(attributes, begun)
         self.requests.begin_cycle()
         self.calls.begin_cycle()
         self._pipelines = 0
 
-    def _close(self, ending: Ending) -> None:
-        sheet = self._sheet
-        if sheet.has(REQUEST):
-            self.requests.end(Ending(ending.outcome))
+    def _close(self, ending: SpanEnding) -> None:
+        spans = self._spans
+        if spans.has(REQUEST):
+            self.requests.end(SpanEnding(ending.outcome))
         self.runs.close_all(ending.outcome)
         if ending.outcome == "aborted":
             self.calls.leave()
         else:
-            self.calls.close_all(ending.outcome, sheet.now_ns)
+            self.calls.close_all(ending.outcome, spans.now_ns)
         if self._pipelines > PIPELINES_MAX:
-            sheet.describe(CYCLE, {"cmdc.pipelines.omitted": self._pipelines - PIPELINES_MAX})
-        told: Attributes = {
+            spans.describe(CYCLE, {"cmdc.pipelines.omitted": self._pipelines - PIPELINES_MAX})
+        facts: Attributes = {
             "cmdc.outcome": ending.outcome,
             "cmdc.requests": self.requests.count,
-            "cmdc.duration_ms": sheet.elapsed_ms(CYCLE),
+            "cmdc.duration_ms": spans.elapsed_ms(CYCLE),
         }
-        sheet.note(names.AGENT_TURN, told, CYCLE)
+        spans.note(names.AGENT_TURN, facts, CYCLE)
         kinds: Attributes = {"cmdc.outcome": ending.outcome, **error_kind(ending)}
-        sheet.measure(names.AGENT_TURN_DURATION, sheet.elapsed_s(CYCLE), kinds)
-        sheet.close(CYCLE, ending)
+        spans.measure(names.AGENT_TURN_DURATION, spans.elapsed_s(CYCLE), kinds)
+        spans.close(CYCLE, ending)
 
     # --- calls ----------------------------------------------------------------------------------
 
@@ -189,30 +189,35 @@ class Tracker:
     # --- plugins --------------------------------------------------------------------------------
 
     def run_pipeline(self, event: PipelineRun) -> None:
-        """Measure what plugins took at a hook, and tell it where a cycle runs."""
+        """Measure what plugins took at a hook, and note it where a cycle runs."""
         hook: Attributes = {"cmdc.hook": event.hook}
-        self._sheet.measure(names.PLUGIN_PIPELINE_DURATION, event.duration_ms / _MS_PER_S, hook)
+        self._spans.measure(names.PLUGIN_PIPELINE_DURATION, event.duration_ms / _MS_PER_S, hook)
         if event.ignored:
-            self._sheet.measure(names.PLUGIN_ACTIONS_IGNORED, len(event.ignored), hook)
-        if self._sheet.innermost() is None:
+            self._spans.measure(names.PLUGIN_ACTIONS_IGNORED, len(event.ignored), hook)
+        if self._spans.innermost() is None:
             return
         self._pipelines += 1
         if self._pipelines > PIPELINES_MAX:
             return
-        told: Attributes = {"cmdc.duration_ms": event.duration_ms, "cmdc.plugins": event.plugins}
+        facts: Attributes = {"cmdc.duration_ms": event.duration_ms, "cmdc.plugins": event.plugins}
         if event.halted_by is not None:
-            told["cmdc.halted_by"] = event.halted_by
+            facts["cmdc.halted_by"] = event.halted_by
         if event.crashed:
-            told["cmdc.crashed"] = event.crashed
-        self._sheet.note(names.PLUGIN_PIPELINE, {**hook, **told})
+            facts["cmdc.crashed"] = event.crashed
+        self._spans.note(names.PLUGIN_PIPELINE, {**hook, **facts})
+
+    def start_subagent(self, event: events.SubagentStart) -> None:
+        """Tell which session works for a call, and go on with the span of its branch."""
+        self.calls.start_subagent(event)
+        self.runs.resume(event)
 
     def crash_plugin(self, event: events.PluginCrashed) -> None:
         """Tell which plugin crashed at which hook."""
-        told: Attributes = {"cmdc.plugin": event.plugin, "cmdc.hook": event.hook}
-        self._sheet.measure(names.PLUGIN_CRASHES, 1, told)
-        if self._sheet.captures:
-            told = {**told, "exception.message": event.error}
-        self._sheet.note(names.PLUGIN_CRASH, told)
+        facts: Attributes = {"cmdc.plugin": event.plugin, "cmdc.hook": event.hook}
+        self._spans.measure(names.PLUGIN_CRASHES, 1, facts)
+        if self._spans.captures:
+            facts = {**facts, "exception.message": event.error}
+        self._spans.note(names.PLUGIN_CRASH, facts)
 
 
 Handler = Callable[[Tracker, Any], None]  # Any: the event of the row
@@ -238,6 +243,7 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.ReasoningPrune:        lambda one, event: one.runs.prune(event),
     events.ReasoningScore:        lambda one, event: one.runs.score(event),
     events.ReasoningThought:      lambda one, event: one.runs.thought(event),
+    events.RequestCut:            lambda one, event: one.requests.cut(event),
     events.RequestStart:          lambda one, event: one.requests.start(event),
     events.ResponseComplete:      lambda one, event: one.requests.complete(event),
     events.Retry:                 lambda one, event: one.requests.retry(event),
@@ -245,7 +251,7 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.StreamReset:           lambda one, event: one.requests.reset(event),
     events.StreamStalled:         lambda one, event: one.requests.stall(event),
     events.SubagentEnd:           lambda one, event: one.calls.end_subagent(event),
-    events.SubagentStart:         lambda one, event: one.calls.start_subagent(event),
+    events.SubagentStart:         Tracker.start_subagent,
     events.ThinkingStart:         lambda one, event: one.requests.begin_answer(event),
     events.ToolBlocked:           lambda one, event: one.calls.block(event),
     events.ToolCallUnknown:       lambda one, event: one.calls.miss(event),
@@ -256,8 +262,8 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     PipelineRun:                  Tracker.run_pipeline,
 })
 # fmt: on
-TOLD: Final = frozenset(_HANDLERS)
-"""What the tracker wants to hear."""
+TRACKED: Final = frozenset(_HANDLERS)
+"""What the tracker makes spans of."""
 _WITH_ABORT: Final = frozenset(
     {events.ToolBlocked, events.ToolExecutionEnd, events.ToolKilled, events.PromptDropped}
 )

@@ -8,7 +8,7 @@ Nothing else is special: a name like ``[id].tsx`` is found by itself. A new wild
 ``_MEANINGS``.
 
 A ``Walk`` through a folder is sorted, bounded, and passes what holds no sources. What is left out
-is counted, and ``notes`` tells it to the model.
+is counted, and ``notes`` reports it to the model.
 """
 
 import contextlib
@@ -143,9 +143,9 @@ _changing: Final = threading.Lock()
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Return what went wrong without the path, which the caller tells."""
-    told = error.strerror if isinstance(error, OSError) else None
-    return told or str(error)
+    """Return what went wrong without the path, which the caller names."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or str(error)
 
 
 def shown(name: str) -> str:

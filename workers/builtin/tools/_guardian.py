@@ -3,8 +3,8 @@
 ``shell`` runs this file as a script, for each command, with nothing but the standard library: it is
 there in 15 ms and costs some 5 MB while the command runs. It is a subreaper in a group of its own,
 so that it outlives a command that kills itself or its group. Rules: it says once how the command
-ended, and ends when it is told to; whoever wants everything gone kills it and what descends from it
-before. The leading underscore keeps this module from being a tool of its own.
+ended, and ends when it is asked to; whoever wants everything gone kills it and what descends from
+it before. The leading underscore keeps this module from being a tool of its own.
 
 Its arguments are a descriptor to write the status to, ``kept`` or ``unset`` for the variable
 LC_CTYPE, and the program with its arguments.

@@ -15,7 +15,7 @@ from workers.builtin.tools._files import one_at_a_time, read_whole, reason_of, r
 
 CHARS_MAX: Final = 1_000_000
 PLACES_MAX: Final = 5
-"""So many places of a text that is not unique are told."""
+"""So many places of a text that is not unique are named."""
 
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 

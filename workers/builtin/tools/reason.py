@@ -5,18 +5,21 @@ What it came to is told by ``reasoning_done``; the model reads the answer.
 
 ``Driver`` drives the run over the session of the call: the machine decides, the driver carries it
 out. The machine is asked in a thread, since a strategy is a stranger's code that must not stop the
-loop. After a death the run is played again: what came before is fed in the order in which it came
-first, which the told events say; the session has the answers, and nothing is asked twice.
+loop. One that does not decide in time is given up: its thread is left alone, and the run ends with
+what was told. After a death the run is played again: what came before is fed in the order in which
+it came first, which the told events say; the session has the answers, and nothing is asked twice.
 """
 
 import asyncio
 import importlib
 import textwrap
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+import structlog
 
 from cmdc_runtime import plain
 from cmdc_runtime.checked_struct import SECONDS_MAX
@@ -25,7 +28,7 @@ from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.events import Envelope, ReasoningBranch, ReasoningDone, ReasoningThought
 from cmdc_runtime.events.reasoning import over
 from cmdc_runtime.extensions import Context, OtherBranchError, SessionPort, Tool, ToolError
-from cmdc_runtime.extensions.reasoning import ReasoningStrategy
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy, RunStatus
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import run_of_call
 from cmdc_runtime.reasoning import ReasoningResult, RunLimits
@@ -45,37 +48,67 @@ from workers.reasoning.inputs import (
     Tell,
     ThoughtCame,
 )
+from workers.reasoning.remains import Remains
 from workers.reasoning.run import Run
 from workers.threads import Threads
+
+log = structlog.get_logger()
 
 # --- the driver -----------------------------------------------------------------------------------
 
 DECIDE_S: Final = 60.0
 """For a strategy to decide; one that takes longer ends its run."""
+GRACE_S: Final = 1.0
+"""For a decision that is at work when the time of its run is over, and for the best answer."""
+HUNG_MAX: Final = 4
+"""Threads of strategies that were given up and have not returned, in one process: while there are
+so many, no strategy is asked in it, since each may take all of its time."""
 END_S: Final = 60.0
 """For branches to end whose run is over in time; then nobody waits for them."""
 CLOSE_S: Final = 60.0
 """As above, where the call itself is over."""
 
+_THREADS: Final = Threads("strategy")
+"""Of all runs in this process."""
+_FOREVER: Final = float("inf")
+
 T = TypeVar("T")
+Maker: TypeAlias = Callable[[], ReasoningStrategy]
+"""Returns a new strategy, for one run."""
 Played: TypeAlias = ReasoningThought | Deadline
 """What came in an earlier life, as far as the told events say it."""
+
+
+class GivenUpError(Exception):
+    """The strategy is not asked any more; the run ends with this status, and the text says why."""
+
+    def __init__(self, status: RunStatus, reason: str) -> None:
+        """Say how and why."""
+        super().__init__(reason)
+        self.status = status
 
 
 class Driver:
     """One run in one life of its call."""
 
     def __init__(
-        self, make: Callable[[], ReasoningStrategy], session: SessionPort, *, forks: bool = False
+        self,
+        name: str,
+        make: Maker,
+        session: SessionPort,
+        *,
+        forks: bool = False,
     ) -> None:
-        """Take what makes the strategy, which is for this run alone.
+        """Take what makes the strategy of this name, which is for this run alone.
 
         ``forks``: each branch begins with the session's conversation.
         """
         self._forks = forks
-        self._make = make
+        self._name, self._make = name, make
         self._session = session
-        self._threads = Threads("strategy")
+        self._remains = Remains("", name)
+        self._due_s = _FOREVER
+        """When the time of the run is over, as the loop counts."""
         self._played: deque[Played] = deque()
         self._lost: set[str] = set()
         """Branches that came to nothing in an earlier life: they are not asked for."""
@@ -90,31 +123,75 @@ class Driver:
         """Return how the run ends; cancelled, end its branches first.
 
         Raises:
-            ToolError: the strategy takes too long to decide, or what it says cannot be told.
+            ToolError: what the strategy says cannot be told.
         """
         told = await self._session.recall(begin.run_id)
         begin = self._remember(begin, told)
+        if self._remains.is_over:
+            return self._remains.result
         self._set_timer(begin)
         try:
-            run = await self._aside(lambda: Run(self._make()))
-            given: RunBegun | Recorded = begin
-            while (result := await self._carry_out(await self._handle(run, given))) is None:
-                given = await self._next()
-            return result
+            return await self._driven(begin)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
             await self._close()
 
+    async def _driven(self, begin: RunBegun) -> ReasoningResult:
+        given: RunBegun | Recorded = begin
+        try:
+            run = await self._aside(lambda: Run(self._make()))
+            while (result := await self._carry_out(await self._handle(run, given))) is None:
+                given = await self._next()
+        except GivenUpError as error:
+            came = [given] if isinstance(given, ThoughtCame) else []
+            return await self._give_up(begin, error, came)
+        return result
+
+    async def _give_up(
+        self, begin: RunBegun, why: GivenUpError, came: list[ThoughtCame]
+    ) -> ReasoningResult:
+        """End the run without its strategy: tell what has come, end what runs, and tell the end."""
+        log.warning("strategy.given_up", strategy=self._name, status=why.status)
+        rest = self._remains
+        came += [one for one in self._arrived.values() if isinstance(one, ThoughtCame)]
+        for one in came:
+            if one.branch_id in rest.open:
+                await self._publish(rest.thought(one))
+        self._arrived.clear()
+        for name in rest.open:
+            if name not in self._ending:
+                self._end(name)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self._end_open(why.status)
+        for name in rest.open:
+            await self._publish(rest.unheard(name, why.status))
+        await self._publish(rest.done(why.status, str(why), now_ms() - begin.at_ms))
+        return rest.result
+
+    async def _end_open(self, status: RunStatus) -> None:
+        """Tell of each open branch as it ends."""
+        while self._remains.open:
+            while not self._arrived:
+                await self._heard()
+            name = next(iter(self._arrived))
+            came = self._arrived.pop(name)
+            if name in self._remains.open and isinstance(came, ThoughtCame):
+                if came.error is not None:
+                    came = msgspec.structs.replace(came, error=over(status))
+                await self._publish(self._remains.thought(came))
+
     # --- what came before -------------------------------------------------------------------------
 
     def _remember(self, begin: RunBegun, told: Sequence[Envelope]) -> RunBegun:
         """Take up what was told; where the journal has not all of it, only its number is known."""
-        if len(told) < self._session.told:
-            return msgspec.structs.replace(begin, told=self._session.told)
+        events = tuple(one.event for one in told if isinstance(one.event, ReasoningEvent))
+        self._remains = Remains(begin.run_id, self._name, events)
+        if len(told) < self._session.published:
+            return msgspec.structs.replace(begin, told=self._session.published)
         if not told:
             return begin
-        events = tuple(one.event for one in told if isinstance(one.event, ReasoningEvent))
         self._played.extend(played_of(events))
         thoughts = (one for one in self._played if isinstance(one, ReasoningThought))
         self._lost = {one.thought_id for one in thoughts if one.error is not None}
@@ -157,8 +234,9 @@ class Driver:
 
     def _set_timer(self, begin: RunBegun) -> None:
         if begin.limits.timeout is not None:
-            due_s = (begin.at_ms - now_ms()) / 1000 + begin.limits.timeout
-            self._call_later(max(0.0, due_s))
+            left_s = (begin.at_ms - now_ms()) / 1000 + begin.limits.timeout
+            self._due_s = asyncio.get_running_loop().time() + left_s
+            self._call_later(max(0.0, left_s))
 
     def _call_later(self, delay_s: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
@@ -174,17 +252,35 @@ class Driver:
         return await self._aside(lambda: run.handle(given))
 
     async def _aside(self, work: Callable[[], T]) -> T:
-        """Return what the strategy's code comes to, within its time."""
-        bound = asyncio.timeout(DECIDE_S)
+        """Return what the strategy's code comes to, within its time and that of the run.
+
+        Raises:
+            GivenUpError: it did not come to anything, or too many have not.
+        """
+        if (hung := _THREADS.left) >= HUNG_MAX:
+            raise GivenUpError(
+                "failed",
+                f"{hung} strategies that did not decide in time still run in this session's"
+                " process: no other is asked there until they return",
+            )
+        left_s = max(GRACE_S, self._due_s - asyncio.get_running_loop().time())
+        bound = asyncio.timeout(min(DECIDE_S, left_s))
         try:
             async with bound:
-                return await self._threads.run(work)
+                return await _THREADS.run(work)
         except ForeignError as error:
-            raise ToolError(f"the strategy cannot be run: {error}") from error
+            raise GivenUpError("failed", f"the strategy cannot be run: {error}") from error
         except TimeoutError as error:
             if not bound.expired():
                 raise
-            raise ToolError(f"the strategy did not decide within {DECIDE_S:g} s") from error
+            if left_s <= DECIDE_S:
+                raise GivenUpError("timeout", "the strategy had not decided by then") from error
+            why = f"the strategy did not decide within {DECIDE_S:g} s"
+            raise GivenUpError("failed", why) from error
+
+    async def _publish(self, event: ReasoningEvent) -> None:
+        await self._session.publish(event)
+        self._remains.tell(event)
 
     async def _carry_out(self, outputs: Iterable[Output]) -> ReasoningResult | None:
         """Do what is wanted, and return the result where it is there."""
@@ -193,7 +289,7 @@ class Driver:
         for output in wanted:
             match output:
                 case Tell():
-                    await self._session.tell(output.event)
+                    await self._publish(output.event)
                 case StartBranch():
                     self._start(output, left)
                     left -= 1
@@ -205,6 +301,7 @@ class Driver:
 
     def _start(self, start: StartBranch, shares: int) -> None:
         name = str(start.branch.id)
+        self._remains.start(start)
         if name not in self._lost:
             work = self._work(start, shares)
             self._tasks[name] = asyncio.create_task(work, name=f"branch-{name}")
@@ -251,7 +348,8 @@ class Driver:
         answer = await self._session.end_branch(name)
         came = ThoughtCame(
             branch_id=name,
-            error="it was ended",
+            content=answer.text if answer.ok else "",
+            error=None if answer.ok else "it was ended",
             usage=answer.usage,
             is_cut=answer.is_cut,
             at_ms=now_ms(),
@@ -316,17 +414,18 @@ class Reason(Tool):
     def __init__(
         self,
         name: str,
-        strategies: Sequence[Callable[[], ReasoningStrategy]],
+        strategies: Iterable[Maker],
         limits: RunLimits,
         *,
         forks: bool = False,
     ) -> None:
-        """Make each strategy once, for its name."""
+        """Make each strategy once, for its name and to know that it can be made."""
         self.name = name
         self._limits = limits
         self._forks = forks
-        self._strategies = {make().name: make for make in strategies}
-        if len(self._strategies) < max(1, len(strategies)):
+        makers = list(strategies)
+        self._strategies = {make().name: make for make in makers}
+        if len(self._strategies) < max(1, len(makers)):
             raise InvalidTool(f"tool {name!r}: give one strategy or more, each with its own name")
         time_s = limits.timeout
         self.timeout = SECONDS_MAX if time_s is None else min(time_s + CLOSING_S, SECONDS_MAX)
@@ -347,12 +446,12 @@ class Reason(Tool):
             limits=self._limits,
             at_ms=now_ms(),
         )
-        driver = Driver(self._strategies[chosen], session, forks=self._forks)
+        driver = Driver(chosen, self._strategies[chosen], session, forks=self._forks)
         return _told(await driver.drive(begin))
 
 
 def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
-    strategies: Sequence[str | Callable[[], ReasoningStrategy]] = ("adaptive",),
+    strategies: Sequence[str | Maker] | Mapping[str, str | Maker] = ("adaptive",),
     max_steps: int = 20,
     max_parallel: int = 4,
     max_revisions: int = 3,
@@ -362,7 +461,15 @@ def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
     fork: bool | None = None,  # noqa: FBT001 - as above
     name: str = REASON_TOOL,
 ) -> Tool:
-    """Return the tool; ``strategies`` make a new one for each run, or name built-in ones."""
+    """Return the tool; ``strategies`` make a new one for each run, or name built-in ones.
+
+    Those of a mapping have its keys as their names.
+    """
+    makers = (
+        [_named(key, _maker(one)) for key, one in strategies.items()]
+        if isinstance(strategies, Mapping)
+        else [_maker(one) for one in strategies]
+    )
     limits = RunLimits(
         max_steps=max_steps,
         max_parallel=max_parallel,
@@ -371,13 +478,24 @@ def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
         budget_tokens=budget_tokens,
         timeout=timeout,
     )
-    return Reason(name, [_maker(one) for one in strategies], limits, forks=bool(fork))
+    return Reason(name, makers, limits, forks=bool(fork))
 
 
-def _maker(given: str | Callable[[], ReasoningStrategy]) -> Callable[[], ReasoningStrategy]:
+def _named(name: str, make: Maker) -> Maker:
+    """Return what makes a strategy that has this name, as a variant among others of its class."""
+
+    def named() -> ReasoningStrategy:
+        strategy = make()
+        strategy.name = name
+        return strategy
+
+    return named
+
+
+def _maker(given: str | Maker) -> Maker:
     if not isinstance(given, str):
         return given
-    create: Callable[[], ReasoningStrategy]
+    create: Maker
     create = importlib.import_module(f"{built_in.__name__}.{given}").create
     return create
 

@@ -245,9 +245,9 @@ async def _run(program: str, order: ShellOrder, capture: Capture) -> int | None:
 
 def _start(program: str, order: ShellOrder, output: int) -> Running:
     # Not asyncio's: its wait() ends only when every holder of the pipe has closed it.
-    report, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    report, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     locale = "kept" if "LC_CTYPE" in order.environment else "unset"
-    guard = [sys.executable, "-I", "-S", str(_GUARDIAN), str(told), locale]
+    guard = [sys.executable, "-I", "-S", str(_GUARDIAN), str(written), locale]
     try:
         guardian = subprocess.Popen(  # noqa: S603 - running what the model wants is the tool
             [*guard, program, "-c", order.command],
@@ -257,13 +257,13 @@ def _start(program: str, order: ShellOrder, output: int) -> Running:
             cwd=order.working_dir,
             env=order.environment,
             process_group=0,
-            pass_fds=(told,),
+            pass_fds=(written,),
         )
     except (OSError, ValueError) as error:
         os.close(report)
         raise ToolError(f"Cannot run the command: {error}") from error
     finally:
-        os.close(told)
+        os.close(written)
     mark = f"{_MARK}={order.environment[_MARK]}".encode()
     return Running(guardian, os.fdopen(report, "rb", buffering=0), mark)
 
@@ -302,10 +302,10 @@ def _is_unguarded(running: Running) -> bool:
     """
     look = select.poll()
     look.register(running.report, select.POLLIN)
-    told = [event for _, event in look.poll(0)]
+    events = [event for _, event in look.poll(0)]
     options = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return (
-        told == [select.POLLHUP] or os.waitid(os.P_PID, running.guardian.pid, options) is not None
+        events == [select.POLLHUP] or os.waitid(os.P_PID, running.guardian.pid, options) is not None
     )
 
 
@@ -358,8 +358,8 @@ async def _has_ended(running: Running, timeout_s: float) -> bool:
         for source in sources:
             loop.remove_reader(source)
         os.close(handle)
-    told = running.report.read(_STATUS_BYTES_MAX)
-    running.status = int(told) if told else None
+    status = running.report.read(_STATUS_BYTES_MAX)
+    running.status = int(status) if status else None
     return True
 
 

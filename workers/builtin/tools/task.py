@@ -1,7 +1,7 @@
 """``task``: a piece of work for a subagent, a session of its own whose answer is the result.
 
 The session decides whether one may be started and which; this tool asks it. What types there are
-is known when the model is told about the tool, so ``describe`` lists them.
+is known when the tool is described to the model, so ``describe`` lists them.
 """
 
 import textwrap
@@ -60,5 +60,5 @@ def create(timeout: float = TASK_TIMEOUT_S) -> Tool:
 
 
 def _meta(args: dict[str, Any]) -> str:
-    told = f"Task for {args.get('subagent_type', GENERAL_PURPOSE)}: {args.get('description')}"
-    return textwrap.shorten(told, META_CHARS_MAX, placeholder="…")
+    text = f"Task for {args.get('subagent_type', GENERAL_PURPOSE)}: {args.get('description')}"
+    return textwrap.shorten(text, META_CHARS_MAX, placeholder="…")

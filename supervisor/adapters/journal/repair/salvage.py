@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cmdc_runtime.codec import encode
 from cmdc_runtime.reasons import Other
+from cmdc_runtime.wire.codec import encode
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES
 from supervisor.adapters.journal.repair.volume import lacks_room
 

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from cmdc_runtime.extensions import Context, tool
-from cmdc_runtime.frames import HostLost
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packing import pack
+from cmdc_runtime.wire.frames import HostLost
 from workers.core.inputs import ToolEmitted, ToolReturned
 from workers.core.step import RunTools
-from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
+from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.toolhost.start import command
 
 WAIT_S = 20.0
@@ -43,7 +43,7 @@ class Stage:
         }
         self.posted, self.hosts, self.addresses = [], [], []
         self.worker_id = "w-1-0123456789abcdef"
-        self.drifts, self.go, self.has_daemon = 0, asyncio.Event(), asyncio.Event()
+        self.daemons_lost, self.go, self.has_daemon = 0, asyncio.Event(), asyncio.Event()
         self.has_daemon.set()
         self.go.set()  # the agent reads, unless a test says otherwise
         self.answer_want, self.bounds = self.start_host, "pass"
@@ -65,6 +65,9 @@ class Stage:
 
     def refuse_host(self, address):
         self.runner.host_lost(HostLost(address=address, message="no room"))
+
+    async def contained(self):
+        pass
 
     async def synced(self):
         pass
@@ -123,7 +126,7 @@ async def opened_in(folder, *tools, **changes):
             if host.poll() is None:
                 family += psutil.Process(host.pid).children(recursive=True)
         stage.runner.cancel()
-        await stage.runner.settle()
+        await stage.runner.closed()
         for host in stage.hosts:
             await asyncio.to_thread(host.wait, WAIT_S)
         alive = [one for one in family if not ends(one.pid)]

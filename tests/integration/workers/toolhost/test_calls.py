@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from cmdc_runtime.extensions import Context, Effect, Tool, tool
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.step import ChangeTools
-from workers.effects import toolhost_link
-from workers.effects.tools import LoadedTool
+from workers.performers import toolhost_link
+from workers.performers.tools import LoadedTool
 
 pytestmark = pytest.mark.process
 
@@ -179,7 +179,7 @@ def test_tools_that_come_later_are_opened_when_they_are_called(opened, load):
     async def scenario():
         async with opened(first) as stage:
             found = await stage.texts("first")
-            stage.runner._box._loaded["c"] = {"second": load(second)}
+            stage.runner.toolbox._loaded["c"] = {"second": load(second)}
             stage.runner.change(ChangeTools("c", ("second",), ("first",)))
             return found + await stage.texts("second", "first", "second")
 

@@ -7,10 +7,10 @@ import psutil
 import pytest
 
 from cmdc_runtime.extensions import Context, Tool, tool
-from cmdc_runtime.frames import HostLost
-from cmdc_runtime.parcels import Packed
-from workers.effects import toolhost_link
-from workers.effects.tools import LoadedTool
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.wire.frames import HostLost
+from workers.performers import toolhost_link
+from workers.performers.tools import LoadedTool
 
 pytestmark = pytest.mark.process
 
@@ -143,7 +143,7 @@ def test_a_host_that_was_asked_of_a_dead_daemon_is_asked_for_again(opened, stay)
         async with opened(stay) as stage:
 
             def lose_daemon(address):
-                stage.drifts += 1
+                stage.daemons_lost += 1
                 stage.answer_want = stage.start_host
                 stage.refuse_host(address)
 
@@ -162,7 +162,7 @@ def test_a_host_that_nobody_starts_is_asked_of_the_next_daemon(opened, stay):
         async with opened(stay) as stage:
 
             def lose_daemon(_address):
-                stage.drifts += 1
+                stage.daemons_lost += 1
                 stage.answer_want = stage.start_host
 
             stage.answer_want = lose_daemon

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.cli.service import Origin, command_line, filled_in, origin_of, signed
+from cmdc_runtime.cli.service import UnitOrigin, command_line, filled_in, origin_of, signed
 from cmdc_runtime.errors import UsageError
 
 TEMPLATE = "# why\n[Service]\nUser=cmdc\nExecStart=/bin/true\nExecStartPre=/bin/false\n"
@@ -24,13 +24,13 @@ def test_a_setting_that_the_template_has_not_is_a_bug():
 @pytest.mark.parametrize(
     ("change", "origin"),
     [
-        (lambda text: text, Origin.INSTALLED),
-        (lambda text: text + "\n", Origin.CHANGED),
-        (lambda text: text.replace("cmdc\n", "root\n"), Origin.CHANGED),
-        (lambda text: text.partition("\n")[2], Origin.FOREIGN),
-        (lambda text: text.replace("sha256", "sha1"), Origin.FOREIGN),
-        (lambda _text: TEMPLATE, Origin.FOREIGN),
-        (lambda _text: "", Origin.FOREIGN),
+        (lambda text: text, UnitOrigin.INSTALLED),
+        (lambda text: text + "\n", UnitOrigin.CHANGED),
+        (lambda text: text.replace("cmdc\n", "root\n"), UnitOrigin.CHANGED),
+        (lambda text: text.partition("\n")[2], UnitOrigin.FOREIGN),
+        (lambda text: text.replace("sha256", "sha1"), UnitOrigin.FOREIGN),
+        (lambda _text: TEMPLATE, UnitOrigin.FOREIGN),
+        (lambda _text: "", UnitOrigin.FOREIGN),
     ],
     ids=["untouched", "a line more", "another value", "no mark", "no hash", "foreign", "empty"],
 )

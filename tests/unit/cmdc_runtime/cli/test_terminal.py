@@ -7,7 +7,7 @@ import types
 import pytest
 
 from cmdc_runtime.checkpoints import Snapshot
-from cmdc_runtime.cli import control, follow, listing, moving, people
+from cmdc_runtime.cli import approvals, control, follow, listing, transfer
 from cmdc_runtime.cli.entry import exit_status
 from cmdc_runtime.cli.terminal import Drawing, Terminal, TreeRow, show_table, show_tree
 from cmdc_runtime.commands import Status
@@ -103,7 +103,7 @@ def daemon(monkeypatch):
     """Have the commands talk to it."""
     client = Client()
     engine = types.SimpleNamespace(exchange=client, call=lambda found: found)
-    for module in (listing, moving, follow, control, people):
+    for module in (listing, transfer, follow, control, approvals):
         monkeypatch.setattr(
             module, "running_client", lambda _address: contextlib.nullcontext(client), raising=False
         )
@@ -119,11 +119,11 @@ def daemon(monkeypatch):
         (listing.ps, []),
         (listing.ps, ["--all"]),
         (listing.tree, []),
-        (moving.checkpoints, ["s"]),
+        (transfer.checkpoints, ["s"]),
         (follow.tail, ["s", "--since", "0"]),
         (follow.monitor, ["s"]),
         (control.stop, ["s"]),
-        (people.approve, ["s", HOSTILE]),
+        (approvals.approve, ["s", HOSTILE]),
     ],
 )
 def test_no_command_passes_on_what_a_terminal_obeys(command, arguments, as_json, capsys):

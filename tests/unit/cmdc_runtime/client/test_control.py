@@ -6,9 +6,9 @@ import threading
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import codec
 from cmdc_runtime.commands import Abort, Approve, Command, Reject, Steer
 from cmdc_runtime.options import parse
+from cmdc_runtime.wire import codec
 from tests.sent import sent
 
 LOCK = threading.Lock()

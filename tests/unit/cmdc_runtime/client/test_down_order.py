@@ -5,7 +5,6 @@ import logging
 
 import pytest
 
-from cmdc_runtime import codec
 from cmdc_runtime.client import down_order as module
 from cmdc_runtime.client.down_order import DownOrder
 from cmdc_runtime.client.limits import DOWNS_HELD_MAX, STREAM_EVENTS_MAX
@@ -16,6 +15,7 @@ from cmdc_runtime.errors import InvalidSession, Overloaded, UsageError
 from cmdc_runtime.events import EventsLost, MessageDelta
 from cmdc_runtime.reasons import Down, Normal
 from cmdc_runtime.requests import FindSession, Replayed, ReplayedBatch, SessionInfo
+from cmdc_runtime.wire import codec
 
 LAST = 5
 SOON_S = 0.02
@@ -262,7 +262,7 @@ def test_a_notice_is_told_when_its_time_is_up(monkeypatch, caplog, is_answered):
 
     with caplog.at_level(logging.WARNING):
         assert run(work) == [1, 2]
-    assert [one.message for one in caplog.records] == ["down.told_early"] * 2
+    assert [one.message for one in caplog.records] == ["down.delivered_early"] * 2
 
 
 @pytest.mark.parametrize("error", [InvalidSession("never"), Overloaded("too much")])

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from cmdc_runtime import codec
 from cmdc_runtime.client.exchange import _silent
 from cmdc_runtime.commands import Status
 from cmdc_runtime.requests import SessionInfo
+from cmdc_runtime.wire import codec
 
 
 def info(phase):

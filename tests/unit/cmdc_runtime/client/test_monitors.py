@@ -8,9 +8,9 @@ from cmdc_runtime.client import monitors as module
 from cmdc_runtime.client.limits import EARLY_DOWNS_MAX, RENEWALS_PARALLEL_MAX
 from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.errors import AccessDenied, DaemonUnavailable, Overloaded
-from cmdc_runtime.frames import Notify
 from cmdc_runtime.reasons import Down, Normal
 from cmdc_runtime.requests import Demonitor, Monitor, Monitored
+from cmdc_runtime.wire.frames import Notify
 
 
 class Watcher:
@@ -43,7 +43,7 @@ class Desk:
         self.open.append(answer)
         return await answer
 
-    def tell(self, request):
+    def notify(self, request):
         self.told.append(request)
 
     def spawn(self, work):

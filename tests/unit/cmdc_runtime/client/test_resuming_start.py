@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import codec
 from cmdc_runtime.client.resuming import AGENT_BYTES_MAX, start_request
-from cmdc_runtime.frames import ASKED_BYTES_MAX
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import ASKED_BYTES_MAX
 
 
 def test_start_request_carries_the_definition():

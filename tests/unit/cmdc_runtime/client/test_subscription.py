@@ -2,13 +2,13 @@
 
 import asyncio
 
-from cmdc_runtime import codec
 from cmdc_runtime.client.limits import STREAM_EVENTS_MAX, STREAM_REFILL_EVENTS
 from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.events import MessageDelta
 from cmdc_runtime.requests import Replayed, ReplayedBatch
+from cmdc_runtime.wire import codec
 
 PAGE_EVENTS = 3_000
 """Of an answer: with two the queue is beyond the mark again, and not full."""

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmdc_runtime import codec
 from cmdc_runtime.client import subscription as module
 from cmdc_runtime.client.subscription import EventBatch, Position, Range
 from cmdc_runtime.events import EventsLost, MessageDelta
 from cmdc_runtime.requests import Replayed, ReplayedBatch
+from cmdc_runtime.wire import codec
 
 ROOM = 1_000
 NOW_MS = 77

@@ -61,7 +61,7 @@ def problems(**given):
         ),
         (
             {"reasoning_strategy": "nosuch"},
-            "reasoning_strategy: there is no built-in strategy 'nosuch', only adaptive, chain, ",
+            "reasoning_strategy: there is no built-in strategy 'nosuch', only adaptive, chain_of",
         ),
         (
             {"reasoning_strategy": ("adaptive", {"probs": 3})},

@@ -33,8 +33,8 @@ from cmdc_runtime.extensions.actions import (
     Ruling,
     Skip,
     SwitchModel,
+    checked_actions,
     may_stop,
-    settled,
     stops_something,
 )
 from cmdc_runtime.extensions.hooks import HOOKS, AnyHook
@@ -111,7 +111,7 @@ def test_composition_is_total():
 )
 def test_answer_is_none_one_or_several(answer, actions):
     """None is no action, and a list is several."""
-    assert settled(answer, "before_prompt") == actions
+    assert checked_actions(answer, "before_prompt") == actions
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_answer_is_none_one_or_several(answer, actions):
 )
 def test_emit_has_five_forms(emit, events):
     """A name, a name with its payload, a pair, a Struct, and a list of these."""
-    [sealed] = settled(emit, "before_prompt")
+    [sealed] = checked_actions(emit, "before_prompt")
 
     assert list(sealed.events()) == events
 
@@ -165,7 +165,7 @@ def test_emit_has_five_forms(emit, events):
 def test_unfit_answers_are_told(answer, problem):
     """What the kernel could not carry out is refused, and the error says what is wrong."""
     with pytest.raises(BadActionError) as caught:
-        settled(answer, hook_of(answer))
+        checked_actions(answer, hook_of(answer))
 
     assert problem in str(caught.value)
 
@@ -176,9 +176,9 @@ def test_an_action_of_another_hook_is_no_answer(hook, action):
     """What the table refuses is a failure of the plugin, as an answer of the wrong type is."""
     if MATRIX[hook, type(action)] is Ruling.REFUSED:
         with pytest.raises(BadActionError, match=f"{hook} does not take {type(action).__name__}"):
-            settled(action, hook)
+            checked_actions(action, hook)
     else:
-        assert settled(action, hook) == (action,)
+        assert checked_actions(action, hook) == (action,)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_an_action_of_another_hook_is_no_answer(hook, action):
 )
 def test_a_reason_is_any_plain_data(reason, data):
     """It is kept as what is read back."""
-    assert settled(Abort(reason), "before_prompt") == (Abort(data),)
+    assert checked_actions(Abort(reason), "before_prompt") == (Abort(data),)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_reason_is_any_plain_data(reason, data):
 def test_a_reason_that_cannot_be_kept_is_no_answer(reason, problem):
     """The error says what of it."""
     with pytest.raises(BadActionError) as caught:
-        settled(Abort(reason), "before_prompt")
+        checked_actions(Abort(reason), "before_prompt")
 
     assert problem in str(caught.value)
 
@@ -270,7 +270,7 @@ def test_a_guard_is_told_by_what_it_may_answer(annotation, kinds, is_guard):
 def test_plugin_cannot_change_what_it_said():
     """What was answered is a copy: the plugin may go on with its own objects."""
     args, payload = {"x": [1]}, {"y": [1]}
-    replaced, emitted = settled([ReplaceToolArgs(args), Emit("a", payload)], "before_tool")
+    replaced, emitted = checked_actions([ReplaceToolArgs(args), Emit("a", payload)], "before_tool")
     args["x"].append(2)
     payload["y"].append(2)
 
@@ -281,7 +281,7 @@ def test_plugin_cannot_change_what_it_said():
 def test_messages_of_a_request_may_be_large():
     """A whole conversation may be replaced: it is neither journaled nor told."""
     message = Message.user("x" * ACTION_BYTES_MAX)
-    [sealed] = settled(ReplaceMessages((message,)), "before_request")
+    [sealed] = checked_actions(ReplaceMessages((message,)), "before_request")
 
     assert list(sealed.messages) == [message]
 
@@ -296,10 +296,10 @@ def test_an_order_at_a_hook_where_it_means_nothing_is_no_answer(hook, order):
         return
     for emit in (Emit(order, payload), Emit([("x", 1), (order, payload)])):
         if hook == "before_tool":
-            assert settled(emit, hook) == (emit.sealed(),)
+            assert checked_actions(emit, hook) == (emit.sealed(),)
             continue
         with pytest.raises(BadActionError, match=f"{hook} does not take {order}: .*before_tool"):
-            settled([emit], hook)
+            checked_actions([emit], hook)
 
 
 def of_its_own(kind):
@@ -318,7 +318,7 @@ def test_an_answer_of_classes_of_its_own_is_read_as_what_it_holds():
     events = several([pair((text("a"), mapping(x=several([1])))), Audited(2)])
 
     answer = several([Emit(events), Abort(mapping(rule=text("no")))])
-    emit, abort = settled(answer, "before_prompt")
+    emit, abort = checked_actions(answer, "before_prompt")
 
     assert (emit, abort) == (
         Emit([("a", {"x": [1]}), ("audited", {"length": 2})]),
@@ -331,4 +331,4 @@ def test_an_answer_of_classes_of_its_own_is_read_as_what_it_holds():
 def test_what_is_no_action_is_told_without_running_it():
     """Its class is named, whatever it says of itself."""
     with pytest.raises(BadActionError, match="Own is no action"):
-        settled(of_its_own(object)(), "before_prompt")
+        checked_actions(of_its_own(object)(), "before_prompt")

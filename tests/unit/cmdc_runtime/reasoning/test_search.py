@@ -99,6 +99,13 @@ def test_a_score_is_a_finite_number(bad):
         score(thoughts(None), lambda _: bad)
 
 
+@pytest.mark.parametrize("bad", [(0.5, "why"), (0.5, None), (0.5, {}, 1), ("x", {})])
+def test_what_is_beside_a_score_is_a_dict(bad):
+    """The thought is named."""
+    with pytest.raises(ValueError, match="b1"):
+        score(thoughts(None), lambda _: bad)
+
+
 def test_scoring_and_pruning_in_one_step():
     """It is the one behind the other."""
     kept, pruned = score_and_prune(thoughts(None, None), {"b1": 1, "b2": 2}, 1)
@@ -135,6 +142,14 @@ def test_the_answer_of_a_text(text, answer):
         ["1000", "1,000", "$1,000.", "1000.0", "1e3", "+1000", "**1000**", "１０００"],  # noqa: RUF001
         ["-5", "-5.0", "-$5", " -5 "],
         ["0", "-0", "0.00"],
+        ["0.5", ".5", "$.50", "(.5)", "**.5**", ".5."],
+        ["-0.5", "-.5", "\u2212.5", "\u2212$.5"],
+        ["-5", "\u22125", "\u20135", "\uff0d5", "\u20115.0"],
+        ["10^2", "10²"],
+        ["10^-2", "10⁻²"],
+        ["1 1/2", "1½", "1 ½"],
+        ["1/2", "½"],
+        ["h2o", "H₂O"],
         ["yes", "Yes.", ' "YES" ', "*yes*!"],
         ["new york", "New  York"],
     ],
@@ -142,6 +157,21 @@ def test_the_answer_of_a_text(text, answer):
 def test_answers_that_are_the_same(alike):
     """However they are written."""
     assert {normalise(text) for text in alike} == {alike[0]}
+
+
+@pytest.mark.parametrize(
+    "several",
+    [[".5", "5"], ["10²", "102", "10₂", "10"], ["1½", "11/2", "112", "1/2"], ["x", "x²", "x2"]],
+)
+def test_answers_that_are_others(several):
+    """However much alike they look."""
+    assert len({normalise(text) for text in several}) == len(several)
+
+
+@given(st.text("0123456789.,-+½²₂\u2044 $*e\u2212\u2013", max_size=12))
+def test_what_is_normal_stays(text):
+    """Said once more it is the same."""
+    assert normalise(normalise(text)) == normalise(text)
 
 
 @pytest.mark.parametrize("text", ["5 6", "1,00", "1e999", "x" * 9000, "-", "1/2", "e5", "..."])

@@ -20,19 +20,20 @@ def test_the_tests_of_a_modules_name_are_its_own():
     """Wherever they stand: they are quick, and see most."""
     own = {module.path: module.own for module in modules()}
 
-    assert own["cmdc_runtime/sockets.py"] == (
-        "tests/unit/cmdc_runtime/test_sockets.py",
+    assert own["cmdc_runtime/wire/sockets.py"] == (
+        "tests/unit/cmdc_runtime/wire/test_sockets.py",
         "tests/integration/test_sockets.py",
         "tests/integration/test_sockets_waiting.py",
     )
-    assert own["supervisor/core/vitals.py"] == (
-        "tests/unit/supervisor/core/test_vitals.py",
-        "tests/unit/supervisor/core/test_vitals_status.py",
+    assert own["supervisor/core/self_check.py"] == (
+        "tests/unit/supervisor/core/test_self_check.py",
+        "tests/unit/supervisor/core/test_self_check_status.py",
     )
     assert "tests/model/test_supervision.py" in own["supervisor/core/tree/supervisor.py"]
     assert not any(file.startswith(SLOW) for file in own["supervisor/core/tree/supervisor.py"])
-    assert own["supervisor/incarnation.py"] == (
-        "tests/unit/supervisor/test_incarnation.py",
-        "tests/unit/supervisor/test_incarnation_orders.py",
-        "tests/unit/supervisor/test_incarnation_receipts.py",
+    assert own["supervisor/sessions/agent.py"] == (
+        "tests/unit/supervisor/test_agent.py",
+        "tests/unit/supervisor/test_agent_orders.py",
+        "tests/unit/supervisor/test_agent_acks.py",
+        "tests/unit/supervisor/test_agent_start.py",
     )

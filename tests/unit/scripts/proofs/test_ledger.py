@@ -1,6 +1,8 @@
 """A run by hand counts for the code that it was a proof of."""
 
+import datetime as dt
 import json
+import re
 import sys
 
 import pytest
@@ -70,9 +72,9 @@ def test_the_last_run_is_the_newest_of_all_days(place):
     [
         lambda code: (code / "play.py").write_text("PLAYED = 2\n"),
         lambda code: (code / "more.py").write_text(""),
-        lambda code: (code / "play.py").rename(code / "game.py"),
+        lambda code: (code / "play.py").write_text("PLAYED = 1.0\n"),
     ],
-    ids=["changed", "added", "renamed"],
+    ids=["changed", "added", "another number"],
 )
 def test_changed_code_has_another_digest(place, change):
     """Whatever makes it another proof; what Python leaves beside it does not."""
@@ -108,6 +110,62 @@ def test_what_changes_no_proof_has_the_same_digest(place, same):
     (place / "code/play.py").write_text(same)
 
     assert proof.digest() == before
+
+
+PLAY = """
+import os
+from supervisor.nursery import Nursery
+
+def bury(house, last=None):
+    with Nursery(house) as nursery:
+        os.kill(nursery.pid, last)
+        return print(nursery.doze(slow=last), house, f"{house} is dead", "supervisor.nursery")
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Nursery", "Zygote"),
+        ("nursery", "zygote"),
+        ("supervisor.nursery", "supervisor.processes.zygote"),
+        ("bury", "reap"),
+        ("slow", "is_slow"),
+    ],
+)
+def test_another_name_makes_no_other_proof(place, old, new):
+    """Of a module, also in a text, a class, a function, a variable or an argument."""
+    proof = Proof(command="make toy", shows="it", code=("code",))
+    (place / "code/play.py").write_text(PLAY)
+    before = proof.digest()
+    (place / "code/play.py").unlink()
+    (place / "code/game.py").write_text(re.sub(rf"\b{re.escape(old)}\b", new, PLAY))
+
+    assert proof.digest() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("print(nursery", "print(house"),
+        (", house,", ", last,"),
+        ("os.kill", "os.killpg"),
+        ("print(", "repr("),
+        ("last=None", "house=None"),
+        ("is dead", "lives"),
+        ("def bury", "async def bury"),
+    ],
+)
+def test_another_thing_makes_another_proof(place, old, new):
+    """One name in the place of another, what others named, a text, the form of a statement."""
+    proof = Proof(command="make toy", shows="it", code=("code",))
+    (place / "code/play.py").write_text(PLAY)
+    before = proof.digest()
+    changed = PLAY.replace(old, new)
+    (place / "code/play.py").write_text(changed)
+
+    assert changed != PLAY
+    assert proof.digest() != before
 
 
 def write(place, files):
@@ -163,6 +221,8 @@ def test_what_pytest_imports_for_a_test_belongs_to_it(tmp_path):
 
 
 NOTE = "2026-11-24: on purpose"
+TODAY = dt.date(2026, 11, 30)
+RED = {"proofs 2026-11-24T01:00:00Z": "known"}
 
 
 @pytest.mark.parametrize(
@@ -170,22 +230,28 @@ NOTE = "2026-11-24: on purpose"
     [
         (0, False, {}, None),
         (0, True, {}, "older than its code"),
+        (0, True, {"proofs toy is CODE": NOTE}, None),
+        (0, True, {"proofs toy is CODE": "2026-11-22: too long ago"}, "older than its code"),
+        (0, True, {"proofs toy is CODE": "of no day"}, "older than its code"),
+        (0, True, {"proofs toy is another": NOTE}, "older than its code"),
         (1, False, {}, "failed at 2026-11-24T01:00:00Z: said"),
-        (1, False, {"proofs 2026-11-24T01:00:00Z": "known"}, None),
-        (1, True, {"proofs 2026-11-24T01:00:00Z": "known"}, "older than its code"),
+        (1, False, RED, None),
+        (1, True, RED, "older than its code"),
+        (1, True, {"proofs toy is CODE": NOTE}, "failed at 2026-11-24T01:00:00Z: said"),
         (None, False, {}, "never played"),
         (None, False, {"proofs never toy": "because"}, "never played"),
         (None, False, {"proofs never toy": NOTE}, None),
     ],
 )
 def test_a_note_excuses_what_it_is_about(place, status, is_old, noted, problem):
-    """No run with a day and a reason; a red run as long as nobody has changed the code since."""
+    """No run with a day and a reason; a red run of this code; for some days one of code like it."""
     proof = ledger.proofs()["toy"]
     code = proof.digest()
+    noted = {key.replace("CODE", code): note for key, note in noted.items()}
     run = None if status is None else ledger.Run(
         at="2026-11-24T01:00:00Z", commit="a", load_before=0, proof="toy", size=10,
         status=status, seconds=1, said="said", code="old" if is_old else code,
     )  # fmt: skip
-    found = ledger.problem_of("toy", proof, run, noted)
+    found = ledger.problem_of("toy", proof, run, noted, TODAY)
 
     assert found is None if problem is None else problem in found

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.report import RESULTS
-from scripts.proofs.ledger import NEVER
+from scripts.proofs.ledger import ALIKE, NEVER, proofs
 from scripts.reference import measured
 
 PAGE = measured.page()
@@ -42,10 +42,12 @@ def test_what_went_wrong_stands_beside_its_run():
 
 
 def test_every_note_is_of_a_run():
-    """One whose run is not there is shown nowhere, but why a proof has none: its row says it."""
+    """One whose run is not there is shown nowhere, but one about a proof: its row says it."""
     noted = measured.tomllib.loads(measured.NOTES.read_text()).keys()
+    of_proofs = {NEVER.format(name) for name in proofs()}
+    of_proofs |= {ALIKE.format(name, proof.digest()) for name, proof in proofs().items()}
 
-    assert {key for key in noted if not key.startswith(NEVER.format(""))} <= RUNS.keys()
+    assert noted <= RUNS.keys() | of_proofs
 
 
 def test_the_mutants_of_all_modules_are_one_row(tmp_path, monkeypatch):
@@ -53,9 +55,9 @@ def test_the_mutants_of_all_modules_are_one_row(tmp_path, monkeypatch):
     place = {"commit": "c", "load_before": 1, "machine": {"cpu": "x", "cores": 2}}
     place |= {"versions": {"python": "3"}}
     runs = [
-        ("2026-01-02T00:00:00Z", "supervisor/runtime.py", 10, ["a"]),
-        ("2026-01-01T00:00:00Z", "supervisor/runtime.py", 9, ["a", "b", "c"]),
-        ("2026-01-01T00:00:00Z", "supervisor/session.py", 5, []),
+        ("2026-01-02T00:00:00Z", "supervisor/sessions/tree_runtime.py", 10, ["a"]),
+        ("2026-01-01T00:00:00Z", "supervisor/sessions/tree_runtime.py", 9, ["a", "b", "c"]),
+        ("2026-01-01T00:00:00Z", "supervisor/sessions/session.py", 5, []),
         ("2026-01-03T00:00:00Z", "supervisor/gone.py", 7, []),
     ]
     named = ("at", "module", "mutants", "survivors")

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from cmdc_runtime import reasons
-from cmdc_runtime.board import REBUILDING
+from cmdc_runtime.heartbeats import REBUILDING
 from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_CRASHED, EXIT_ORPHANED
 from cmdc_runtime.reasons import (
     ExitCode,
@@ -24,8 +24,7 @@ from supervisor.core import exits
 from supervisor.core.exits import (
     VERDICTS,
     Asked,
-    Evidence,
-    LastSeen,
+    ExitRecord,
     Said,
     Told,
     classify,
@@ -46,7 +45,7 @@ CHOSEN = {
     "provider": ProviderTimeout(model="a:b", seconds=1.0),
     "plugin": PluginAborted(plugin="guard", why="no"),
 }
-LOST = Other(detail="its exit status was lost with the nursery")
+LOST = Other(detail="its exit status was lost with the zygote")
 MEMORY = {"oom_kills": 1, "memory_peak_bytes": 2**29, "memory_limit_bytes": 2**28}
 TOO_BIG = OutOfMemory(rss_bytes=2**29, limit_bytes=2**28)
 DUMPED = Signal(number=11, name="SIGSEGV", core_dumped=True)
@@ -60,42 +59,42 @@ Current thread 0x00007f05ed85cb80 (most recent call first):
 
 # fmt: off
 CASES = {
-    "said goodbye":              (Evidence(0, last_words=Normal()),              Normal()),
-    "asked to end":              (Evidence(0, last_words=LEFT),                  LEFT),
-    "0 without a goodbye":       (Evidence(0),                                   ExitCode(code=0)),
-    "0 after an exception":      (Evidence(0, last_words=RAISED),                RAISED),
-    "0 after a signal's word":   (Evidence(0, last_words=KILLED),                ExitCode(code=0)),
-    "raised":                    (Evidence(EXIT_CRASHED, last_words=RAISED),     RAISED),
-    "ended itself":              (Evidence(3),                                   ExitCode(code=3)),
-    "a goodbye and a bad code":  (Evidence(3, last_words=Normal()),              ExitCode(code=3)),
-    "orphaned":                  (Evidence(EXIT_ORPHANED),                       ExitCode(code=75)),
-    "killed":                    (Evidence(-9),                                  KILLED),
-    "killed at its goodbye":     (Evidence(-9, last_words=Normal()),             KILLED),
-    "killed at its shutdown":    (Evidence(-9, last_words=LEFT),                 KILLED),
-    "killed after its traceback": (Evidence(-9, last_words=RAISED),              RAISED),
-    "crashed":                   (Evidence(-11),            Signal(number=11, name="SIGSEGV")),
-    "crashed with a core":       (Evidence(-11, core_dumped=True),               DUMPED),
-    "crashed after its traceback": (Evidence(-11, last_words=RAISED),            RAISED),
-    "obeyed SIGTERM":            (Evidence(EXIT_CRASHED, last_words=TERMINATED), TERMINATED),
-    "out of memory":             (Evidence(-9, **MEMORY),                        TOO_BIG),
-    "out of memory, no figures": (Evidence(-9, oom_kills=1),                     OutOfMemory()),
-    "out of memory as it left":  (Evidence(-9, last_words=LEFT, **MEMORY),       TOO_BIG),
-    "out of memory as it raised": (Evidence(-9, last_words=RAISED, **MEMORY),    TOO_BIG),
-    "a tool out of memory":      (Evidence(0, last_words=Normal(), **MEMORY),    Normal()),
-    "another signal meanwhile":  (Evidence(-15, **MEMORY),                       TERMINATED),
-    "killed, and big":           (Evidence(-9, memory_peak_bytes=2**40),         KILLED),
-    "our kill, and too big":     (Evidence(-9, asked=Asked.SIGKILL, **MEMORY),   KILLED),
-    "our own watch":             (Evidence(-9, blamed=TOO_BIG),                  TOO_BIG),
-    "asked and killed":          (Evidence(-9, asked=Asked.SIGKILL),             KILLED),
-    "asked, 0, no goodbye":      (Evidence(0, asked=Asked.POLITELY),        ExitCode(code=0)),
-    "a signal without a name":   (Evidence(-33),            Signal(number=33, name="SIG33")),
-    "never built":               (Evidence(EXIT_BAD_OPTIONS, not_started=NOT_BUILT), NOT_BUILT),
-    "never built, then killed":  (Evidence(-9, not_started=NOT_BUILT),           NOT_BUILT),
-    "bad options, no word":      (Evidence(EXIT_BAD_OPTIONS),                    ExitCode(code=78)),
-    "we killed it":              (Evidence(-9, blamed=SILENT),                   SILENT),
-    "we killed it as it left":   (Evidence(0, last_words=Normal(), blamed=SILENT), SILENT),
-    "status lost, raised":       (Evidence(None, last_words=RAISED),             RAISED),
-    "status lost":               (Evidence(None),                                LOST),
+    "said goodbye":              (ExitRecord(0, said=Normal()), Normal()),
+    "asked to end":              (ExitRecord(0, said=LEFT), LEFT),
+    "0 without a goodbye":       (ExitRecord(0), ExitCode(code=0)),
+    "0 after an exception":      (ExitRecord(0, said=RAISED), RAISED),
+    "0 after a signal's word":   (ExitRecord(0, said=KILLED), ExitCode(code=0)),
+    "raised":                    (ExitRecord(EXIT_CRASHED, said=RAISED), RAISED),
+    "ended itself":              (ExitRecord(3), ExitCode(code=3)),
+    "a goodbye and a bad code":  (ExitRecord(3, said=Normal()), ExitCode(code=3)),
+    "orphaned":                  (ExitRecord(EXIT_ORPHANED), ExitCode(code=75)),
+    "killed":                    (ExitRecord(-9), KILLED),
+    "killed at its goodbye":     (ExitRecord(-9, said=Normal()), KILLED),
+    "killed at its shutdown":    (ExitRecord(-9, said=LEFT), KILLED),
+    "killed after its traceback": (ExitRecord(-9, said=RAISED), RAISED),
+    "crashed":                   (ExitRecord(-11), Signal(number=11, name="SIGSEGV")),
+    "crashed with a core":       (ExitRecord(-11, core_dumped=True), DUMPED),
+    "crashed after its traceback": (ExitRecord(-11, said=RAISED), RAISED),
+    "obeyed SIGTERM":            (ExitRecord(EXIT_CRASHED, said=TERMINATED), TERMINATED),
+    "out of memory":             (ExitRecord(-9, **MEMORY), TOO_BIG),
+    "out of memory, no figures": (ExitRecord(-9, oom_kills=1), OutOfMemory()),
+    "out of memory as it left":  (ExitRecord(-9, said=LEFT, **MEMORY), TOO_BIG),
+    "out of memory as it raised": (ExitRecord(-9, said=RAISED, **MEMORY), TOO_BIG),
+    "a tool out of memory":      (ExitRecord(0, said=Normal(), **MEMORY), Normal()),
+    "another signal meanwhile":  (ExitRecord(-15, **MEMORY), TERMINATED),
+    "killed, and big":           (ExitRecord(-9, memory_peak_bytes=2**40), KILLED),
+    "our kill, and too big":     (ExitRecord(-9, asked=Asked.SIGKILL, **MEMORY), KILLED),
+    "our own watch":             (ExitRecord(-9, fail_reason=TOO_BIG), TOO_BIG),
+    "asked and killed":          (ExitRecord(-9, asked=Asked.SIGKILL), KILLED),
+    "asked, 0, no goodbye":      (ExitRecord(0, asked=Asked.POLITELY), ExitCode(code=0)),
+    "a signal without a name":   (ExitRecord(-33), Signal(number=33, name="SIG33")),
+    "never built":               (ExitRecord(EXIT_BAD_OPTIONS, not_started=NOT_BUILT), NOT_BUILT),
+    "never built, then killed":  (ExitRecord(-9, not_started=NOT_BUILT), NOT_BUILT),
+    "bad options, no word":      (ExitRecord(EXIT_BAD_OPTIONS), ExitCode(code=78)),
+    "we killed it":              (ExitRecord(-9, fail_reason=SILENT), SILENT),
+    "we killed it as it left":   (ExitRecord(0, said=Normal(), fail_reason=SILENT), SILENT),
+    "status lost, raised":       (ExitRecord(None, said=RAISED), RAISED),
+    "status lost":               (ExitRecord(None), LOST),
 }
 # fmt: on
 
@@ -103,18 +102,18 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_evidence_becomes_one_reason(case):
     """The kernel's word comes before the process's own, and ours before both."""
-    evidence, reason = CASES[case]
+    record, reason = CASES[case]
 
-    assert classify(evidence) == reason
+    assert classify(record) == reason
 
 
 @pytest.mark.parametrize("reason", CHOSEN.values(), ids=CHOSEN)
 def test_an_end_that_the_options_chose_is_told_as_what_it_is(reason):
     """The word of a process that ends by itself is taken; one that was killed meant to say it."""
-    assert classify(Evidence(0, last_words=reason)) == reason
-    assert classify(Evidence(None, last_words=reason)) == reason
-    assert classify(Evidence(-9, last_words=reason)) == KILLED
-    assert classify(Evidence(3, last_words=reason)) == ExitCode(code=3)
+    assert classify(ExitRecord(0, said=reason)) == reason
+    assert classify(ExitRecord(None, said=reason)) == reason
+    assert classify(ExitRecord(-9, said=reason)) == KILLED
+    assert classify(ExitRecord(3, said=reason)) == ExitCode(code=3)
 
 
 @pytest.mark.parametrize("reason", CHOSEN.values(), ids=CHOSEN)
@@ -161,11 +160,11 @@ WORDS = {
     Said.OTHER: TERMINATED,
 }
 TELLING = {
-    Told.NOTHING: Evidence(None),
-    Told.ZERO: Evidence(0),
-    Told.CODE: Evidence(70),
-    Told.SIGNAL: Evidence(-9),
-    Told.OUT_OF_MEMORY: Evidence(-9, oom_kills=1),
+    Told.NOTHING: ExitRecord(None),
+    Told.ZERO: ExitRecord(0),
+    Told.CODE: ExitRecord(70),
+    Told.SIGNAL: ExitRecord(-9),
+    Told.OUT_OF_MEMORY: ExitRecord(-9, oom_kills=1),
 }
 
 
@@ -174,8 +173,8 @@ TELLING = {
 def test_every_pair_of_words_makes_a_reason(told, said):
     """No pair is left to chance, and none is normal but a goodbye that the kernel bears out."""
     told_alone = TELLING[told]
-    evidence = Evidence(told_alone.status, last_words=WORDS[said], oom_kills=told_alone.oom_kills)
-    reason = classify(evidence)
+    record = ExitRecord(told_alone.status, said=WORDS[said], oom_kills=told_alone.oom_kills)
+    reason = classify(record)
     is_borne_out = told in (Told.ZERO, Told.NOTHING) and said is Said.GOODBYE
 
     assert isinstance(reason, reasons.DownReason)
@@ -184,23 +183,23 @@ def test_every_pair_of_words_makes_a_reason(told, said):
 
 # fmt: off
 HANDS = {
-    "from outside":          (Evidence(-9),                                   "outside"),
-    "term from outside":     (Evidence(-15),                                  "outside"),
-    "obeyed from outside":   (Evidence(70, last_words=TERMINATED),            "outside"),
-    "killed while asked":    (Evidence(-9, asked=Asked.POLITELY),             "outside"),
-    "killed before our kill": (Evidence(-9, asked=Asked.SIGTERM),             "outside"),
-    "our kill":              (Evidence(-9, asked=Asked.SIGKILL),              "daemon"),
-    "our term":              (Evidence(-15, asked=Asked.SIGTERM),             "daemon"),
-    "obeyed ours":           (Evidence(70, last_words=TERMINATED, asked=Asked.SIGTERM), "daemon"),
-    "term before our kill":  (Evidence(-15, asked=Asked.SIGKILL),             "daemon"),
-    "blamed":                (Evidence(-9, blamed=SILENT),                    "daemon"),
-    "the kernel":            (Evidence(-9, oom_kills=1),                      "kernel"),
-    "ours, and too big":     (Evidence(-9, oom_kills=1, asked=Asked.SIGKILL), "daemon"),
-    "a fault":               (Evidence(-11),                                  ""),
-    "a fault while killed":  (Evidence(-11, blamed=SILENT),                   ""),
-    "abort":                 (Evidence(-signal.SIGABRT),                      ""),
-    "by itself":             (Evidence(0),                                    ""),
-    "nobody knows":          (Evidence(None),                                 ""),
+    "from outside":          (ExitRecord(-9), "outside"),
+    "term from outside":     (ExitRecord(-15), "outside"),
+    "obeyed from outside":   (ExitRecord(70, said=TERMINATED), "outside"),
+    "killed while asked":    (ExitRecord(-9, asked=Asked.POLITELY), "outside"),
+    "killed before our kill": (ExitRecord(-9, asked=Asked.SIGTERM), "outside"),
+    "our kill":              (ExitRecord(-9, asked=Asked.SIGKILL), "daemon"),
+    "our term":              (ExitRecord(-15, asked=Asked.SIGTERM), "daemon"),
+    "obeyed ours":           (ExitRecord(70, said=TERMINATED, asked=Asked.SIGTERM), "daemon"),
+    "term before our kill":  (ExitRecord(-15, asked=Asked.SIGKILL), "daemon"),
+    "fail_reason":                (ExitRecord(-9, fail_reason=SILENT), "daemon"),
+    "the kernel":            (ExitRecord(-9, oom_kills=1), "kernel"),
+    "ours, and too big":     (ExitRecord(-9, oom_kills=1, asked=Asked.SIGKILL), "daemon"),
+    "a fault":               (ExitRecord(-11), ""),
+    "a fault while killed":  (ExitRecord(-11, fail_reason=SILENT), ""),
+    "abort":                 (ExitRecord(-signal.SIGABRT), ""),
+    "by itself":             (ExitRecord(0), ""),
+    "nobody knows":          (ExitRecord(None), ""),
 }
 # fmt: on
 
@@ -208,23 +207,26 @@ HANDS = {
 @pytest.mark.parametrize("case", HANDS)
 def test_whose_signal_it_was_is_told(case):
     """The daemon's, somebody else's or the kernel's: signal 9 alone does not say."""
-    evidence, hand = HANDS[case]
+    record, hand = HANDS[case]
 
-    assert killed_by(evidence) == hand
+    assert killed_by(record) == hand
 
 
 def test_a_death_is_blamed_on_the_step_it_came_at():
     """One of rebuilding, or the opening of what a command brings; else on none."""
-    assert fell_at(LastSeen(state=REBUILDING, turns=3)) == 3
-    assert fell_at(LastSeen(state=REBUILDING, turns=0)) == 0
-    assert fell_at(LastSeen(state="running", turns=3, opening=2**32)) == 2**32
-    assert fell_at(LastSeen(state="running", turns=3)) is None
+    assert fell_at(ExitRecord(state=REBUILDING, turns=3)) == 3
+    assert fell_at(ExitRecord(state=REBUILDING, turns=0)) == 0
+    assert fell_at(ExitRecord(state="running", turns=3, opening=2**32)) == 2**32
+    assert fell_at(ExitRecord(state="running", turns=3)) is None
+    assert fell_at(ExitRecord(state=REBUILDING, turns=3, ending=Ending.FINAL)) is None
 
 
 def test_a_down_tells_what_was_seen_last():
     """All of it, in milliseconds and bytes."""
-    evidence = Evidence(-9, core_dumped=True, **MEMORY)
-    seen = LastSeen(
+    record = ExitRecord(
+        -9,
+        core_dumped=True,
+        **MEMORY,
         pid=7,
         lived_ms=1500,
         state="executing_tools",
@@ -236,7 +238,7 @@ def test_a_down_tells_what_was_seen_last():
         output="loading\n",
     )
 
-    assert evidence_of(evidence, seen) == reasons.Evidence(
+    assert evidence_of(record) == reasons.Evidence(
         pid=7,
         status=-9,
         core_dumped=True,
@@ -256,38 +258,44 @@ def test_a_down_tells_what_was_seen_last():
 
 def test_a_down_without_a_heartbeat_tells_what_there_is():
     """A process that was never seen at work."""
-    assert evidence_of(Evidence(3), LastSeen()) == reasons.Evidence(status=3)
-    assert (fell_at(LastSeen()), fell_at(LastSeen(state=REBUILDING))) == (None, 0)
+    assert evidence_of(ExitRecord(3)) == reasons.Evidence(status=3)
+    assert (fell_at(ExitRecord()), fell_at(ExitRecord(state=REBUILDING))) == (None, 0)
 
 
 def test_a_crash_in_native_code_comes_with_its_stack():
     """What faulthandler wrote is apart from the rest."""
-    told = evidence_of(Evidence(-11), LastSeen(output=f"loading\n{STACK}"))
+    told = evidence_of(ExitRecord(-11, output=f"loading\n{STACK}"))
 
     assert (told.output, told.stack) == ("loading", STACK.rstrip())
 
 
 def test_a_traceback_that_is_not_the_reason_is_kept():
     """It stands where the stack would, unless there is one."""
-    evidence = Evidence(-9, last_words=RAISED, oom_kills=1)
+    known = {"said": RAISED, "oom_kills": 1}
 
-    assert evidence_of(evidence, LastSeen()).stack == RAISED.traceback
-    assert evidence_of(evidence, LastSeen(output=STACK)).stack == STACK.rstrip()
-    assert evidence_of(Evidence(70, last_words=RAISED), LastSeen()).stack == ""
+    assert evidence_of(ExitRecord(-9, **known)).stack == RAISED.traceback
+    assert evidence_of(ExitRecord(-9, **known, output=STACK)).stack == STACK.rstrip()
+    assert evidence_of(ExitRecord(70, said=RAISED)).stack == ""
 
 
 def test_everything_that_a_process_wrote_has_a_bound():
     """A Down goes to every monitor, and a frame has a bound itself."""
     long = "ä" * 2**20
     raised = reasons.Exception(type=long, message=long, traceback=f"{long}\nthe end")
-    reason = classify(Evidence(70, last_words=raised))
+    reason = classify(ExitRecord(70, said=raised))
     told = evidence_of(
-        Evidence(-9, last_words=raised, oom_kills=1),
-        LastSeen(state=long, tools=(long,) * 1000, output=f"{long}\nthe end"),
+        ExitRecord(
+            -9,
+            said=raised,
+            oom_kills=1,
+            state=long,
+            tools=(long,) * 1000,
+            output=f"{long}\nthe end",
+        )
     )
 
-    other = classify(Evidence(3, last_words=reasons.Other(detail=long)))
-    failed = classify(Evidence(78, not_started=reasons.StartFailed(stage="load", message=long)))
+    other = classify(ExitRecord(3, said=reasons.Other(detail=long)))
+    failed = classify(ExitRecord(78, not_started=reasons.StartFailed(stage="load", message=long)))
 
     assert len(other.detail.encode()) <= exits.MESSAGE_BYTES_MAX
     assert len(failed.message.encode()) <= exits.MESSAGE_BYTES_MAX

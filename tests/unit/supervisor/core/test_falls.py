@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.board import DROPPED_STEP, RESUME_STEP, greeting_step, parcel_step
+from cmdc_runtime.heartbeats import DROPPED_STEP, RESUME_STEP, greeting_step, packed_step
 from supervisor.core.falls import DEATHS_MAX, SPARED_MAX, STEPS_MAX, Falls
 
 
@@ -15,19 +15,19 @@ def fallen(*steps):
 
 def test_a_step_is_left_out_after_its_second_death():
     """One death may be anything's doing."""
-    assert fallen(3).doomed == ()
-    assert fallen(3, 4).doomed == ()
-    assert fallen(3, 4, 3).doomed == (3,)
-    assert fallen(4, 3, 4, 3).doomed == (3, 4)
+    assert fallen(3).set_aside == ()
+    assert fallen(3, 4).set_aside == ()
+    assert fallen(3, 4, 3).set_aside == (3,)
+    assert fallen(4, 3, 4, 3).set_aside == (3, 4)
 
 
 def test_a_process_that_came_through_clears_the_list():
     """What was left out is in the journal by then, and the steps may have other numbers."""
-    assert fallen(3, 3, None).doomed == ()
-    assert fallen(3, None, 3).doomed == ()
+    assert fallen(3, 3, None).set_aside == ()
+    assert fallen(3, None, 3).set_aside == ()
 
 
-TRAP, OTHER = parcel_step("00" * 32), parcel_step("ff" * 32)
+TRAP, OTHER = packed_step("00" * 32), packed_step("ff" * 32)
 GREETING = greeting_step("00" * 32)
 
 
@@ -36,7 +36,7 @@ def test_who_was_up_and_died_of_a_parcel_came_through_but_for_parcels():
     falls = fallen(3, 3, GREETING, GREETING, RESUME_STEP + 1, RESUME_STEP + 1, OTHER, OTHER, TRAP)
     falls.note(TRAP, was_up=True)
 
-    assert falls.doomed == (TRAP, OTHER)
+    assert falls.set_aside == (TRAP, OTHER)
     assert falls.total == 10  # the tries have their end all the same
 
 
@@ -46,7 +46,7 @@ def test_others_that_died_at_a_step_had_not_come_through(step, was_up):
     falls = fallen(3, 3, GREETING, GREETING)
     falls.note(step, was_up=was_up)
 
-    assert {3, GREETING} <= set(falls.doomed)
+    assert {3, GREETING} <= set(falls.set_aside)
 
 
 def test_the_tries_have_an_end():
@@ -101,11 +101,11 @@ def test_a_cycle_that_was_dropped_is_not_blamed_on_the_next():
     falls = Falls()
     for _ in range(DEATHS_MAX):
         falls.note(RESUME_STEP)
-    assert RESUME_STEP in falls.doomed
+    assert RESUME_STEP in falls.set_aside
 
     falls.note(DROPPED_STEP)
 
-    assert RESUME_STEP not in falls.doomed
+    assert RESUME_STEP not in falls.set_aside
 
 
 def test_a_start_that_dies_of_a_parcel_has_come_through_nothing():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.codec import decode, encode
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.codec import decode, encode
+from cmdc_runtime.wire.frames import (
     FRAME_BYTES_MAX,
     History,
     JournalCommand,

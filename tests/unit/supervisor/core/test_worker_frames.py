@@ -2,18 +2,18 @@
 
 import pytest
 
-from cmdc_runtime.codec import encode, encode_events, failed, raw
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.events import StreamReset
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.codec import encode, encode_events, failed, raw
+from cmdc_runtime.wire.frames import (
     Answer,
     Batch,
+    Completed,
     Deliver,
-    Doze,
+    IdleNotice,
     JournalRecord,
     Refusal,
-    Reply,
-    Settled,
+    ValueReply,
     Write,
 )
 from supervisor.core.worker_frames import check_form
@@ -38,17 +38,17 @@ def batch(count):
 
 
 def settling(*outcomes):
-    settled = tuple(Settled(id=name, frame=frame) for name, frame in outcomes)
-    return Write(records=(), settled=settled, number=1)
+    settled = tuple(Completed(id=name, frame=frame) for name, frame in outcomes)
+    return Write(records=(), completed=settled, number=1)
 
 
 def answer_to(name):
-    return encode(Reply(id=name, body=raw("done")))
+    return encode(ValueReply(id=name, body=raw("done")))
 
 
 def writing(body, snapshot=b""):
     record = JournalRecord(kind="said", body=body)
-    return Write(records=(record,), settled=(), number=1, snapshot=snapshot)
+    return Write(records=(record,), completed=(), number=1, snapshot=snapshot)
 
 
 GOOD = [
@@ -63,7 +63,7 @@ GOOD = [
         b"",
     ),
     (settling(), b""),
-    (Doze(), b""),
+    (IdleNotice(), b""),
 ]
 BAD = {
     **{f"a record that is {name}": (writing(body), b"") for name, body in NO_MAPS.items()},

@@ -8,13 +8,13 @@ from cmdc_runtime.commands import Prompt
 from cmdc_runtime.events import AgentAbort, ToolExecutionEnd
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.reasons import Signal
-from workers.core import causes, commands, evolve, rebuild, results
+from workers.core import causes, commands, evolve, recovery, results
 from workers.core.assemble import Reply
 from workers.core.inputs import FirstChunk, Order, StreamEnded, TextArrived, ToolBegun, ToolReturned
 from workers.core.records import Record
 from workers.core.replaying import Entry, reread
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
-from workers.core.step import Keep, Publish, Step
+from workers.core.step import Publish, Step, WriteRecord
 
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3)
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"), ToolFacts("thread"))
@@ -86,7 +86,7 @@ class Session:
 
     def take(self, step, given=None):
         """Go on from a step; its records say that it came of the input ``given``."""
-        kept = [kept.record for kept in step.effects if isinstance(kept, Keep)]
+        kept = [kept.record for kept in step.effects if isinstance(kept, WriteRecord)]
         if given is not None:
             kept = causes.with_cause(kept, given, self.memory, self.recorded)
         taken = Taken(given, self.memory, self.incarnation, tuple(kept), step.memory)
@@ -150,8 +150,8 @@ class Session:
         """Lose the process; the next one has what is written down, and went on with it."""
         memory, number = self.rebuilt(), self.incarnation + 1
         dead = replace(self, step=Step(memory), incarnation=number)
-        recovery = causes.Recovery(KILLED, 11)
-        return dead.take(rebuild.resume(memory, number, KILLED, recovery.at_ms), recovery)
+        restarted = causes.Restarted(KILLED, 11)
+        return dead.take(recovery.resume(memory, number, KILLED, restarted.at_ms), restarted)
 
     def rebuilt(self):
         """Return the memory that the journal gives."""
@@ -184,7 +184,7 @@ class Session:
 
     def records(self, kind=Record):
         """Return the records of this kind."""
-        return [kept.record for kept in self.of(Keep) if isinstance(kept.record, kind)]
+        return [kept.record for kept in self.of(WriteRecord) if isinstance(kept.record, kind)]
 
     def is_announced(self):
         """Say whether the abort is told once, behind ends of calls, and before anything is done."""
@@ -199,7 +199,7 @@ class Session:
             if isinstance(effect, Publish) and isinstance(effect.event, ToolExecutionEnd)
         ]
         said = self.effects[: at[0]]
-        is_first = all(isinstance(effect, Keep | Publish) for effect in said)
+        is_first = all(isinstance(effect, WriteRecord | Publish) for effect in said)
         return len(at) == 1 and is_first and all(end < at[0] for end in ends)
 
     def is_unchanged(self, before):

@@ -12,8 +12,8 @@ from cmdc_runtime.events import (
     ToolRejected,
 )
 from cmdc_runtime.extensions.actions import RequireApproval
-from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalNeeded
-from workers.core.records import ApprovalAsked, ApprovalDecided, ToolEnded
+from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalWanted
+from workers.core.records import ApprovalDecided, ApprovalRequested, ToolEnded
 from workers.core.state import State
 from workers.core.step import AnswerTool, CallModel, CancelCalls, Complete
 
@@ -27,7 +27,7 @@ DUE = 9 + 2000
 def held(session, asked=HELD, call_id="b"):
     """Return a session with a call that waits as it is, and one that runs."""
     executing = session.at(State.EXECUTING_TOOLS).begin("a")
-    return executing.report(ApprovalNeeded, call_id, asked, 9, None, f"{call_id}:approval")
+    return executing.report(ApprovalWanted, call_id, asked, 9, None, f"{call_id}:approval")
 
 
 @pytest.mark.parametrize("asked", [HELD, ENDED], ids=["hold", "block"])
@@ -37,7 +37,7 @@ def test_what_nobody_decided_in_time_is_what_the_model_reads(session, asked):
     waiting = (
         session.at(State.EXECUTING_TOOLS)
         .begin("a")
-        .report(ApprovalNeeded, "b", asked, 9, None, ref)
+        .report(ApprovalWanted, "b", asked, 9, None, ref)
     )
     ended = expire(waiting)
     told = [
@@ -62,7 +62,7 @@ def test_a_held_call_waits_as_it_is(session):
     (told,) = after.events(ApprovalRequired)
 
     assert (told.hold, told.family, told.due_at_ms, told.hint) == (True, "git push", DUE, "sure?")
-    assert [type(record) for record in after.records()] == [ApprovalAsked]
+    assert [type(record) for record in after.records()] == [ApprovalRequested]
     assert after.memory.calls[1].result is None
     assert not after.memory.cycle.is_blocked
 
@@ -77,7 +77,7 @@ def test_an_approved_held_call_goes_on_by_itself(session, kind):
     assert [event.approval_id for event in after.events(ToolApproved)] == [ID]
     assert after.memory.approvals == ()
     begun = after.begin("b").memory
-    assert begun.allowances == ()
+    assert begun.granted == ()
     assert begun.always_approved == ({("write", "git push")} if kind == "approve_always" else set())
 
 
@@ -120,7 +120,7 @@ def test_a_held_call_that_nobody_decides_is_rejected(session):
 @pytest.mark.parametrize("state", [State.IDLE, State.RUNNING])
 def test_a_call_that_has_ended_expires_too(session, state):
     """In block mode its result says already that it was not made."""
-    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", ENDED, 9)
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", ENDED, 9)
     waiting = waiting.end("a")
     if state is State.RUNNING:
         waiting = waiting.prompt("on", "p-2")
@@ -146,7 +146,7 @@ def test_a_decision_that_comes_too_late_is_none(session, command):
 def test_only_what_is_offered_can_be_decided(session):
     """A plugin may not want this to be allowed for good."""
     asked = RequireApproval(hint="sure?", options=("approve_once", "reject_once"))
-    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", asked, 9)
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", asked, 9)
     after = waiting.give(Approve(approval_id=ID, kind="approve_always"))
     (settled,) = after.of(Complete)
 
@@ -159,7 +159,7 @@ def test_a_call_is_held_under_the_same_approval_after_a_crash(session):
     """It asks again, and its time runs on."""
     before = held(session)
     crashed = before.crash()
-    after = crashed.report(ApprovalNeeded, "b", HELD, 500, None, REF)
+    after = crashed.report(ApprovalWanted, "b", HELD, 500, None, REF)
 
     assert after.memory.approvals == before.memory.approvals
     assert after.events(ApprovalRequired) == []
@@ -169,7 +169,7 @@ def test_a_call_is_held_under_the_same_approval_after_a_crash(session):
 def test_a_leave_that_came_before_the_call_asks_again_counts(session, kind):
     """Who approves while the process is being replaced is not asked twice."""
     approved = held(session).crash().give(Approve(approval_id=ID, kind=kind))
-    after = approved.report(ApprovalNeeded, "b", HELD, 500, None, REF)
+    after = approved.report(ApprovalWanted, "b", HELD, 500, None, REF)
 
     assert after.effects == (AnswerTool(REF, value=True),)
 
@@ -177,7 +177,7 @@ def test_a_leave_that_came_before_the_call_asks_again_counts(session, kind):
 def test_a_rejection_that_came_before_the_call_asks_again_counts(session):
     """The call is over, and asks no more."""
     rejected = held(session).crash().give(Reject(approval_id=ID))
-    after = rejected.report(ApprovalNeeded, "b", HELD, 500, None, REF)
+    after = rejected.report(ApprovalWanted, "b", HELD, 500, None, REF)
 
     assert after.is_unchanged(rejected)
 

@@ -10,9 +10,9 @@ from cmdc_runtime.events import AgentResumed, ToolApproved, ToolRejected, UserRe
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from tests.unit.workers.core.conftest import taken
-from workers.core import batch
+from workers.core import tool_calls
 from workers.core.approvals import ARGUMENTS_CHARS_MAX
-from workers.core.inputs import ApprovalNeeded, QuestionAsked
+from workers.core.inputs import ApprovalWanted, QuestionAsked
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
 from workers.core.state import State
 from workers.core.step import AnswerTool, CallModel, Complete, RunTools
@@ -27,7 +27,7 @@ every_busy_state = pytest.mark.parametrize("state", BUSY)
 
 def waiting(session, call=CALL):
     """Return a session at rest, with a call that waits for a person."""
-    return session.at(State.RUNNING).call(call).report(ApprovalNeeded, call.call_id, ASKED, 9)
+    return session.at(State.RUNNING).call(call).report(ApprovalWanted, call.call_id, ASKED, 9)
 
 
 def at(session, state):
@@ -97,7 +97,7 @@ def test_each_of_several_approvals_is_told(session):
     two = ToolCall(call_id="b", name="write", arguments={"path": "y"})
     resting = session.at(State.RUNNING).call(CALL, two)
     for call_id in ("a", "b"):
-        resting = resting.report(ApprovalNeeded, call_id, ASKED, 9)
+        resting = resting.report(ApprovalWanted, call_id, ASKED, 9)
     first, second = (one.id for one in resting.memory.approvals)
     decided = resting.give(Approve(approval_id=first, auto_resume=False), "c-1")
     resumed = decided.give(Approve(approval_id=second), "c-2")
@@ -135,7 +135,7 @@ def test_a_tool_may_be_approved_for_good(session):
     again = after.call("write:n", "write:m", "read:o")
 
     assert after.memory.always_approved == {("write", "")}
-    assert after.memory.allowances == ()
+    assert after.memory.granted == ()
     assert again.of(RunTools)[0].approved == {"n", "m"}
 
 
@@ -227,7 +227,7 @@ def test_a_rejection_gives_no_leave(session, state):
 
     assert after.records() == [ApprovalDecided(approval_id=ID, decision="reject")]
     assert after.events() == [ToolRejected(approval_id=ID)]
-    assert (after.memory.approvals, after.memory.allowances) == ((), ())
+    assert (after.memory.approvals, after.memory.granted) == ((), ())
     assert (after.state, after.memory.always_approved) == (state, frozenset())
 
 
@@ -266,13 +266,13 @@ def test_an_approved_call_that_runs_again_has_its_leave(session):
     call = ToolCall(call_id="b", name="read", arguments={"path": "x"})
     once = waiting(session, call).give(Approve(approval_id=ID, auto_resume=False), "c-1")
     twice = once.prompt("again", "p-2").call(replace_id(call, "c"))
-    leave = twice.memory.allowances
-    twice = remembering(twice, allowances=(*leave, *leave)).begin("c")
-    again = twice.take(taken(batch.call_tools, twice.memory, (replace_id(call, "c"),)))
+    leave = twice.memory.granted
+    twice = remembering(twice, granted=(*leave, *leave)).begin("c")
+    again = twice.take(taken(tool_calls.call_tools, twice.memory, (replace_id(call, "c"),)))
 
-    assert twice.memory.allowances == leave
+    assert twice.memory.granted == leave
     assert again.of(RunTools)[0].approved == {"c"}
-    assert again.begin("c").memory.allowances == leave
+    assert again.begin("c").memory.granted == leave
 
 
 def replace_id(call, call_id):

@@ -5,29 +5,29 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.checkpoints import SCHEMA_VERSION
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.frames import MISPLACED
+from cmdc_runtime.heartbeats import RESUME_STEP, SNAPSHOT_STEP, greeting_step, packed_step
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
-from cmdc_runtime.parcels import digest_of as parcel_digest
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.packed_code import digest_of as parcel_digest
+from cmdc_runtime.wire.frames import MISPLACED
 from workers.core import aside
 from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
 from workers.core.records import (
-    ApprovalAsked,
+    ApprovalRequested,
     AttachedPlugin,
     AttachedTool,
     Compacted,
     Continued,
     CycleEnded,
     CycleStarted,
+    MessageAdded,
     ModelChanged,
     PluginOrdered,
     PluginSetChanged,
     PromptQueued,
-    Said,
     SetAside,
     ToolEnded,
     ToolsChanged,
@@ -37,7 +37,7 @@ from workers.core.records import (
 from workers.core.state import Memory, PluginFacts, ToolFacts
 
 STARTED = CycleStarted(command_id="p-1", text="go", at_ms=1)
-SAID = Said(message=Message(id="m-2", role="assistant", content="yes"))
+SAID = MessageAdded(message=Message(id="m-2", role="assistant", content="yes"))
 ENDED = CycleEnded(command_id="p-1", outcome="finished")
 HISTORY = (STARTED, SAID, ENDED)
 NOT_FOLDED = object()
@@ -56,9 +56,9 @@ def row(record):
     return str(record.__struct_config__.tag), msgspec.msgpack.encode(record)
 
 
-def read(*records, doomed=()):
+def read(*records, killing=()):
     steps = []
-    found, new = read_records(map(row, records), frozenset(doomed), steps.append)
+    found, new = read_records(map(row, records), frozenset(killing), steps.append)
     return found, new, steps
 
 
@@ -69,7 +69,7 @@ def test_a_sound_journal_is_read_whole():
 
 def test_what_has_killed_is_left_out_and_named():
     """It is not even looked at; in its place stands a record that says nothing to the fold."""
-    found, new, steps = read(*HISTORY, doomed=[2])
+    found, new, steps = read(*HISTORY, killing=[2])
     kind, body = row(SAID)
 
     assert new == (SetAside(digest=digest_of(body), what=kind, why=KILLED),)
@@ -79,7 +79,7 @@ def test_what_has_killed_is_left_out_and_named():
 
 def test_what_was_left_out_once_stays_left_out():
     """Its name is in the journal, behind it, wherever the journal goes."""
-    _, new, _ = read(*HISTORY, doomed=[2])
+    _, new, _ = read(*HISTORY, killing=[2])
     found, again, steps = read(*HISTORY, *new)
 
     assert again == ()
@@ -110,11 +110,11 @@ def call(arguments):
 
 CALLS = OpeningCall(name="x", arguments=nested(70))
 DEEP = {
-    "arguments": Said(message=call(nested(300))),
-    "just too deep": Said(message=call(nested(65))),
-    "metadata": Said(message=Message(role="assistant", metadata=nested(70))),
+    "arguments": MessageAdded(message=call(nested(300))),
+    "just too deep": MessageAdded(message=call(nested(65))),
+    "metadata": MessageAdded(message=Message(role="assistant", metadata=nested(70))),
     "result": ToolEnded(message=Message(role="tool_result", call_id="c", metadata=nested(70))),
-    "approval": ApprovalAsked(approval_id="a", call_id="c", tool="x", args=nested(70), at_ms=1),
+    "approval": ApprovalRequested(approval_id="a", call_id="c", tool="x", args=nested(70), at_ms=1),
     "answer": UserAnswered(ref="r", response=nested(70)),
     "order": PluginOrdered(name="x", payload=nested(70)),
     "cycle": CycleStarted(command_id="p", text="go", at_ms=1, metadata=nested(70)),
@@ -135,7 +135,7 @@ def test_what_an_older_program_took_is_left_out_where_it_is_too_deep(record):
 
 def test_as_deep_as_may_be_is_taken():
     """The rule is that for new values."""
-    record = Said(message=call(nested(64)))
+    record = MessageAdded(message=call(nested(64)))
 
     assert read(record) == ((record,), (), [1])
 
@@ -226,7 +226,7 @@ def test_a_snapshot_that_cannot_be_read_is_left_out():
 
 def test_a_fold_without_what_it_leans_on_leaves_that_out_as_well():
     """A cycle that never began cannot end."""
-    _, new, _ = read(*HISTORY, doomed=[1])
+    _, new, _ = read(*HISTORY, killing=[1])
     steps = []
     memory, leaning = fold(Memory(), (*new, SAID, ENDED), steps.append)
 
@@ -323,7 +323,7 @@ def test_calls_of_an_answer_that_is_left_out_change_nothing():
     """Their records are there; the conversation goes on without them."""
     started = ToolStarted(call_id="c", at_ms=1)
     result = ToolEnded(message=Message.tool_result("c", "done"))
-    _, new, _ = read(STARTED, Said(message=call({})), started, result, doomed=[2])
+    _, new, _ = read(STARTED, MessageAdded(message=call({})), started, result, killing=[2])
     memory, _ = fold(Memory(), (STARTED, *new, started, result, SAID, ENDED), lambda _step: None)
 
     assert [message.role for message in memory.messages] == ["user", "assistant"]
@@ -356,11 +356,11 @@ BOTH = Memory(
 
 def test_a_parcel_is_doomed_by_what_it_holds():
     """Wherever it stands, and whatever stands before it."""
-    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(parcel_digest(TRAP))})
 
-    assert aside.is_doomed(TRAP, steps)
-    assert not aside.is_doomed(FINE, steps)
-    assert not aside.is_doomed(TRAP, frozenset())
+    assert aside.kills(TRAP, steps)
+    assert not aside.kills(FINE, steps)
+    assert not aside.kills(TRAP, frozenset())
 
 
 BRINGING = {
@@ -373,11 +373,11 @@ BRINGING = {
 @pytest.mark.parametrize("command", BRINGING.values(), ids=BRINGING)
 def test_a_command_brings_what_has_killed(command):
     """Whichever command it is and wherever in it the parcel stands."""
-    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(parcel_digest(TRAP))})
 
-    assert aside.doomed_parcel(command, steps) == TRAP
-    assert aside.doomed_parcel(command, frozenset({RESUME_STEP + 1})) is None
-    assert aside.doomed_parcel(command, frozenset()) is None
+    assert aside.killing_code(command, steps) == TRAP
+    assert aside.killing_code(command, frozenset({RESUME_STEP + 1})) is None
+    assert aside.killing_code(command, frozenset()) is None
 
 
 def test_every_command_with_a_parcel_is_among_these():
@@ -390,10 +390,10 @@ def test_every_command_with_a_parcel_is_among_these():
 
 def test_a_command_without_parcels_brings_nothing():
     """Texts and numbers are no code."""
-    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(parcel_digest(TRAP))})
 
-    assert aside.doomed_parcel(Prompt(text="go"), steps) is None
-    assert aside.doomed_parcel(AttachTools(tools=(FINE,)), steps) is None
+    assert aside.killing_code(Prompt(text="go"), steps) is None
+    assert aside.killing_code(AttachTools(tools=(FINE,)), steps) is None
 
 
 def test_a_tool_that_is_left_out_is_gone_from_the_memory():
@@ -426,7 +426,7 @@ def test_a_tool_that_is_attached_again_is_there():
 
 
 HEARS = frozenset({"session_start"})
-GREETED = Memory(
+DIED_AT_SESSION_START = Memory(
     plugins=(PluginFacts("deadly", HEARS, TRAP), PluginFacts("kind", HEARS, FINE)),
     tools=BOTH.tools,
 )
@@ -435,36 +435,45 @@ GREETED = Memory(
 def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
     """And not by what it did when it was opened, which is another step."""
     digest = parcel_digest(TRAP)
-    told = aside.greetings_set_aside(GREETED, frozenset({greeting_step(digest)}))
+    told = aside.session_starts_set_aside(DIED_AT_SESSION_START, frozenset({greeting_step(digest)}))
 
     assert [(one.what, one.name, one.digest) for one in told] == [
         ("session_start", "deadly", digest)
     ]
-    assert aside.greetings_set_aside(GREETED, frozenset({parcel_step(digest)})) == ()
-    assert aside.greetings_set_aside(GREETED, frozenset()) == ()
+    assert (
+        aside.session_starts_set_aside(DIED_AT_SESSION_START, frozenset({packed_step(digest)}))
+        == ()
+    )
+    assert aside.session_starts_set_aside(DIED_AT_SESSION_START, frozenset()) == ()
 
 
 def test_a_plugin_without_a_parcel_is_not_set_aside():
     """It is part of the program; who dies of it is not helped by leaving it out."""
-    memory = Memory(plugins=(PluginFacts("ours", hooks=HEARS), *GREETED.plugins))
+    memory = Memory(plugins=(PluginFacts("ours", hooks=HEARS), *DIED_AT_SESSION_START.plugins))
     digest = parcel_digest(TRAP)
-    told = aside.greetings_set_aside(memory, frozenset({greeting_step(digest)}))
+    told = aside.session_starts_set_aside(memory, frozenset({greeting_step(digest)}))
 
     assert [one.name for one in told] == ["deadly"]
 
 
 def test_a_plugin_whose_greeting_is_left_out_is_there():
     """The memory knows which one, and nothing leans on it; attached again it has another try."""
-    (told,) = aside.greetings_set_aside(GREETED, frozenset({greeting_step(parcel_digest(TRAP))}))
-    memory, new = fold(GREETED, (told,), lambda _step: None)
+    (told,) = aside.session_starts_set_aside(
+        DIED_AT_SESSION_START, frozenset({greeting_step(parcel_digest(TRAP))})
+    )
+    memory, new = fold(DIED_AT_SESSION_START, (told,), lambda _step: None)
     attached_again = AttachedPlugin(name="deadly", hooks=HEARS, packed=TRAP)
     again, _ = fold(memory, (PluginSetChanged(attached=(attached_again,)),), lambda _step: None)
 
-    assert (memory.plugins, memory.left_out, new) == (GREETED.plugins, {told.digest}, ())
+    assert (memory.plugins, memory.left_out, new) == (
+        DIED_AT_SESSION_START.plugins,
+        {told.digest},
+        (),
+    )
     assert aside.tools_left_out((told,)) == frozenset()
     assert again.left_out == frozenset()
     with pytest.raises(KeyError):  # a bug is none of its doing
-        fold(GREETED, (told, NOT_FOLDED), lambda _step: None)
+        fold(DIED_AT_SESSION_START, (told, NOT_FOLDED), lambda _step: None)
 
 
 def test_what_brought_a_tool_is_named():

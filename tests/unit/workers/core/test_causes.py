@@ -24,7 +24,7 @@ from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core import causes, inputs, snapshot
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
@@ -35,11 +35,11 @@ from workers.core.records import (
     CodeTaken,
     Continued,
     CycleEnded,
-    Doing,
+    RecordedActivity,
     SetAside,
     decode_record,
 )
-from workers.core.replaying import Played, play, reread
+from workers.core.replaying import PlayedStep, play, reread
 from workers.core.state import Memory, PluginFacts, Resting, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
@@ -69,12 +69,12 @@ def overflown(session):
 
 def held(session):
     """Return a batch of which a call waits for a person."""
-    return session.at(TOOLS).report(inputs.ApprovalNeeded, "b", HELD, 9, ref="b:approval")
+    return session.at(TOOLS).report(inputs.ApprovalWanted, "b", HELD, 9, ref="b:approval")
 
 
 def blocked(session):
     """Return a batch of which a call has ended because a person is asked."""
-    return session.at(TOOLS).report(inputs.ApprovalNeeded, "b", RequireApproval(), 9)
+    return session.at(TOOLS).report(inputs.ApprovalWanted, "b", RequireApproval(), 9)
 
 
 def waiting(session):
@@ -97,7 +97,7 @@ def delegated(session):
 
 def loaded(session, command, *found):
     """Return a session whose parcels were opened for a command."""
-    named = tuple(inputs.Found(tool.name, tool) for tool in found)
+    named = tuple(inputs.FoundTool(tool.name, tool) for tool in found)
     return session.new().give(command, "t").post(inputs.ToolsLoaded("t", command, named))
 
 
@@ -111,7 +111,7 @@ def judged(session, verdict):
     """Return a session in which plugins were asked about guidance."""
     before = session.at(STREAMING, hooks={"before_steering"}).give(Steer(text="left"), "s-1")
     order = before.taken[-1].given
-    return before.post(inputs.SteeringJudged(order, order.command, verdict))
+    return before.post(inputs.SteeringAnswered(order, order.command, verdict))
 
 
 def returned(session, *, ok=True, text="fine", **fields):
@@ -171,7 +171,9 @@ LIVES = {
     "tool_begun": {"": lambda s: s.at(TOOLS).report(inputs.ToolBegun, "a", 9)},
     "tool_told": {
         "": lambda s: (
-            s.at(TOOLS).begin("a").report(inputs.ToolTold, "a", PluginEvent(name="", payload=None))
+            s.at(TOOLS)
+            .begin("a")
+            .report(inputs.ToolStepReported, "a", PluginEvent(name="", payload=None))
         ),
     },
     "approval_needed": {"blocks": blocked, "held": held},
@@ -223,22 +225,22 @@ LIVES = {
     "consulted": {
         "in silence": lambda s: (
             s.new(hooks={"before_prompt"}).prompt().give(Steer(text="left"), "s-1")
-        ).report(inputs.Consulted, Verdict(), 7),
-        "with words": lambda s: waiting(s).report(inputs.Consulted, WORDS, 7),
+        ).report(inputs.PluginsAnswered, Verdict(), 7),
+        "with words": lambda s: waiting(s).report(inputs.PluginsAnswered, WORDS, 7),
         "with an end": lambda s: waiting(s).report(
-            inputs.Consulted, Verdict(abort=Aborted("p", "no")), 7
+            inputs.PluginsAnswered, Verdict(abort=Aborted("p", "no")), 7
         ),
         "against a summary": lambda s: (
             s.new(Memory(model="x:m", messages=LONG), hooks={"before_compact"})
             .prompt()
             .report(inputs.StreamFailed, FailureKind.OVERFLOW, "too long", 8)
-            .report(inputs.Consulted, Verdict(skipped="p"), 9)
+            .report(inputs.PluginsAnswered, Verdict(skipped="p"), 9)
         ),
     },
     "plugins_spoke": {
-        "": lambda s: s.at(STREAMING).post(inputs.PluginsSpoke(WORDS)),
+        "": lambda s: s.at(STREAMING).post(inputs.PluginsReported(WORDS)),
         "with a leave": lambda s: blocked(s).post(
-            inputs.PluginsSpoke(
+            inputs.PluginsReported(
                 Verdict(
                     emitted=(
                         (
@@ -308,7 +310,7 @@ def test_every_input_and_every_record_has_a_life(session):
 def test_an_input_comes_back_as_it_was_fed(session, live):
     """And so does what it met, where the step before had left the session at something else."""
     last = live(session).taken[-1]
-    is_told = last.records[0].cause.doing is not None
+    is_told = last.records[0].cause.activity is not None
     left = replace(last.memory, activity=Resting(), work=0) if is_told else last.memory
 
     memory, again = read(last, left)
@@ -330,7 +332,7 @@ def test_a_life_is_decided_again_as_it_was(session, live):
     life = live(session)
     steps = list(play(life.first, life.entries))
 
-    assert [type(one) for one in steps] == [Played] * len(steps)
+    assert [type(one) for one in steps] == [PlayedStep] * len(steps)
     assert [entry for one in steps for entry in one.entries] == life.entries
     assert (steps[-1].state, kept(steps[-1].memory)) == (life.state, kept(life.memory))
 
@@ -354,7 +356,7 @@ def test_the_first_record_of_a_step_has_the_cause_of_all(session):
     first, second = causes.with_cause([ENDED, ENDED], order, running, None)
     told = {"id": "p-1", "command": {"type": "prompt", "text": "go"}, "at_ms": 5}
 
-    assert reread(first).cause == Cause("order", told, running.work, 2, Doing("asking"))
+    assert reread(first).cause == Cause("order", told, running.work, 2, RecordedActivity("asking"))
     assert second == ENDED
 
 
@@ -370,7 +372,7 @@ def test_what_the_session_was_doing_is_told_where_it_is_another_thing(session, c
     memory = session.at(STREAMING).memory if changed else replace(before, work=7)
     cause = cause_of(inputs.Stopped(9), memory=memory, since=before)
 
-    assert (cause.doing is not None, cause.work) == (changed, memory.work)
+    assert (cause.activity is not None, cause.work) == (changed, memory.work)
 
 
 def test_a_text_that_a_record_has_is_not_repeated():
@@ -384,18 +386,18 @@ def test_a_text_that_a_record_has_is_not_repeated():
 
 SEEN = {
     "tool_begun": inputs.ToolBegun(1, "a", 9, "reads it", {"n": 2}),
-    "tool_told": inputs.ToolTold(1, "a", PluginEvent(name="odd", payload=WORDY)),
-    "approval_needed": inputs.ApprovalNeeded(1, "a", RequireApproval(), 9, {"n": 2}),
+    "tool_told": inputs.ToolStepReported(1, "a", PluginEvent(name="odd", payload=WORDY)),
+    "approval_needed": inputs.ApprovalWanted(1, "a", RequireApproval(), 9, {"n": 2}),
     "question_asked": inputs.QuestionAsked(1, "a", "r", "which?", ("this", "that")),
     "subagent_wanted": inputs.SubagentWanted(1, "a", "r", "any", "look"),
     "plugin_delegated": inputs.PluginDelegated("judge", "r", "any", "look"),
     "branch_wanted": inputs.BranchWanted(1, "a", "r", inputs.BranchTask("why?"), "digest"),
-    "consulted": inputs.Consulted(1, Verdict(messages=LONG, crashed=(("p", "h", "e"),)), 9),
-    "plugins_spoke": inputs.PluginsSpoke(Verdict(args={"n": 2}, ignored=(("p", "skip"),))),
+    "consulted": inputs.PluginsAnswered(1, Verdict(messages=LONG, crashed=(("p", "h", "e"),)), 9),
+    "plugins_spoke": inputs.PluginsReported(Verdict(args={"n": 2}, ignored=(("p", "skip"),))),
     "plugin_loaded": inputs.PluginLoaded(
         "c", AttachPlugin(plugin=GUARD), None, Verdict(crashed=(("p", "h", "e"),)), "why"
     ),
-    "steering_judged": inputs.SteeringJudged(
+    "steering_judged": inputs.SteeringAnswered(
         Order("s-1", Steer(text="l"), 5), Steer(text="l"), Verdict(ignored=(("p", "skip"),))
     ),
 }
@@ -423,8 +425,14 @@ ODD = {
         Cause("order", {"id": "c", "command": {"type": "gone"}, "at_ms": 1}),
         "order is odd: not a Command",
     ),
-    "no activity": (Cause("stopped", {"at_ms": 1}, doing=Doing("gone")), "stopped is odd: 'gone'"),
-    "odd activity": (Cause("stopped", {"at_ms": 1}, doing=Doing("streaming")), "stopped is odd"),
+    "no activity": (
+        Cause("stopped", {"at_ms": 1}, activity=RecordedActivity("gone")),
+        "stopped is odd: 'gone'",
+    ),
+    "odd activity": (
+        Cause("stopped", {"at_ms": 1}, activity=RecordedActivity("streaming")),
+        "stopped is odd",
+    ),
     "no text": (
         Cause("stopped", {"at_ms": msgspec.msgpack.Ext(127, b"\x93\x09\x00\x01")}),
         "stopped is odd: it quotes a part that is not there",
@@ -460,7 +468,7 @@ def test_a_record_of_an_older_program_has_no_cause(body):
         (inputs.PluginAskedModel("judge", "x:m", USED), "judge", 0),
         (inputs.Stopped(9), "", 9),
         (
-            inputs.SteeringJudged(Order("s-1", Steer(text="l"), 5), Steer(text="l"), Verdict()),
+            inputs.SteeringAnswered(Order("s-1", Steer(text="l"), 5), Steer(text="l"), Verdict()),
             "s-1",
             5,
         ),

@@ -31,13 +31,13 @@ from workers.core.records import CycleStarted, PromptQueued
 from workers.core.state import OUTCOMES_MAX, WAITERS_MAX, Cycle, Memory, State, Waiter
 from workers.core.step import (
     Answer,
+    AnswerMessages,
+    AnswerPage,
+    AnswerStatus,
     CallModel,
     Complete,
     MakeCheckpoint,
     Refuse,
-    TellMessages,
-    TellPage,
-    TellStatus,
 )
 
 COMMANDS = Command.__subclasses__()
@@ -231,11 +231,11 @@ def test_questions_change_nothing(session, state):
     page = before.give(NextPage(page_id="page-1", offset=3))
     saved = before.give(SaveCheckpoint(label="before", metadata={"by": "me"}))
 
-    assert page.effects == (TellPage("c", "page-1", 3),)
+    assert page.effects == (AnswerPage("c", "page-1", 3),)
     assert saved.effects == (MakeCheckpoint("c", "before", {"by": "me"}),)
     assert page.stands_as(before)
     assert saved.stands_as(before)
-    assert status.effects == (TellStatus("c"),)
-    assert messages.effects == (TellMessages("c"),)
+    assert status.effects == (AnswerStatus("c"),)
+    assert messages.effects == (AnswerMessages("c"),)
     assert status.stands_as(before)
     assert messages.stands_as(before)

@@ -3,7 +3,7 @@
 import pytest
 
 from cmdc_runtime.commands import AwaitCycle, Command, GetStatus, Prompt
-from workers.core.causes import Recovery
+from workers.core.causes import Restarted
 from workers.core.commands import IS_ACTIVITY, is_activity
 from workers.core.inputs import FirstChunk, Order
 
@@ -32,7 +32,7 @@ def test_what_is_journaled_counts_and_what_looks_does_not():
         (Order("c", GetStatus(), 0), False),
         (Order("c", AwaitCycle(), 0), False),
         (FirstChunk(1), True),
-        (Recovery(None, 0), True),
+        (Restarted(None, 0), True),
     ],
 )
 def test_results_of_own_work_count(given, expected):

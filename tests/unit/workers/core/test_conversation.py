@@ -34,7 +34,7 @@ from workers.core.evolve import (
     begin_call,
     close_cycle,
     count_answer,
-    count_told,
+    count_step,
     discard,
     end_call,
     enqueue,
@@ -356,7 +356,7 @@ def test_a_call_runs_until_it_has_a_result():
 
 def test_steps_that_a_call_tells_are_counted():
     """Each for itself."""
-    memory = count_told(count_told(asking("a", "b"), "a"), "a")
+    memory = count_step(count_step(asking("a", "b"), "a"), "a")
 
     assert [open_.told for open_ in memory.calls] == [2, 0]
 
@@ -368,11 +368,11 @@ def test_every_call_of_the_conversation_has_its_tools_name():
 
 def test_a_call_uses_up_one_leave():
     """Of several that are alike; a leave that is not there is none."""
-    memory = replace(asking("a", "b"), allowances=("x", "y", "x"))
+    memory = replace(asking("a", "b"), granted=("x", "y", "x"))
 
-    assert begin_call(memory, "a", 5, "x").allowances == ("y", "x")
-    assert begin_call(memory, "a", 5, "z").allowances == memory.allowances
-    assert begin_call(memory, "a", 5).allowances == memory.allowances
+    assert begin_call(memory, "a", 5, "x").granted == ("y", "x")
+    assert begin_call(memory, "a", 5, "z").granted == memory.granted
+    assert begin_call(memory, "a", 5).granted == memory.granted
 
 
 def test_what_a_call_waits_for_ends_with_it():

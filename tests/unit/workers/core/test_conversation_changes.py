@@ -6,7 +6,7 @@ import pytest
 
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed, digest_of
+from cmdc_runtime.packed_code import Packed, digest_of
 from workers.core import conversation
 from workers.core.budget import Grant
 from workers.core.evolve import open_cycle
@@ -42,8 +42,8 @@ def attached(name):
 
 def test_guidance_waits_in_its_order():
     """The first comes first."""
-    memory = conversation.steer(
-        conversation.steer(Memory(), Steering("s-1", "a")), Steering("s-2", "b")
+    memory = conversation.add_steering(
+        conversation.add_steering(Memory(), Steering("s-1", "a")), Steering("s-2", "b")
     )
 
     assert [one.ref for one in memory.steering] == ["s-1", "s-2"]
@@ -51,30 +51,30 @@ def test_guidance_waits_in_its_order():
 
 def test_a_call_that_waits_for_a_person_blocks_its_cycle():
     """Where there is one."""
-    blocked = conversation.require(running(), WANTED)
+    blocked = conversation.add_approval(running(), WANTED)
 
     assert blocked.cycle.is_blocked
-    assert conversation.require(blocked, WANTED) == blocked
+    assert conversation.add_approval(blocked, WANTED) == blocked
     assert conversation.find_approval(blocked, "approval-1") == WANTED
-    assert conversation.require(Memory(), WANTED).cycle is None
+    assert conversation.add_approval(Memory(), WANTED).cycle is None
 
 
 @pytest.mark.parametrize(
-    ("decision", "allowances", "tools"),
+    ("decision", "granted", "tools"),
     [
         ("approve_once", (LEAVE,), set()),
         ("approve_always", (), {"write"}),
         ("reject", (), set()),
     ],
 )
-def test_a_decision_is_made_once(decision, allowances, tools):
+def test_a_decision_is_made_once(decision, granted, tools):
     """It gives what it says, and the approval waits no more; made again it changes nothing."""
-    waiting = conversation.require(running(), WANTED)
-    memory = conversation.decide(waiting, "approval-1", decision)
+    waiting = conversation.add_approval(running(), WANTED)
+    memory = conversation.end_approval(waiting, "approval-1", decision)
 
-    assert (memory.approvals, memory.allowances) == ((), allowances)
+    assert (memory.approvals, memory.granted) == ((), granted)
     assert memory.always_approved == {(tool, "") for tool in tools}
-    assert conversation.decide(memory, "approval-1", decision) == memory
+    assert conversation.end_approval(memory, "approval-1", decision) == memory
 
 
 def test_a_question_is_asked_once():
@@ -165,12 +165,12 @@ def test_a_subagent_is_counted_from_its_start_to_its_end():
     first, second = Child("s.1", "a", "a:sub-1", Grant(5)), Child("s.2", "b", None, Grant())
     memory = conversation.spawn(conversation.spawn(Memory(), first), second)
     spent = SubagentSpent(child_id="s.1", usage=USED)
-    after = conversation.settle_child(memory, spent)
+    after = conversation.count_child(memory, spent)
 
     assert conversation.find_child(memory, "s.1") == first
     assert conversation.children_of(memory, ("a", "b")) == ("s.1",)
     assert (after.children, after.spawns, after.usage) == ((second,), 2, USED)
-    assert conversation.settle_child(after, spent) == after
+    assert conversation.count_child(after, spent) == after
 
 
 def test_another_model_has_not_answered_yet():
@@ -195,7 +195,7 @@ def test_a_decision_changes_what_the_waiting_call_said_and_nothing_else():
     asked = Message(id="m-1", role="assistant", content=waits)
     mine, other = Message.tool_result("a", waits), Message.tool_result("b", waits)
     memory = Memory(messages=(asked, mine, other), approvals=(WANTED,))
-    after = conversation.decide(memory, WANTED.id, "reject").messages
+    after = conversation.end_approval(memory, WANTED.id, "reject").messages
 
     assert (after[0], after[2]) == (asked, other)
     assert after[1].content != waits
@@ -234,7 +234,7 @@ def test_a_branch_is_found_under_way_and_after():
     """By its reference: no other subagent of the call is, nor what never was."""
     memory = branched()
     spent = SubagentSpent(child_id="s.2", usage=USED, ok=True, text="42")
-    after = conversation.settle_child(memory, spent)
+    after = conversation.count_child(memory, spent)
     answer = BranchAnswer(ok=True, text="42", usage=USED)
 
     assert (memory.spawns, memory.branched) == (3, 2)
@@ -249,7 +249,7 @@ def test_of_what_is_no_branch_or_was_lost_nothing_is_kept(child_id, ok):
     """But for what it used."""
     memory = branched()
     spent = SubagentSpent(child_id=child_id, usage=USED, ok=ok, text="42")
-    after = conversation.settle_child(memory, spent)
+    after = conversation.count_child(memory, spent)
 
     assert (after.branches, after.usage, len(after.children)) == ((), USED, 2)
 
@@ -284,7 +284,9 @@ def test_what_a_call_said_is_changed_while_its_batch_runs():
     waits = conversation.WAITS.format(approval_id=WANTED.id)
     asked, other = (ToolCall(call_id=call_id, name="write") for call_id in "ab")
     calls = (OpenCall(asked, result=Message.tool_result("a", waits)), OpenCall(other))
-    memory = conversation.decide(Memory(calls=calls, approvals=(WANTED,)), WANTED.id, "reject")
+    memory = conversation.end_approval(
+        Memory(calls=calls, approvals=(WANTED,)), WANTED.id, "reject"
+    )
 
     assert "rejected" in memory.calls[0].result.content
     assert memory.calls[1] == calls[1]

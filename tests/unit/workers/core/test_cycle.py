@@ -30,7 +30,7 @@ from workers.core.records import CycleEnded, CycleStarted
 from workers.core.state import (
     Answering,
     Asking,
-    Consulting,
+    AskingPlugins,
     Memory,
     PluginFacts,
     Point,
@@ -47,9 +47,9 @@ from workers.core.step import (
     AskPlugins,
     CallModel,
     ExitProcess,
-    Keep,
     Publish,
     Summarize,
+    WriteRecord,
 )
 from workers.core.verdict import Aborted
 
@@ -78,7 +78,7 @@ def of(step, kind):
 
 
 def records(step):
-    return [effect.record for effect in of(step, Keep)]
+    return [effect.record for effect in of(step, WriteRecord)]
 
 
 def events(step, kind=object):
@@ -136,7 +136,7 @@ def beginning(verb):
         return taken(verb, memory, ONE, 5)
     opened = open_cycle(memory, ONE, 1)
     if verb is cycle.begin:
-        opened = replace(opened, activity=Consulting(Point.PROMPT))
+        opened = replace(opened, activity=AskingPlugins(Point.PROMPT))
     return taken(verb, opened, 5)
 
 
@@ -160,7 +160,7 @@ def test_a_request_is_told_with_what_is_sent():
     memory = say(running(), Message.assistant("", CALLS))
     step = taken(cycle.ask_again, memory)
 
-    assert step.said[0] == Publish(RequestStart(model="m", messages=4))
+    assert step.outgoing[0] == Publish(RequestStart(model="m", messages=4))
     assert len(of(step, CallModel)[0].messages) == 4
 
 

@@ -7,7 +7,7 @@ from cmdc_runtime.messages import Message
 from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
 from workers.core.evolve import open_cycle, say
-from workers.core.records import Said, ToolEnded
+from workers.core.records import MessageAdded, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Memory, Policy, QueuedPrompt, State, Steering
 from workers.core.step import CallModel, RunTools
@@ -82,7 +82,7 @@ def test_an_answer_in_the_wrong_form_is_asked_for_once_more(session):
     wish = asked.memory.messages[-1]
     after = asked.answer("42")
 
-    assert asked.records(Said)[-1].message == wish
+    assert asked.records(MessageAdded)[-1].message == wish
     assert (wish.role, wish.metadata) == ("user", {"repair": True})
     assert "required format" in asked.of(CallModel)[0].messages[-1].content
     assert [seen.outcome for seen in after.memory.outcomes] == ["finished"]

@@ -17,8 +17,8 @@ from workers.core.records import CycleEnded
 from workers.core.state import (
     Answering,
     Asking,
+    AskingPlugins,
     Compacting,
-    Consulting,
     Memory,
     PluginFacts,
     Point,
@@ -28,7 +28,7 @@ from workers.core.state import (
     Streaming,
     Waiter,
 )
-from workers.core.step import Answer, AskPlugins, Keep, Publish, Step
+from workers.core.step import Answer, AskPlugins, Publish, Step, WriteRecord
 
 USED = TokenUsage(total_tokens=3)
 
@@ -46,7 +46,7 @@ def test_an_end_is_written_down_and_answered():
     step = taken(close, memory, "aborted", "why", 15, state=State.RUNNING)
     kept, answer = step.effects
 
-    assert kept == Keep(CycleEnded(command_id="p-1", outcome="aborted", reason="why"))
+    assert kept == WriteRecord(CycleEnded(command_id="p-1", outcome="aborted", reason="why"))
     assert (answer.id, answer.value.outcome, answer.value.text) == ("w", "aborted", "yes")
     assert (step.memory.cycle, step.memory.waiters) == (None, ())
     assert (step.state, step.memory.work) == (State.IDLE, memory.work + 1)
@@ -56,7 +56,7 @@ def test_an_end_is_written_down_and_answered():
 def test_nothing_waits_for_plugins_or_a_summary_any_more():
     """Nor does the next cycle."""
     wanted = Compacting(2, "size")
-    memory = replace(running(), activity=Consulting(Point.COMPACT, wanted))
+    memory = replace(running(), activity=AskingPlugins(Point.COMPACT, wanted))
     after = taken(close, memory, "failed", "why", 15).memory
 
     assert (after.compacting, after.point) == (None, None)

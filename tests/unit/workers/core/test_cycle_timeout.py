@@ -9,13 +9,13 @@ from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, kind_of
 from cmdc_runtime.extensions.provider import FailureKind
 from workers.core.inputs import (
     ANY_WORK,
-    ApprovalNeeded,
+    ApprovalWanted,
     CycleExpired,
     QuestionAsked,
     StreamFailed,
     SubagentWanted,
 )
-from workers.core.records import CycleEnded, CycleStarted, Said
+from workers.core.records import CycleEnded, CycleStarted, MessageAdded
 from workers.core.repair import repair
 from workers.core.state import State
 from workers.core.step import (
@@ -125,7 +125,7 @@ def test_who_waits_for_the_cycle_is_answered(session):
 
 def test_what_was_said_is_kept(session):
     """Marked as interrupted, as by any abort."""
-    (said,) = expire(session.at(State.STREAMING, **LIMIT)).records(Said)
+    (said,) = expire(session.at(State.STREAMING, **LIMIT)).records(MessageAdded)
 
     assert (said.message.content, said.message.metadata) == ("part", {"interrupted": True})
 
@@ -155,7 +155,7 @@ def test_the_time_of_people_counts(session):
     batch = session.at(State.EXECUTING_TOOLS, immune=frozenset({"read", "write"}), **LIMIT)
     held = RequireApproval(hint="sure?", hold=True)
     waiting = batch.report(QuestionAsked, "a", "a:ask-1", "which?", ())
-    waiting = waiting.report(ApprovalNeeded, "b", held, 9, None, "b:approval")
+    waiting = waiting.report(ApprovalWanted, "b", held, 9, None, "b:approval")
     after = expire(waiting)
 
     assert killed(after) == ["a", "b"]

@@ -10,6 +10,7 @@ from cmdc_runtime.events import (
     AgentAbort,
     PromptDropped,
     PromptReceived,
+    RequestCut,
     SteeringApplied,
     SteeringReceived,
     ToolExecutionEnd,
@@ -21,24 +22,32 @@ from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
 from workers.core.conversation import uncertain_calls
 from workers.core.inputs import (
-    ApprovalNeeded,
+    ApprovalWanted,
     CompactWanted,
     CycleExpired,
     QuestionAsked,
     SubagentWanted,
 )
-from workers.core.records import CycleEnded, CycleStarted, PromptDiscarded, Said, Steered, ToolEnded
+from workers.core.records import (
+    CutSpent,
+    CycleEnded,
+    CycleStarted,
+    MessageAdded,
+    PromptDiscarded,
+    Steered,
+    ToolEnded,
+)
 from workers.core.repair import repair
 from workers.core.state import Child, Memory, State, ToolFacts
 from workers.core.step import (
     Answer,
     AnswerTool,
+    AskAboutSteering,
     CallModel,
     CancelCalls,
     CancelModel,
     Complete,
     EndSubagents,
-    JudgeSteering,
 )
 
 ASKED = RequireApproval(hint="sure?")
@@ -132,7 +141,7 @@ def test_guidance_is_told_as_one_message_at_the_gap(session):
     assert (said.role, said.content) == ("user", "one\n\ntwo")
     assert said.metadata == {"steering": ["s-1", "s-2"]}
     assert gap.events(SteeringApplied) == [SteeringApplied(count=2)]
-    assert Said(message=said) in gap.records()
+    assert MessageAdded(message=said) in gap.records()
     assert gap.of(CallModel)[0].messages[-1] == said
     assert gap.memory.steering == ()
 
@@ -253,7 +262,20 @@ def test_an_abort_keeps_what_was_said_so_far(session):
 
     assert (partial.role, partial.content) == ("assistant", "part")
     assert partial.metadata == {"interrupted": True}
-    assert after.records()[0] == Said(message=partial)
+    assert after.records()[0] == MessageAdded(message=partial)
+
+
+def test_what_there_was_of_an_answer_is_counted_about(session):
+    """Its request was paid, though nobody tells how much; one without an answer has none."""
+    streaming = session.at(State.STREAMING)
+    cut = streaming.give(Abort(reason="enough"))
+    (told,) = cut.events(RequestCut)
+
+    assert told.usage.completion_tokens == 1
+    assert told.usage.total_tokens == told.usage.prompt_tokens + 1
+    assert cut.memory.usage == streaming.memory.usage + told.usage
+    assert CutSpent(usage=told.usage) in cut.records()
+    assert session.at(State.RUNNING).give(Abort()).events(RequestCut) == []
 
 
 def test_an_abort_keeps_what_might_have_become_a_tag(session):
@@ -409,14 +431,14 @@ def test_plugins_that_listen_hear_of_guidance_first(session, state):
     before = session.at(state, hooks=frozenset({kind_of(BeforeSteering)}))
     after = before.give(Steer(text="left"), "s-1")
 
-    assert [type(effect) for effect in after.effects] == [JudgeSteering]
+    assert [type(effect) for effect in after.effects] == [AskAboutSteering]
     assert after.memory == before.memory
 
 
 def test_an_abort_leaves_approvals_to_be_decided(session):
     """A person may still say what becomes of the call; that its cycle is over changes nothing."""
     waiting = session.at(State.EXECUTING_TOOLS).report(
-        ApprovalNeeded, "b", RequireApproval(hint="sure?"), 9
+        ApprovalWanted, "b", RequireApproval(hint="sure?"), 9
     )
 
     assert waiting.give(Abort()).memory.approvals == waiting.memory.approvals

@@ -3,10 +3,10 @@
 import pytest
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
-from cmdc_runtime.events import ToolKilled
+from cmdc_runtime.events import RequestCut, ToolKilled
 from cmdc_runtime.extensions.actions import RequireApproval
-from workers.core.inputs import ApprovalNeeded, QuestionAsked, Stopped
-from workers.core.records import ToolEnded
+from workers.core.inputs import ApprovalWanted, QuestionAsked, Stopped
+from workers.core.records import CutSpent, ToolEnded
 from workers.core.state import State
 from workers.core.step import Complete
 
@@ -27,6 +27,19 @@ def test_calls_of_a_session_that_is_stopped_have_an_end(session):
     assert (after.state, after.memory.work) == (before.state, before.memory.work + 1)
 
 
+def test_an_answer_that_is_stopped_is_counted_about(session):
+    """It was paid as far as it came; the next process asks for it anew, and knows nothing of it."""
+    before = session.at(State.STREAMING)
+    after = before.post(Stopped(9))
+    (told,) = after.events(RequestCut)
+
+    assert told.usage.completion_tokens == 1
+    assert after.records() == [CutSpent(usage=told.usage)]
+    assert after.memory.usage == before.memory.usage + told.usage
+    assert after.memory.messages == before.memory.messages
+    assert session.at(State.RUNNING).post(Stopped(9)).events() == []
+
+
 def test_guidance_at_rest_opens_a_cycle_and_says_so(session):
     """Who steers learns whether it was guidance or a prompt."""
     after = session.at(State.IDLE).give(Steer(text="left"), "s-1")
@@ -37,7 +50,7 @@ def test_guidance_at_rest_opens_a_cycle_and_says_so(session):
 def test_a_call_that_waits_for_a_person_waits_on(session):
     """What is saved of the session still asks; it has not begun."""
     held = RequireApproval(hint="sure?", hold=True)
-    before = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", held, 9)
+    before = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", held, 9)
     after = before.post(Stopped(9))
 
     assert set(texts(after)) == {"a"}

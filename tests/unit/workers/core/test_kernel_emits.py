@@ -21,7 +21,7 @@ from cmdc_runtime.messages import Message, ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import kernel_emits
 from workers.core.evolve import evolve
-from workers.core.inputs import ApprovalNeeded
+from workers.core.inputs import ApprovalWanted
 from workers.core.kernel_emits import patched
 from workers.core.plugins import apply_verdict, obey
 from workers.core.records import ApprovalDecided, PluginOrdered
@@ -165,17 +165,17 @@ def test_a_malformed_order_is_a_bad_action(name, payload, problem):
 def test_a_plugin_decides_what_has_ended_and_not_what_is_held(session):
     """As a person does, but without a cycle of its own."""
     asked = RequireApproval(hint="sure?")
-    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", asked, 9).end("a")
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", asked, 9).end("a")
     order = DecideApproval(approval_id="approval-4", decision="approve_once")
     memory, (kept, told) = ordered(waiting.memory, order)
 
-    assert (memory.approvals, len(memory.allowances)) == ((), 1)
+    assert (memory.approvals, len(memory.granted)) == ((), 1)
     assert kept.record == ApprovalDecided(approval_id="approval-4", decision="approve_once")
     assert told.event == ToolApproved(approval_id="approval-4")
     assert ordered(memory, order) == (memory, ())
 
     held = session.at(State.EXECUTING_TOOLS)
-    held = held.report(ApprovalNeeded, "b", asked, 9, None, "b:approval")
+    held = held.report(ApprovalWanted, "b", asked, 9, None, "b:approval")
     assert ordered(held.memory, order) == (held.memory, ())
 
 

@@ -4,7 +4,13 @@ import msgspec
 import pytest
 
 from cmdc_runtime.messages import Message, OpeningCall
-from workers.core.opening import ARGUMENT_CHARS_MAX, CALL_BYTES_MAX, answer, call_problem, said_call
+from workers.core.opening_call import (
+    ARGUMENT_CHARS_MAX,
+    CALL_BYTES_MAX,
+    answer,
+    call_problem,
+    said_call,
+)
 from workers.core.state import Memory
 
 

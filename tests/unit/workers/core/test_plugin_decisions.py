@@ -28,25 +28,25 @@ from cmdc_runtime.reasons import PluginAborted
 from workers.core import plugin_decisions
 from workers.core.conversation import NOTES
 from workers.core.inputs import (
-    Consulted,
     PluginsAborted,
-    PluginsSpoke,
-    SteeringJudged,
+    PluginsAnswered,
+    PluginsReported,
+    SteeringAnswered,
     StreamFailed,
     SubagentWanted,
     ToolRefused,
 )
-from workers.core.records import Noted, Said, Steered, ToolEnded
+from workers.core.records import MessageAdded, Noted, Steered, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Memory, Point, State
 from workers.core.step import (
+    AskAboutSteering,
     AskPlugins,
     CallModel,
     CancelCalls,
     Complete,
     EndSubagents,
     ExitProcess,
-    JudgeSteering,
     RunTools,
     Summarize,
 )
@@ -65,7 +65,7 @@ def prompted(session, *hooks, memory=None, **policy):
 
 
 def heard(session, verdict=None):
-    return session.report(Consulted, verdict or Verdict(), 9)
+    return session.report(PluginsAnswered, verdict or Verdict(), 9)
 
 
 def waits(session, point):
@@ -153,7 +153,7 @@ def test_what_they_say_to_the_model_is_told_at_the_next_gap(session, point):
 
     assert noted == [Noted(notes=MIND.interventions)]
     assert (told.role, told.content, told.metadata) == ("user", "mind the gap", {NOTES: True})
-    assert Said(message=told) in after.records()
+    assert MessageAdded(message=told) in after.records()
     assert after.of(CallModel)[0].messages[-1] == told
     assert after.memory.notes == ()
 
@@ -182,7 +182,7 @@ def test_a_plugins_abort_may_end_the_process(session):
 def test_an_abort_does_not_wait_for_plugins(session, point):
     """What they say then is late; calls that were not run yet get results."""
     aborted = waits(session, point).give(Abort())
-    after = aborted.report(Consulted, NO, 9)
+    after = aborted.report(PluginsAnswered, NO, 9)
 
     assert (aborted.state, aborted.memory.point) == (State.IDLE, None)
     assert repair(aborted.memory.messages) == aborted.memory.messages
@@ -295,7 +295,7 @@ def test_what_was_said_before_a_plugin_ends_the_cycle_is_kept(session):
 def test_plugins_may_speak_where_nothing_waits(session, state):
     """The work goes on; the model is told at the next gap."""
     before = session.at(state)
-    after = before.post(PluginsSpoke(MIND))
+    after = before.post(PluginsReported(MIND))
 
     assert after.records() == [Noted(notes=MIND.interventions)]
     assert after.memory.notes == MIND.interventions
@@ -309,8 +309,8 @@ def steered(session, state, verdict, **policy):
     """Return a session that was steered in ``state``, after the plugins have heard of it."""
     busy = session.at(state, hooks=frozenset({kind_of(BeforeSteering)}), **policy)
     asked = busy.give(STEER, "s-1")
-    (wanted,) = asked.of(JudgeSteering)
-    return asked.post(SteeringJudged(wanted.order, wanted.command, verdict))
+    (wanted,) = asked.of(AskAboutSteering)
+    return asked.post(SteeringAnswered(wanted.order, wanted.command, verdict))
 
 
 BUSY = [state for state in State if state is not State.IDLE]
@@ -322,7 +322,7 @@ def test_a_steering_is_judged_before_it_counts(session, state):
     before = session.at(state, hooks=frozenset({kind_of(BeforeSteering)}))
     after = before.give(STEER, "s-1")
 
-    assert [type(effect) for effect in after.effects] == [JudgeSteering]
+    assert [type(effect) for effect in after.effects] == [AskAboutSteering]
     assert after.memory == before.memory
 
 
@@ -358,8 +358,8 @@ def test_a_steering_that_is_judged_too_late_opens_a_cycle(session):
     """The one that it was meant for is over."""
     busy = session.at(State.RUNNING, hooks=frozenset({kind_of(BeforeSteering)}))
     asked = busy.give(STEER, "s-1")
-    (wanted,) = asked.of(JudgeSteering)
-    after = asked.answer().post(SteeringJudged(wanted.order, wanted.command, Verdict()))
+    (wanted,) = asked.of(AskAboutSteering)
+    after = asked.answer().post(SteeringAnswered(wanted.order, wanted.command, Verdict()))
 
     assert after.memory.cycle.command_id == "s-1"
     assert after.of(Complete) == [Complete("s-1", SteerReceipt(ref="s-1", opened=True))]
@@ -372,5 +372,5 @@ def test_a_steering_that_is_refused_anyway_is_not_judged(session, text):
     before = session.at(State.RUNNING, hooks=hooks, max_steering_queue=0)
     after = before.give(Steer(text=text), "s-2")
 
-    assert after.of(JudgeSteering) == []
+    assert after.of(AskAboutSteering) == []
     assert len(after.of(Complete)) == 1

@@ -10,10 +10,10 @@ from cmdc_runtime.extensions.hooks import BeforeCompact, BeforeRequest, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.inputs import (
     CompactWanted,
-    Consulted,
     PluginAskedModel,
     PluginsAborted,
-    PluginsSpoke,
+    PluginsAnswered,
+    PluginsReported,
 )
 from workers.core.records import PluginSpent
 from workers.core.state import Memory, State, ToolFacts
@@ -34,7 +34,7 @@ SWITCH = Verdict(
 
 
 def heard(session, verdict=None):
-    return session.report(Consulted, verdict or Verdict(), 9)
+    return session.report(PluginsAnswered, verdict or Verdict(), 9)
 
 
 def requesting(session):
@@ -49,7 +49,7 @@ def test_what_plugins_want_of_a_batch_that_is_over_comes_too_late(session, is_la
     batch = before.memory.work
     if is_late:
         before = before.give(Abort()).prompt("again", "p-2")
-    after = before.post(PluginsSpoke(SWITCH, batch))
+    after = before.post(PluginsReported(SWITCH, batch))
 
     assert (after.memory.notes, after.memory.model) == (
         ((), "x:m") if is_late else (("late",), "x:late")

@@ -7,8 +7,8 @@ from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
 from tests.unit.workers.core.conftest import taken
 from workers.core.plugins import apply_verdict, ask_plugins
 from workers.core.records import ModelChanged, Noted, PluginsChanged
-from workers.core.state import Compacting, Consulting, Memory, PluginFacts, Point, State
-from workers.core.step import AskPlugins, Keep, Publish, Step
+from workers.core.state import AskingPlugins, Compacting, Memory, PluginFacts, Point, State
+from workers.core.step import AskPlugins, Publish, Step, WriteRecord
 from workers.core.verdict import Verdict
 
 HOOK = BeforePrompt("go")
@@ -31,7 +31,7 @@ def test_a_cycle_waits_for_plugins_that_listen():
     assert ask_plugins(step, Point.COMPACT, HOOK, wanted)
     assert step.state is State.RUNNING
     assert step.effects == (AskPlugins(4, HOOK),)
-    assert (step.memory.work, step.memory.activity) == (4, Consulting(Point.COMPACT, wanted))
+    assert (step.memory.work, step.memory.activity) == (4, AskingPlugins(Point.COMPACT, wanted))
 
 
 def test_nothing_said_changes_nothing():
@@ -56,10 +56,10 @@ def test_what_plugins_say_is_taken_down():
     assert memory.notes == ("mind", "the gap")
     assert dict(memory.plugin_states) == {"p": b"1", "q": b"2", "s": b"9"}
     assert step.effects == (
-        Keep(PluginsChanged(states={"p": b"1", "q": b"2"})),
+        WriteRecord(PluginsChanged(states={"p": b"1", "q": b"2"})),
         Publish(PluginCrashed(plugin="r", hook="before_prompt", error="broke")),
         Publish(PluginEvent(name="news", payload={"n": 1})),
-        Keep(Noted(notes=("mind", "the gap"))),
+        WriteRecord(Noted(notes=("mind", "the gap"))),
     )
 
 
@@ -78,7 +78,7 @@ def test_a_plugin_may_switch_the_model(given, opts, is_changed):
     before = Memory(model="x:m", provider_opts={"seed": 1})
     step = taken(apply_verdict, before, Verdict(model=given))
     memory = step.memory
-    kept = Keep(ModelChanged(model=given[0], provider_opts=opts))
+    kept = WriteRecord(ModelChanged(model=given[0], provider_opts=opts))
     told = ModelSwitched(
         from_="x:m", to=given[0], provider_opts_changed=opts != before.provider_opts
     )

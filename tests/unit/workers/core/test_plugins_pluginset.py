@@ -5,7 +5,7 @@ import pytest
 from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
 from cmdc_runtime.errors import AlreadyAttached, InvalidOptions, PluginNotFound
 from cmdc_runtime.events import PluginAttached, PluginDetached, PluginEvent, PluginUpdated
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import PluginLoaded
 from workers.core.plugins import with_hooks
 from workers.core.state import PluginFacts, State

@@ -7,22 +7,23 @@ import msgspec
 import pytest
 
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
 from workers.core import records
 from workers.core.records import (
     RECORDS,
-    ApprovalAsked,
     ApprovalDecided,
+    ApprovalRequested,
     AttachedPlugin,
     AttachedTool,
     Cause,
     CodeTaken,
     Compacted,
     Continued,
+    CutSpent,
     CycleEnded,
     CycleStarted,
-    Doing,
+    MessageAdded,
     ModelChanged,
     Noted,
     PluginOrdered,
@@ -32,10 +33,10 @@ from workers.core.records import (
     PromptDiscarded,
     PromptQueued,
     Record,
+    RecordedActivity,
     Resumed,
     RunEnd,
     RunStep,
-    Said,
     SetAside,
     Steered,
     SubagentSpawned,
@@ -44,7 +45,7 @@ from workers.core.records import (
     ToolEnded,
     ToolsChanged,
     ToolStarted,
-    ToolTold,
+    ToolStepRecorded,
     TurnSpent,
     UserAnswered,
     UserAsked,
@@ -66,15 +67,15 @@ EXAMPLES = [
         metadata={"steering": ["s-1"]},
         call=OpeningCall(name="t", arguments={"n": 1}, text_as="q"),
     ),
-    Said(message=Message.assistant("yes", thinking="hm")),
+    MessageAdded(message=Message.assistant("yes", thinking="hm")),
     TurnSpent(usage=TokenUsage(prompt_tokens=1, cost_usd=0.5)),
-    ToolStarted(call_id="a", at_ms=2, allowance="5e94dc8a6afbef1f"),
-    ToolTold(call_id="a"),
+    ToolStarted(call_id="a", at_ms=2, granted="5e94dc8a6afbef1f"),
+    ToolStepRecorded(call_id="a"),
     ToolEnded(message=Message.tool_result("a", "no", is_error=True)),
     CycleEnded(command_id="p-1", outcome="failed", reason="why"),
     PromptDiscarded(command_id="p-2"),
     Steered(ref="s-1", text="left"),
-    ApprovalAsked(approval_id="approval-3", call_id="a", tool="t", args={"x": [None]}, at_ms=4),
+    ApprovalRequested(approval_id="approval-3", call_id="a", tool="t", args={"x": [None]}, at_ms=4),
     ApprovalDecided(approval_id="approval-3", decision="approve_always"),
     UserAsked(ref="a:ask-1", call_id="a"),
     UserAnswered(ref="a:ask-1", response={"n": [1, b"x"]}),
@@ -97,6 +98,7 @@ EXAMPLES = [
         detached=("old",),
     ),
     PluginOrdered(name="update_system_context", payload={"key": "Plan", "text": "1. sow"}),
+    CutSpent(usage=TokenUsage(total_tokens=9)),
     PluginSpent(plugin="judge", usage=TokenUsage(total_tokens=9)),
     Resumed(incarnation=3),
     SetAside(digest="5e94", what="said", why="it kills"),
@@ -110,7 +112,7 @@ EXAMPLES = [
     ),
 ]
 
-IN_ORDER = (records.Doing, records.Cause)
+IN_ORDER = (records.RecordedActivity, records.Cause)
 """A pair of values each, which everybody gives in their order."""
 
 
@@ -139,13 +141,21 @@ def test_a_record_comes_back_as_itself(record):
     later = msgspec.msgpack.encode({**fields, "added_later": 1})
 
     assert decode_record(body) == decode_record(later) == record
-    assert fields["record"] == records.snake(type(record).__name__)
+    assert fields["record"] == TAGS.get(type(record), records.snake(type(record).__name__))
+
+
+TAGS = {
+    MessageAdded: "said",
+    ToolStepRecorded: "tool_told",
+    ApprovalRequested: "approval_asked",
+}
+"""Of records whose classes have other names than journals have."""
 
 
 CAUSE = Cause("order", {"id": "c"}, 7)
 PARTS = [
     CAUSE,
-    Doing("resting"),
+    RecordedActivity("resting"),
     TOOL,
     AttachedPlugin(name="p", hooks=frozenset(), packed=TOOL.packed),
 ]
@@ -178,7 +188,7 @@ def test_a_cause_is_as_short_as_it_can_be():
     assert msgspec.to_builtins(CAUSE) == ["order", {"id": "c"}, 7, 1, None]
     assert msgspec.convert(["order", {"id": "c"}, 7], Cause) == CAUSE
     assert msgspec.convert(["stopped", {}], Cause) == Cause("stopped", {}, 0, 1, None)
-    assert msgspec.to_builtins(Doing("resting")) == ["resting", {}]
+    assert msgspec.to_builtins(RecordedActivity("resting")) == ["resting", {}]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +204,7 @@ def test_a_cause_is_as_short_as_it_can_be():
         ),
         (
             {"record": "tool_started", "call_id": "a", "at_ms": 1},
-            ToolStarted(call_id="a", at_ms=1, allowance=None),
+            ToolStarted(call_id="a", at_ms=1, granted=None),
         ),
         ({"record": "resumed", "incarnation": 2}, Resumed(incarnation=2, is_blamed=True)),
         (

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from workers.core.records import CodeTaken, Continued, SetAside
-from workers.core.replaying import Difference, Entry, Played, Unplayable, play
+from workers.core.replaying import Difference, Entry, PlayedStep, Unplayable, play
 from workers.core.state import State
 
 BROKEN = SetAside(digest="5e94", what="said", why="it is too deep")
@@ -107,7 +107,7 @@ def test_a_record_that_is_set_aside_leaves_a_hole(life, at):
     entries = with_record(life.entries, at, BROKEN)
     *steps, found = played(life, entries)
 
-    assert [type(step) for step in steps] == [Played]
+    assert [type(step) for step in steps] == [PlayedStep]
     assert (type(found), found.number) == (Unplayable, entries[at].number)
     assert "set aside, a record of 'said': it is too deep" in found.why
 
@@ -167,7 +167,7 @@ def test_the_first_record_that_is_another_one_is_the_difference(life):
     edited = msgspec.structs.replace(said, message=msgspec.structs.replace(said.message, id="m-9"))
     begun, found = played(life, with_record(life.entries, 1, edited))
 
-    assert isinstance(begun, Played)
+    assert isinstance(begun, PlayedStep)
     assert found == Difference(
         2,
         "stream_ended",
@@ -196,7 +196,7 @@ def test_a_record_that_is_kept_besides_is_the_difference(life):
 
 def test_an_input_that_finds_the_session_elsewhere_is_the_difference(life):
     """What was recorded of it is recorded no more."""
-    entries = with_cause(life.entries, 1, doing=None)  # its first chunk has not come
+    entries = with_cause(life.entries, 1, activity=None)  # its first chunk has not come
     _, found = played(life, entries)
 
     assert (found.number, found.input, found.now) == (2, "stream_ended", None)

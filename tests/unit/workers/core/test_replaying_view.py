@@ -7,9 +7,9 @@ import pytest
 
 from cmdc_runtime.commands import Abort, Prompt
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import Order
-from workers.core.records import CodeTaken, CycleEnded, Said, SetAside
+from workers.core.records import CodeTaken, CycleEnded, MessageAdded, SetAside
 from workers.core.replaying import (
     Difference,
     Entry,
@@ -78,7 +78,7 @@ def test_how_a_session_stands_is_told_in_numbers(session):
 
 
 @pytest.mark.parametrize(
-    ("recorded", "now"), [(ENDED, None), (None, ENDED), (ENDED, Said(message=None))]
+    ("recorded", "now"), [(ENDED, None), (None, ENDED), (ENDED, MessageAdded(message=None))]
 )
 def test_a_difference_is_shown_with_both_records(recorded, now):
     """Without what they came of, which stands beside them."""

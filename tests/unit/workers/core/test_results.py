@@ -16,19 +16,18 @@ from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from workers.core import results
 from workers.core.assemble import Reply
 from workers.core.budget import Budget, Grant
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
-    ApprovalNeeded,
+    ApprovalWanted,
     BranchDropped,
     BranchTask,
     BranchWanted,
     CompactWanted,
-    Consulted,
     CycleExpired,
     DelegationDropped,
     FirstChunk,
@@ -37,11 +36,12 @@ from workers.core.inputs import (
     PluginDelegated,
     PluginLoaded,
     PluginsAborted,
-    PluginsSpoke,
+    PluginsAnswered,
+    PluginsReported,
     QuestionAsked,
     Result,
     RetryDue,
-    SteeringJudged,
+    SteeringAnswered,
     Stopped,
     StreamEnded,
     StreamFailed,
@@ -57,17 +57,17 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
-    ToolTold,
+    ToolStepReported,
     WaitExpired,
 )
-from workers.core.records import CycleEnded, Said, TurnSpent
+from workers.core.records import CycleEnded, MessageAdded, TurnSpent
 from workers.core.retry import Backoff
 from workers.core.state import (
     Approval,
+    AskingPlugins,
     Calling,
     Child,
     Compacting,
-    Consulting,
     Memory,
     PluginFacts,
     Point,
@@ -76,8 +76,7 @@ from workers.core.state import (
     Waiter,
 )
 from workers.core.step import AnswerTool, CallModel, Publish, RunTools, Sleep, Summarize
-from workers.core.tags import Found as FoundTag
-from workers.core.tags import Tag
+from workers.core.tags import FoundTag, Tag
 from workers.core.verdict import Aborted, Verdict
 
 ENDS = events.AgentEnd | events.AgentAbort | events.AgentError
@@ -97,16 +96,16 @@ INPUTS = {
     Summarized: ("short", USED, None, 9),
     SummaryFailed: ("no", 9),
     ToolBegun: ("a", 9),
-    ApprovalNeeded: ("a", RequireApproval(hint="sure?"), 9),
+    ApprovalWanted: ("a", RequireApproval(hint="sure?"), 9),
     ToolReturned: ("a", True, "fine", 9),
     ToolEmitted: ("a", "news", 1),
-    ToolTold: ("a", events.PluginEvent(name="reasoning_thought", payload=None)),
+    ToolStepReported: ("a", events.PluginEvent(name="reasoning_thought", payload=None)),
     QuestionAsked: ("a", "a:ask-1", "which?", ()),
     CompactWanted: ("a", "a:compact-1", "long"),
     SubagentWanted: ("a", "a:sub-1", "any", "do it"),
     BranchWanted: ("a", "a:branch-b1", BranchTask("do it"), "digest"),
     BranchDropped: ("a", "a:branch-b1"),
-    Consulted: (Verdict(), 9),
+    PluginsAnswered: (Verdict(), 9),
     PluginsAborted: (Aborted("plugin", "no"), 9),
     ToolRefused: ("a", "no", 9),
 }
@@ -125,8 +124,8 @@ OF_SESSION = {
     Stopped: Stopped(9),
     SubagentDone: SubagentDone("s.1", True, "done", USED),
     ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),
-    PluginsSpoke: PluginsSpoke(Verdict(interventions=("mind",))),
-    SteeringJudged: SteeringJudged(Order("s-1", STEER, 9), STEER, Verdict()),
+    PluginsReported: PluginsReported(Verdict(interventions=("mind",))),
+    SteeringAnswered: SteeringAnswered(Order("s-1", STEER, 9), STEER, Verdict()),
 }
 IDLE, RUNNING, STREAMING, TOOLS = State
 REQUEST, CYCLE = (RUNNING, STREAMING), (RUNNING, STREAMING, TOOLS)
@@ -140,16 +139,17 @@ ACTS = {
     RetryDue: (RUNNING,),
     Summarized: (RUNNING, TOOLS),
     SummaryFailed: (RUNNING, TOOLS),
-    Consulted: (RUNNING, TOOLS),
+    PluginsAnswered: (RUNNING, TOOLS),
     PluginsAborted: CYCLE,
     CycleExpired: CYCLE,
-    **dict.fromkeys((ToolBegun, ApprovalNeeded, ToolRefused, ToolReturned), (TOOLS,)),
-    **dict.fromkeys((ToolEmitted, ToolTold, QuestionAsked, CompactWanted), (TOOLS,)),
-    **dict.fromkeys((SubagentWanted, BranchWanted, BranchDropped, Stopped), (TOOLS,)),
-    **dict.fromkeys((PluginsSpoke, PluginAskedModel, PluginDelegated), tuple(State)),
+    **dict.fromkeys((ToolBegun, ApprovalWanted, ToolRefused, ToolReturned), (TOOLS,)),
+    **dict.fromkeys((ToolEmitted, ToolStepReported, QuestionAsked, CompactWanted), (TOOLS,)),
+    **dict.fromkeys((SubagentWanted, BranchWanted, BranchDropped), (TOOLS,)),
+    Stopped: (State.STREAMING, TOOLS),
+    **dict.fromkeys((PluginsReported, PluginAskedModel, PluginDelegated), tuple(State)),
     **dict.fromkeys((DelegationDropped, SubagentDone, ApprovalExpired), tuple(State)),
     WaitExpired: tuple(State),
-    **dict.fromkeys((SteeringJudged, PluginLoaded, ToolsLoaded), tuple(State)),
+    **dict.fromkeys((SteeringAnswered, PluginLoaded, ToolsLoaded), tuple(State)),
 }
 """Where each result changes something, or is told, while it is of the work under way."""
 CELLS = [(state, kind) for kind, states in ACTS.items() for state in states]
@@ -193,8 +193,8 @@ def prepared(session, state):
 
 WANTED = Compacting(1, "size")
 WAITS_FOR = {
-    (State.RUNNING, Consulted): Consulting(Point.PROMPT),
-    (State.EXECUTING_TOOLS, Consulted): Calling(WANTED, is_judged=True),
+    (State.RUNNING, PluginsAnswered): AskingPlugins(Point.PROMPT),
+    (State.EXECUTING_TOOLS, PluginsAnswered): Calling(WANTED, is_judged=True),
     **dict.fromkeys(((State.RUNNING, one) for one in SUMMARIES), Summarizing(WANTED)),
     **dict.fromkeys(((State.EXECUTING_TOOLS, one) for one in SUMMARIES), Calling(WANTED)),
 }
@@ -282,7 +282,7 @@ def test_text_that_filters_have_read_is_shown_as_they_leave_it(session):
 def test_an_answer_says_why_it_is_over(session, told, kept):
     """As the provider said it, empty where it did not."""
     after = streaming(session).report(StreamEnded, Reply("", None, (), USED, told), 5)
-    (said,) = after.records(Said)
+    (said,) = after.records(MessageAdded)
 
     assert said.message.metadata == {"finish_reason": kept}
 
@@ -484,5 +484,5 @@ def test_a_failed_request_leaves_no_message(session):
     failed = prompted(session).speak("part").report(StreamFailed, PERMANENT, "no", 9)
     after = failed.prompt("again", "p-2").answer("whole")
 
-    assert failed.records(Said) == []
+    assert failed.records(MessageAdded) == []
     assert [said.content for said in after.memory.messages] == ["go", "again", "whole"]

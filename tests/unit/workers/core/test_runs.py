@@ -12,6 +12,7 @@ from cmdc_runtime.events import (
     ReasoningScore,
     ReasoningThought,
     SubagentEnd,
+    SubagentStart,
     ToolExecutionEnd,
 )
 from cmdc_runtime.messages import TokenUsage
@@ -23,7 +24,7 @@ from workers.core.inputs import (
     SubagentDone,
     SubagentWanted,
     ToolReturned,
-    ToolTold,
+    ToolStepReported,
 )
 from workers.core.records import RunStep, ToolEnded
 from workers.core.state import OpenRun, State
@@ -42,7 +43,7 @@ def told(session, *events):
     """Return a session whose call a, of a tool that may run twice, has told these."""
     found = session.at(State.EXECUTING_TOOLS).begin("a")
     for event in events:
-        found = found.report(ToolTold, "a", event)
+        found = found.report(ToolStepReported, "a", event)
     return found
 
 
@@ -71,6 +72,15 @@ def lost(branch_id, parent_id=None, usage=USED, status="aborted"):
 
 def aborted(reason):
     return ReasoningDone(**OF, status="aborted", reason=reason)
+
+
+def test_a_branch_of_a_run_begins_as_such(session):
+    """By its run and its name in it; what else a call starts has neither."""
+    begun = branched(session).events(SubagentStart)
+    other = told(session).report(BranchWanted, "a", "a:branch-b1", TASK, "d")
+
+    assert [(one.of_run, one.strategy, one.branch_id) for one in begun] == [("a@1", "tree", "b2")]
+    assert [one.branch_id for one in other.events(SubagentStart)] == [None]
 
 
 def test_an_aborted_run_ends_behind_its_branches(session):
@@ -111,7 +121,7 @@ def test_other_subagents_are_no_branches_of_it(session):
 
 def test_the_run_of_a_later_call_ends_as_well(session):
     """The call before it has none."""
-    found = session.at(State.EXECUTING_TOOLS).begin("b").report(ToolTold, "b", ASKED)
+    found = session.at(State.EXECUTING_TOOLS).begin("b").report(ToolStepReported, "b", ASKED)
     found = found.report(BranchWanted, "b", "b:branch-b1", TASK, "d")
     last = gone(found.give(Abort(reason="enough")), "s.1")
 
@@ -237,6 +247,8 @@ def test_a_call_that_tells_of_no_run_ends_as_ever(session):
         BELOW,
         CAME,
         DONE,
+        lost("b1"),
+        ReasoningBranch(**OF, branch_id="b1", prompt="?", metadata={"role": "judge"}),
         ReasoningScore(**OF, thought_id="b1", score=1.0),
         ReasoningPrune(**OF, thought_ids=("b1",)),
     ],
@@ -247,3 +259,55 @@ def test_a_step_says_of_an_event_what_the_tree_needs(event):
 
     assert isinstance(step, RunStep)
     assert runs.step_of(runs.event_of(step)) == step
+
+
+def scored(branch_id, score):
+    return ReasoningScore(**OF, thought_id=branch_id, score=score)
+
+
+def came(branch_id, content):
+    return ReasoningThought(**OF, thought_id=branch_id, content=content)
+
+
+@pytest.mark.parametrize(
+    ("steps", "answer"),
+    [
+        ((), "two"),
+        ((came("b2", "two"), came("b1", "one")), "one"),
+        ((came("b1", "one"), scored("b1", 0.5), came("b2", "two")), "one"),
+        ((came("b1", "one"), came("b2", "two"), scored("b1", 0.5), scored("b2", 0.7)), "two"),
+        ((came("b1", "one"), came("b2", "two"), scored("b2", 0.5), scored("b1", 0.3)), "two"),
+    ],
+    ids=["untold", "latest", "scored", "better", "worse"],
+)
+def test_a_run_that_processes_die_of_has_failed_with_its_best_branch(session, steps, answer):
+    """The score decides, else the latest."""
+    found = gone(branched(session), "s.1", ok=True, text="one", is_lost=False)
+    found = gone(found, "s.2", ok=True, text="two", is_lost=False)
+    for event in steps:
+        found = found.report(ToolStepReported, "a", event)
+    dead = found.crash().crash()
+
+    (done,) = dead.events(ReasoningDone)
+    assert (done.status, done.answer) == ("failed", answer)
+    assert done.reason == "the process died while this call ran."
+
+
+def test_a_judge_has_no_answer(session):
+    """Nor has a branch that came to nothing."""
+    judge = ReasoningBranch(**OF, branch_id="b2", prompt="?", metadata={"role": "judge"})
+    found = told(session, ASKED, judge)
+    for name in ("b1", "b2"):
+        found = found.report(BranchWanted, "a", f"a:branch-{name}", TASK, "d")
+    found = gone(found, "s.1", ok=True, text="one", is_lost=False)
+    found = gone(found, "s.2", ok=True, text="0.7", is_lost=False)
+    for event in (
+        came("b1", "one"),
+        came("b2", "0.7"),
+        ReasoningBranch(**OF, branch_id="b3", prompt="?"),
+        lost("b3"),
+    ):
+        found = found.report(ToolStepReported, "a", event)
+    (done,) = found.crash().crash().events(ReasoningDone)
+
+    assert done.answer == "one"

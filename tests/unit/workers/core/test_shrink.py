@@ -11,7 +11,13 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget
 from workers.core.compaction import COMPACTED
 from workers.core.conversation import place
-from workers.core.inputs import CompactWanted, Consulted, StreamFailed, Summarized, SummaryFailed
+from workers.core.inputs import (
+    CompactWanted,
+    PluginsAnswered,
+    StreamFailed,
+    Summarized,
+    SummaryFailed,
+)
 from workers.core.records import Compacted
 from workers.core.repair import repair
 from workers.core.state import Memory, State
@@ -174,7 +180,7 @@ def test_a_tool_may_ask_for_a_compaction(session):
 def test_plugins_have_a_word_in_what_a_tool_asks_for(session, skipped):
     """The batch runs on while they are asked; the call learns who wants no summary."""
     before = compacting(session, hooks={"before_compact"})
-    after = before.report(Consulted, Verdict(skipped=skipped), 9)
+    after = before.report(PluginsAnswered, Verdict(skipped=skipped), 9)
     told = [(one.ref, one.error) for one in after.of(AnswerTool)]
 
     assert (before.of(Summarize), len(before.of(AskPlugins))) == ([], 1)

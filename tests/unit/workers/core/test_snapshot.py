@@ -9,7 +9,7 @@ from cmdc_runtime.checkpoints import SCHEMA_VERSION, plain_state, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
 from workers.core.budget import Grant
 from workers.core.evolve import replay
@@ -19,8 +19,8 @@ from workers.core.snapshot import (
     SNAPSHOT_RECORDS,
     STRIPPED,
     TRANSIENT,
-    Kept,
-    Past,
+    SessionHistory,
+    SnapshotFields,
     Unsaved,
     continued,
     conversation_of,
@@ -78,7 +78,7 @@ FULL = Memory(
     calls=(OpenCall(CALL, 6, None, "again", 3),),
     call_hashes=("h",),
     approvals=(Approval("a-1", "c-1", "shell", {"x": 1}, 7, due_ms=9),),
-    allowances=("leave",),
+    granted=("leave",),
     always_approved=frozenset({("shell", "git"), ("web", "")}),
     asks=(Ask("r-1", "c-1"),),
     answers=((Ask("r-0", "c-1"), {"yes": [1, None]}),),
@@ -245,14 +245,14 @@ def test_a_session_at_rest_is_written_down_after_so_many_records(unsaved, state,
 
 def test_what_is_unsaved_begins_with_what_the_journal_had():
     """A process that dies often does not put the next snapshot off for ever."""
-    past = Past(b"old", (Continued(resumption="a"), Continued(resumption="b")), size=20)
+    past = SessionHistory(b"old", (Continued(resumption="a"), Continued(resumption="b")), size=20)
 
     assert past.unsaved().after(3, 30) == Unsaved(records=5, size=50, newest=3)
 
 
 def test_a_session_without_a_past_has_nothing_unsaved():
     """The first snapshot is made as late as any other."""
-    assert Past().unsaved() == Unsaved() == Unsaved(records=0, size=0, newest=0)
+    assert SessionHistory().unsaved() == Unsaved() == Unsaved(records=0, size=0, newest=0)
 
 
 # --- other options ---------------------------------------------------------------------------
@@ -292,4 +292,4 @@ def test_what_was_given_anew_takes_the_place_of_the_old():
 
 def test_every_number_of_a_snapshot_has_its_range():
     """What is rebuilt of it is added to; a file from elsewhere may say anything."""
-    assert unbounded(Kept) == []
+    assert unbounded(SnapshotFields) == []

@@ -6,7 +6,7 @@ import pytest
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeRequest, BeforeTool
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.options import Options
-from workers.core.snapshot import Kept
+from workers.core.snapshot import SnapshotFields
 from workers.core.state import (
     Answering,
     Calling,
@@ -27,7 +27,7 @@ LIMITS = [
 ]
 IN_SECONDS = {"stall_timeout"}
 LITTLE = {
-    Kept: {},
+    SnapshotFields: {},
     Answering: {},
     ToolFacts: {"name": "t"},
     Cycle: {"command_id": "p-1", "first": 3, "usage_before": {}},
@@ -106,9 +106,9 @@ def test_a_hook_is_heard_by_who_names_it():
     )
     memory = Memory(plugins=plugins)
 
-    assert (memory.hears(BeforeTool), memory.hears(AfterTool)) == (True, True)
-    assert memory.hears(BeforeRequest) is False
-    assert Memory().hears(BeforeTool) is False
+    assert (memory.has_hook(BeforeTool), memory.has_hook(AfterTool)) == (True, True)
+    assert memory.has_hook(BeforeRequest) is False
+    assert Memory().has_hook(BeforeTool) is False
 
 
 def test_a_tool_is_found_by_its_name():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from workers.core.tags import (
     CONTENT_MAX_CHARS,
     HELD_MAX_CHARS,
-    Found,
+    FoundTag,
     Tag,
     TagState,
     feed,
@@ -40,18 +40,18 @@ def pieces_of(text, cuts):
     ("text", "clean", "found"),
     [
         ("plain", "plain", ()),
-        ("a<status>go</status>b", "ab", (Found(Tag.STATUS, "go"),)),
-        ("<title> T </title>x", "x", (Found(Tag.TITLE, "T"),)),
-        ("<title>" + "t" * 61 + "</title>", "", (Found(Tag.TITLE, "t" * 60),)),
-        ("<title>" + "t" * 59 + " t</title>", "", (Found(Tag.TITLE, "t" * 59),)),
+        ("a<status>go</status>b", "ab", (FoundTag(Tag.STATUS, "go"),)),
+        ("<title> T </title>x", "x", (FoundTag(Tag.TITLE, "T"),)),
+        ("<title>" + "t" * 61 + "</title>", "", (FoundTag(Tag.TITLE, "t" * 60),)),
+        ("<title>" + "t" * 59 + " t</title>", "", (FoundTag(Tag.TITLE, "t" * 59),)),
         ("<status></status>x", "x", ()),
         ("1 < 2, <b>bold</b> <stat", "1 < 2, <b>bold</b> <stat", ()),
         ("<status>never closed", "<status>never closed", ()),
         ("</status>", "</status>", ()),
         ("<Status>x</Status>", "<Status>x</Status>", ()),
-        ("<status>a<title>b</title>", "<status>a", (Found(Tag.TITLE, "b"),)),
-        ("<status>a\nb</status>", "", (Found(Tag.STATUS, "a\nb"),)),
-        ("<<status>x</status>", "<", (Found(Tag.STATUS, "x"),)),
+        ("<status>a<title>b</title>", "<status>a", (FoundTag(Tag.TITLE, "b"),)),
+        ("<status>a\nb</status>", "", (FoundTag(Tag.STATUS, "a\nb"),)),
+        ("<<status>x</status>", "<", (FoundTag(Tag.STATUS, "x"),)),
     ],
 )
 def test_closed_tags_are_reported_and_everything_else_is_text(text, clean, found):
@@ -64,7 +64,9 @@ def test_a_tag_that_is_too_long_is_text(length, is_tag):
     """Beyond ``CONTENT_MAX_CHARS`` nothing is held back for a closing tag."""
     text = f"<status>{'s' * length}</status>"
 
-    assert parse([text])[:2] == (("", (Found(Tag.STATUS, "s" * length),)) if is_tag else (text, ()))
+    assert parse([text])[:2] == (
+        ("", (FoundTag(Tag.STATUS, "s" * length),)) if is_tag else (text, ())
+    )
 
 
 @pytest.mark.parametrize("tag", Tag)
@@ -119,7 +121,7 @@ def test_a_tag_in_code_or_in_markup_is_text(text):
 @pytest.mark.parametrize("text", PLAIN)
 def test_a_tag_behind_code_is_a_tag(text):
     """Once the code is over."""
-    assert Found(Tag.TITLE, "T") in parse([text])[1]
+    assert FoundTag(Tag.TITLE, "T") in parse([text])[1]
 
 
 def test_only_invited_tags_are_read():
@@ -127,7 +129,7 @@ def test_only_invited_tags_are_read():
     text = f"<status>S</status> a{TITLE}"
     _, clean, found = feed(TagState(), text, frozenset({Tag.TITLE}))
 
-    assert (clean, found) == ("<status>S</status> a", (Found(Tag.TITLE, "T"),))
+    assert (clean, found) == ("<status>S</status> a", (FoundTag(Tag.TITLE, "T"),))
     assert feed(TagState(), text, frozenset())[1:] == (text, ())
 
 
@@ -144,7 +146,7 @@ def test_text_goes_on_at_once_after_a_tag():
     state, after, found = feed(state, "> two")
 
     assert (before, during, after) == ("one ", "", " two")
-    assert found == (Found(Tag.STATUS, "go"),)
+    assert found == (FoundTag(Tag.STATUS, "go"),)
     assert state.held == ""
 
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.core.tags import PREFIX_CHARS_MAX, Place
+from workers.core.tags import PREFIX_CHARS_MAX, TextPlace
 
 PARTS = ("`", "```", "~", "~~~", "\n", " ", "\t", "> ", "- ", "12. ", "x", "<", ">", "é")
 
 
 def place_of(*texts):
-    place = Place()
+    place = TextPlace()
     for text in texts:
         place = place.after(text)
     return place.settled()

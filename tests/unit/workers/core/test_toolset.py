@@ -21,8 +21,8 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.messages import OpeningCall
-from cmdc_runtime.parcels import Packed
-from workers.core.inputs import Found, ToolsLoaded
+from cmdc_runtime.packed_code import Packed
+from workers.core.inputs import FoundTool, ToolsLoaded
 from workers.core.records import ModelChanged, ToolsChanged
 from workers.core.state import Memory, State, ToolFacts
 from workers.core.step import CallModel, ChangeTools, Complete, LoadTools
@@ -37,11 +37,11 @@ def parcel(name):
 
 
 def found(name):
-    return Found(name, ToolFacts(name, packed=parcel(name)))
+    return FoundTool(name, ToolFacts(name, packed=parcel(name)))
 
 
 def broken(label):
-    return Found(label, None, f"{label} cannot be imported")
+    return FoundTool(label, None, f"{label} cannot be imported")
 
 
 def loaded(session, command, *parcels):

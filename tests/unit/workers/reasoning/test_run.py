@@ -35,6 +35,7 @@ from workers.reasoning.inputs import (
 )
 from workers.reasoning.run import Run
 
+USAGE = TokenUsage(total_tokens=7, cost_usd=0.5)
 KINDS = (ReasoningBranch, ReasoningThought, ReasoningScore, ReasoningPrune, ReasoningDone)
 
 
@@ -363,6 +364,26 @@ def test_over_budget():
     assert len(over.result.thoughts) == over.result.branches == 3
 
 
+def test_what_a_budget_leaves_out_is_noted():
+    """How many branches, and by which limit; where it leaves none out there is nothing to say."""
+    limits = RunLimits(budget_tokens=25, budget_usd=1.0)
+    broke = Answer(error="the subagent's cycle was aborted: max_total_tokens_exceeded")
+    poor = played(
+        [Branch(text) for text in "abc"],
+        Done(1),
+        limits=limits,
+        model=lambda one: broke if one.id != "b3" else Answer("x", tokens=5),
+    )
+    unbegun = played([Branch("a")], [Branch("b"), Branch("c")], limits=limits, model=spender)
+    (done,) = [one for one in poor.told if isinstance(one, ReasoningDone)]
+    which = "budget_tokens=25 and budget_usd=1.0 is too little for them"
+
+    assert poor.result.status == "done"
+    assert poor.result.notes == done.notes == (f"2 of 3 branches were left out: {which}",)
+    assert unbegun.result.notes[0].startswith("2 of 3 branches were left out: budget_tokens=25 ")
+    assert played([Branch("a")], Done(1), limits=limits).result.notes == ()
+
+
 def spender(_):
     """Use all that there is."""
     return Answer("x", tokens=99)
@@ -534,9 +555,16 @@ def test_a_thought_that_nobody_told_of_is_told():
 def test_a_strategy_that_decides_otherwise_is_refused():
     """A branch that is known under other words ends the run before anything is paid."""
     told = events(run_again(TWO_ROUNDS, (), ()))
-    outputs = run_again(([Branch("a"), Branch("B")], Done(1)), (), told)
+    run = Run(Scripted([Branch("a"), Branch("B")], Done(1)))
+    begin = RunBegun(run_id="r", question="Why?", told=tuple(told))
+    outputs = run.handle(begin)
+    ended = [one.branch_id for one in of(outputs, EndBranch)]
+    outputs += run.handle(came("b1", error="ended", usage=USAGE))
+    outputs += run.handle(came("b2", error="ended", usage=USAGE))
     result = outputs[-1].result
 
+    assert ended == ["b1", "b2"]
+    assert result.usage.total_tokens == 2 * USAGE.total_tokens
     assert result.status == "failed"
     assert result.reason == (
         "strategy is not deterministic: branch 'b2' of prompt 'b' was told, and now it is"

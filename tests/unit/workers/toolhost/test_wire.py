@@ -13,7 +13,7 @@ from workers.toolhost.wire import (
     FrameTooLargeError,
     Kill,
     Refused,
-    Run,
+    RunCall,
     encoded,
     framed,
     from_host,
@@ -36,7 +36,7 @@ def test_frames_come_out_however_they_are_cut(sizes):
 
 def test_a_frame_that_is_too_large_is_neither_made_nor_read():
     """Whoever announces more has lost his place in the stream."""
-    order = Run(call_id="a", arguments={"x": "x" * 100}, model="m", turn=1)
+    order = RunCall(call_id="a", arguments={"x": "x" * 100}, model="m", turn=1)
     with pytest.raises(FrameTooLargeError, match="at most 50 can go"):
         framed(order, 50)
     with pytest.raises(FrameTooLargeError, match="more than 50"):

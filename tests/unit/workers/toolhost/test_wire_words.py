@@ -12,9 +12,9 @@ from cmdc_runtime import foreign
 from cmdc_runtime.extensions import Effect, ToolError
 from cmdc_runtime.reasons import Signal
 from workers.toolhost.wire import (
-    HEARD_CHARS_MAX,
     NAME_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
+    REPORT_CHARS_MAX,
     RESULT_CHARS_MAX,
     TRACEBACK_CHARS_MAX,
     Crashed,
@@ -25,8 +25,8 @@ from workers.toolhost.wire import (
     Returned,
     checked_event,
     crashed,
+    decoded_report,
     encoded,
-    heard,
     returned,
 )
 
@@ -204,7 +204,7 @@ BAD_WORDS = {
 @pytest.mark.parametrize("body", BAD_WORDS.values(), ids=BAD_WORDS)
 def test_what_another_process_says_is_checked_again(body):
     """Foreign code has its pipe: what it writes there itself is its crash, and nobody else's."""
-    word = heard(body)
+    word = decoded_report(body)
 
     assert isinstance(word, Crashed)
     assert word.text.startswith("the tool's process said what can't be taken: ")
@@ -214,13 +214,13 @@ def test_what_another_process_says_is_heard():
     """Its text is cut to the bound that holds for every call."""
     told = [Emitted(name="n", payload=[1]), Returned(text="t", effect=("n", 1)), Refused(text="r")]
 
-    assert [heard(encoded(word)) for word in told] == told
-    for size in (RESULT_CHARS_MAX + 1, HEARD_CHARS_MAX + 1):
-        text = heard(encoded(returned("x" * size))).text
+    assert [decoded_report(encoded(word)) for word in told] == told
+    for size in (RESULT_CHARS_MAX + 1, REPORT_CHARS_MAX + 1):
+        text = decoded_report(encoded(returned("x" * size))).text
 
         assert text == f"{'x' * RESULT_CHARS_MAX}\n[cut: the result had {size} characters]"
-    rogue = heard(encoded(Returned(text="x" * (HEARD_CHARS_MAX + 1)))).text
-    assert len(rogue) < HEARD_CHARS_MAX
+    rogue = decoded_report(encoded(Returned(text="x" * (REPORT_CHARS_MAX + 1)))).text
+    assert len(rogue) < REPORT_CHARS_MAX
 
 
 def test_an_effect_has_a_text_of_its_own():
@@ -266,6 +266,6 @@ def test_failures_of_another_process_pass_what_hides(said, word):
     """It knows no credentials; what a tool returns or emits is its own."""
     foreign.hide_by(lambda text: text.replace("secret", "***"))
     try:
-        assert heard(encoded(said)) == word
+        assert decoded_report(encoded(said)) == word
     finally:
         foreign.hide_by(None)

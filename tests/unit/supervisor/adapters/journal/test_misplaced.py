@@ -3,7 +3,7 @@
 import pytest
 
 from cmdc_runtime.checked_struct import INDEX_MAX
-from cmdc_runtime.frames import MISPLACED
+from cmdc_runtime.wire.frames import MISPLACED
 from supervisor.adapters.journal.base import RecordRow, SessionRow
 from supervisor.adapters.journal.opening import MemoryStore
 from supervisor.adapters.journal.operations import (

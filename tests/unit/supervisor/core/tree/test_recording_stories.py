@@ -13,7 +13,14 @@ from supervisor.core.tree.messages import (
     TerminateChild,
     Up,
 )
-from supervisor.core.tree.recording import VERSION, Head, RecordedInput, RecordedTree, read, replay
+from supervisor.core.tree.recording import (
+    VERSION,
+    RecordedInput,
+    RecordedTree,
+    RecordingHead,
+    read,
+    replay,
+)
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -104,6 +111,6 @@ def test_a_head_that_names_no_lines_that_are_missing_misses_none():
 
 def test_what_was_recorded_cannot_be_changed():
     """And a head is written by the names of its fields, since two of them are numbers."""
-    assert all(kind.__struct_config__.frozen for kind in (Head, RecordedInput))
+    assert all(kind.__struct_config__.frozen for kind in (RecordingHead, RecordedInput))
     with pytest.raises(TypeError):
-        Head(VERSION, dynamic())
+        RecordingHead(VERSION, dynamic())

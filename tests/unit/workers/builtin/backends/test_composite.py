@@ -11,10 +11,10 @@ from cmdc_runtime.extensions.backend import (
     LsResult,
 )
 from workers.builtin.backends.composite import Composite
-from workers.builtin.backends.state import State
+from workers.builtin.backends.state import StateFiles
 
 
-class Broken(State):
+class Broken(StateFiles):
     """A backend whose listings fail, and that runs commands."""
 
     def ls(self, path):
@@ -27,7 +27,7 @@ class Broken(State):
 
 
 def state():
-    return State(bytes_max=10_000, files_max=100)
+    return StateFiles(bytes_max=10_000, files_max=100)
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from cmdc_runtime import backends
 from workers.builtin.backends.composite import opened
-from workers.builtin.backends.state import State
+from workers.builtin.backends.state import StateFiles
 
 
 def test_it_holds_so_many_files():
     """One that is there may be replaced all the same."""
-    state = State(bytes_max=1000, files_max=2)
+    state = StateFiles(bytes_max=1000, files_max=2)
     made = [state.write(f"/{n}", "x").error for n in range(3)]
 
     assert made == [None, None, "the store is full: it holds 2 files"]
@@ -17,7 +17,7 @@ def test_it_holds_so_many_files():
 
 def test_it_holds_so_many_bytes():
     """Paths count too, once each; a smaller file makes room, and a refused one changes nothing."""
-    state = State(bytes_max=20, files_max=10)
+    state = StateFiles(bytes_max=20, files_max=10)
     full = "the store is full: it holds 20 bytes"
 
     assert state.write("/f", "x" * 18).error is None

@@ -185,14 +185,14 @@ async def consulting(text, context):
     return (await context.session.complete(text)).text == "fine"
 
 
-class Consulting:
+class AskingPlugins:
     """An object that is called as the function above."""
 
     async def __call__(self, text, context):
         return await consulting(text, context)
 
 
-@pytest.mark.parametrize("judge", [consulting, Consulting()])
+@pytest.mark.parametrize("judge", [consulting, AskingPlugins()])
 def test_an_async_function_may_ask_the_session(judge):
     """It runs in the session's loop."""
     session = Judge("fine", "no")

@@ -25,7 +25,7 @@ from cmdc_runtime.extensions.hooks import HOOKS, OnToolError, SessionEnd, Sessio
 from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins import event_logger as module
-from workers.builtin.plugins.event_logger import HOOKS_HEARD, HOOKS_TOLD, EventLogger
+from workers.builtin.plugins.event_logger import HOOKS_LOGGED, HOOKS_PUBLISHED, EventLogger
 
 PROMPT = PromptReceived(text="my secret", queued=False, command_id="c-1")
 DELTA = MessageDelta(delta="pie")
@@ -118,16 +118,16 @@ def test_hooks_that_nothing_published_tells_of_are_written(context, written, log
 
 def test_every_hook_is_heard_or_told():
     """A new hook needs a row in workers/builtin/plugins/event_logger.py."""
-    assert not HOOKS_HEARD.keys() & HOOKS_TOLD.keys()
-    assert {*HOOKS_HEARD, *HOOKS_TOLD} == set(HOOKS.values())
+    assert not HOOKS_LOGGED.keys() & HOOKS_PUBLISHED.keys()
+    assert {*HOOKS_LOGGED, *HOOKS_PUBLISHED} == set(HOOKS.values())
 
 
-@pytest.mark.parametrize("hook", HOOKS_HEARD, ids=lambda hook: hook.__name__)
+@pytest.mark.parametrize("hook", HOOKS_LOGGED, ids=lambda hook: hook.__name__)
 def test_content_fields_are_fields(hook):
     """What may be left out is there."""
     fields = {field.name for field in msgspec.structs.fields(hook)}
 
-    assert set(HOOKS_HEARD[hook].content_fields) <= fields
+    assert set(HOOKS_LOGGED[hook].content_fields) <= fields
 
 
 CALL = ToolExecutionStart(name="shell", call_id="c", args={"command": "ls"}, summary="list")

@@ -14,8 +14,8 @@ from workers.builtin.plugins.content_policy import (
     UnreadableVerdictError,
     question_of,
     task_of,
-    told_by_function,
-    told_by_model,
+    verdict_of_function,
+    verdict_of_model,
 )
 
 PASSES = Verdict(compliance_status="compliant")
@@ -74,7 +74,7 @@ def test_a_model_writes_json(form):
     """In a fence or not."""
     text = form.format(msgspec.json.encode(FAILS).decode())
 
-    assert told_by_model(text) == FAILS
+    assert verdict_of_model(text) == FAILS
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_model_writes_json(form):
 def test_a_model_that_writes_something_else_said_nothing(text):
     """The error says what is missing."""
     with pytest.raises(UnreadableVerdictError, match=r"^the judge's answer is no verdict: "):
-        told_by_model(text)
+        verdict_of_model(text)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_model_that_writes_something_else_said_nothing(text):
 )
 def test_a_function_gives_a_bool_or_a_verdict(answer, verdict):
     """In any shape with its fields."""
-    assert told_by_function(answer) == verdict
+    assert verdict_of_function(answer) == verdict
 
 
 @pytest.mark.parametrize("answer", [None, 1, "compliant", {}, [], object()])
@@ -116,7 +116,7 @@ def test_a_function_that_gives_something_else_said_nothing(answer):
     with pytest.raises(
         UnreadableVerdictError, match=rf"True, False or a verdict, got {type(answer).__name__}: "
     ):
-        told_by_function(answer)
+        verdict_of_function(answer)
 
 
 def test_a_verdict_is_short():
@@ -126,7 +126,7 @@ def test_a_verdict_is_short():
         "evaluation_summary": " " + "s" * 1000,
         "triggered_policies": ["p" * 1000] * 1000,
     }
-    verdict = told_by_function(long)
+    verdict = verdict_of_function(long)
 
     assert verdict.evaluation_summary == "s" * content_policy.SUMMARY_CHARS_MAX
     assert verdict.triggered_policies == (

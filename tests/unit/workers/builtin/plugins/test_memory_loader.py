@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import Emit, MemoryContents, settled
+from cmdc_runtime.extensions.actions import Emit, MemoryContents, checked_actions
 from cmdc_runtime.extensions.hooks import AfterTool, SessionStart
 from cmdc_runtime.extensions.plugin import settings_of
 from cmdc_runtime.extensions.plugin_context import PluginContext
@@ -51,7 +51,7 @@ def shows(actions):
     return contents
 
 
-def told(actions):
+def event(actions):
     """Return what observers are told."""
     [payload] = [action.payload for action in actions if action.name == "memory_loaded"]
     return payload
@@ -102,7 +102,7 @@ def test_a_long_file_is_cut_and_says_so(here):
         "AGENTS.md": "x" * MEMORY_BYTES_MAX + CUT,
         "just.md": "x" * MEMORY_BYTES_MAX,
     }
-    assert told(actions)["cut"] == ["AGENTS.md"]
+    assert event(actions)["cut"] == ["AGENTS.md"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_as_many_files_as_may_be_named_fit(here):
     for name in names:
         (here / name).write_bytes(b"\xff" * MEMORY_BYTES_MAX)
 
-    assert len(settled(started(here, *names), "session_start")) == 2
+    assert len(checked_actions(started(here, *names), "session_start")) == 2
 
 
 def test_what_cannot_be_read_is_told(here):
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_told(here):
     actions = started(here, "folder.md", "binary.md", "pipe.md", "a.md")
 
     assert shows(actions) == {"a.md": "a"}
-    assert sorted(told(actions)["unread"]) == ["binary.md", "folder.md", "pipe.md"]
+    assert sorted(event(actions)["unread"]) == ["binary.md", "folder.md", "pipe.md"]
     assert started(here, "folder.md")[0].payload["files"] == {}
 
 
@@ -177,7 +177,7 @@ def test_a_file_that_a_tool_changed_is_shown_anew(here, tool):
     actions = changed(plugin, here, {"AGENTS.md": "a"}, tool)
 
     assert shows(actions) == {"AGENTS.md": "b"}
-    assert told(actions)["files"] == {"AGENTS.md": 1}
+    assert event(actions)["files"] == {"AGENTS.md": 1}
 
 
 def test_a_change_of_another_file_says_nothing(here):

@@ -34,7 +34,8 @@ class Outlet:
     def put(self, heard):
         self.asked.append(heard)
 
-    def flush(self, timeout_s):
+    def flush(self, timeout_s, *, prepare_s):
+        assert prepare_s == (telemetry.IMPORT_S if timeout_s else 0.0)
         self.asked.append(timeout_s)
         return self.is_quick
 

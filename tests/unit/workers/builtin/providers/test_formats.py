@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from workers.builtin.providers import _formats
-from workers.builtin.providers._models import ModelFacts
+from workers.builtin.providers._facts import ModelFacts
 
 
 class Leaf(msgspec.Struct, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.provider_options import OURS
+from workers.builtin.providers import _conversation
 
 pytestmark = [
     # litellm and pydantic disagree about each other's newest versions; both work.
@@ -48,7 +49,7 @@ def test_a_conversation_takes_the_openai_shape(adapter):
         Message.assistant("done"),
     )
 
-    assert adapter.openai_messages("sys", messages) == [
+    assert _conversation.openai_messages("sys", messages) == [
         {"role": "system", "content": "sys"},
         {"role": "user", "content": "look"},
         {
@@ -161,7 +162,7 @@ def test_an_error_says_so_once(adapter):
     plain = Message.tool_result("a", "no such file", is_error=True)
     said = Message.tool_result("a", "Error: no such file", is_error=True)
     fine = Message.tool_result("a", "errors: 0")
-    found = [one["content"] for one in adapter.openai_messages("", (plain, said, fine))]
+    found = [one["content"] for one in _conversation.openai_messages("", (plain, said, fine))]
 
     assert found == ["Error: no such file", "Error: no such file", "errors: 0"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from cmdc_runtime.extensions.provider import ModelTable, answer_tokens_of
 from cmdc_runtime.messages import TokenUsage
-from workers.builtin.providers import _models
+from workers.builtin.providers import _facts
 
 pytestmark = [
     # litellm and pydantic disagree about each other's newest versions; both work.
@@ -167,4 +167,4 @@ def test_a_familys_ways_go_with_it(models, model, is_claude, is_gemini):
     """A Claude is one wherever it is served; Google's wire is Google's own servers'."""
     facts = models.facts_of(model)
 
-    assert (_models.is_claude(facts), _models.is_gemini(facts)) == (is_claude, is_gemini)
+    assert (_facts.is_claude(facts), _facts.is_gemini(facts)) == (is_claude, is_gemini)

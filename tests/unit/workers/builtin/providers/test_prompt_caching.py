@@ -11,6 +11,7 @@ import pytest
 
 from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.messages import Message, ToolCall
+from workers.builtin.providers import _conversation
 from workers.builtin.providers._prompt_caching import MARKS_MAX, PROVIDERS, marked, takes_marks
 
 pytestmark = [
@@ -117,7 +118,7 @@ def test_litellm_sends_marks_on(adapter, provider):
 def test_others_see_no_mark(adapter, model):
     """The same messages go out as if nothing were noted beside them."""
     request = conversation(model)
-    plain = adapter.openai_messages(request.system, request.messages)
+    plain = _conversation.openai_messages(request.system, request.messages)
 
     assert adapter.call_arguments(request)["messages"] == plain
     assert "cache_control" not in json.dumps(plain)

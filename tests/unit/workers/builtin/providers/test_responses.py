@@ -10,9 +10,10 @@ import zlib
 import httpx
 import pytest
 
-from workers.builtin.providers import _responses
+from workers.builtin.providers import _metering
 from workers.builtin.providers._failures import NoServerError, RefusedAnswerError
-from workers.builtin.providers._responses import BoundedTransport, Meter
+from workers.builtin.providers._metering import Meter
+from workers.builtin.providers._responses import BoundedTransport
 
 MB = 2**20
 REQUEST = httpx.Request("POST", "http://user:pw@host:1/v1")
@@ -27,7 +28,7 @@ def taken(pieces, *, is_error=False, has_events=True):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10_000])
 def test_events_end_however_they_are_cut(monkeypatch, end, size):
     """A bound on one event is none on many, wherever pieces begin."""
-    monkeypatch.setattr(_responses, "EVENT_BYTES_MAX", 60)
+    monkeypatch.setattr(_metering, "EVENT_BYTES_MAX", 60)
     text = (b"event: x" + end[: len(end) // 2] + b"data: " + b"a" * 20 + end) * 20
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
 
@@ -48,7 +49,7 @@ TOO_MUCH = {
 @pytest.mark.parametrize(("name", "piece", "has_events"), TOO_MUCH.values(), ids=TOO_MUCH)
 def test_too_much_is_refused_by_name(monkeypatch, name, piece, has_events):
     """Each bound has its own words."""
-    monkeypatch.setattr(_responses, name, 10)
+    monkeypatch.setattr(_metering, name, 10)
 
     with pytest.raises(RefusedAnswerError, match="more than 10 "):
         taken([piece] * 12, has_events=has_events)
@@ -61,7 +62,7 @@ def test_lines_have_no_empty_line_between_them():
 
 def test_an_error_is_cut(monkeypatch):
     """Nothing of it is refused: its beginning says what is wrong."""
-    monkeypatch.setattr(_responses, "ERROR_BYTES_MAX", 10)
+    monkeypatch.setattr(_metering, "ERROR_BYTES_MAX", 10)
 
     assert taken([b"aaaa", b"bbbb", b"cccc", b"dddd"], is_error=True) == [
         b"aaaa",
@@ -159,7 +160,7 @@ def test_unpacking_takes_no_more_memory_than_its_bounds():
     finally:
         tracemalloc.stop()
 
-    assert peak < 2 * _responses.EVENT_BYTES_MAX + 4 * MB
+    assert peak < 2 * _metering.EVENT_BYTES_MAX + 4 * MB
 
 
 def because(*causes):

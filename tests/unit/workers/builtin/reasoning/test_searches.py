@@ -1,6 +1,7 @@
 """Trees and graphs of thoughts: which candidates they pursue, and what they ask of a model."""
 
 import pytest
+from msgspec import structs
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.errors import InvalidOptions
@@ -21,6 +22,46 @@ def played(given, model, **more):
 def last_digits(path, question):
     """Score a path by the number at its end."""
     return float(path.split()[-1])
+
+
+SCORED = [
+    reasoning.SelfConsistency(samples=3, prompt="?"),
+    reasoning.TreeOfThoughts(depth=1, candidates=3),
+    reasoning.GraphOfThoughts(
+        operations=[reasoning.Generate(k=3), reasoning.Score(), reasoning.KeepBest()]
+    ),
+]
+every_scored = pytest.mark.parametrize("given", SCORED, ids=lambda one: one.short_name)
+
+
+@every_scored
+def test_a_function_may_give_no_score_or_its_details(given):
+    """What has none is behind all that have one; why one has it is told."""
+    said = {"way 1": None, "way 2": (True, {"why": "so"}), "way 3": 0.5}
+    play = played(structs.replace(given, score=lambda text, _: said[text]), numbered)
+    found = {one.content: (one.score, one.score_detail) for one in play.result.thoughts}
+
+    assert play.result.answer == "way 2"
+    assert found == {"way 1": (None, {}), "way 2": (1.0, {"why": "so"}), "way 3": (0.5, {})}
+
+
+@every_scored
+@pytest.mark.parametrize("bad", ["0.5", [1.0], (1.0, {}, 2), (None, {})])
+def test_what_else_a_function_says_is_named(given, bad):
+    """The run has failed, and says what it may be."""
+    play = played(structs.replace(given, score=lambda _text, _question: bad), numbered)
+
+    assert play.result.status == "failed"
+    assert "score returned" in play.result.reason
+    assert "return a number, (number, details) or None" in play.result.reason
+
+
+def test_samples_without_a_score_weigh_nothing():
+    """Where none has one there is no vote."""
+    sampling = reasoning.SelfConsistency(samples=3, score=lambda _text, _question: None)
+    play = played(sampling, numbered)
+
+    assert (play.result.status, play.result.reason) == ("failed", "score has scored no sample")
 
 
 def numbered(branch):

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from workers.builtin.telemetry import names
-from workers.builtin.telemetry.sheet import Close, Describe, Facts, Measure, Note, Open
+from workers.builtin.telemetry.spans import (
+    AddAttributes,
+    AddSpanEvent,
+    AddToMetric,
+    EndSpan,
+    Facts,
+    OpenSpan,
+)
 from workers.builtin.telemetry.tracker import Tracker
 
 FACTS = Facts("s-1", "openai:gpt-5", 2)
@@ -41,7 +48,7 @@ class Drawing:
 
     def play(self, *heard, facts=FACTS, start=0):
         for second, event in enumerate(heard, start):
-            self.apply(self.tracker.hear(event, facts, second * 10**9))
+            self.apply(self.tracker.track(event, facts, second * 10**9))
         return self
 
     def end(self, second):
@@ -52,17 +59,17 @@ class Drawing:
     def apply(self, operations):
         for operation in operations:
             match operation:
-                case Open():
+                case OpenSpan():
                     self.begin(operation)
-                case Note(key, name, _, attributes):
+                case AddSpanEvent(key, name, _, attributes):
                     self.open[key].events.append((name, attributes))
-                case Describe(key, attributes):
+                case AddAttributes(key, attributes):
                     self.open[key].attributes.update(attributes)
-                case Close(key, at_ns, error, text):
+                case EndSpan(key, at_ns, error, text):
                     span = self.open.pop(key)
                     span.end, span.error, span.text = at_ns // 10**9, error, text
                     assert span.end >= span.begin
-                case Measure(instrument, value, attributes):
+                case AddToMetric(instrument, value, attributes):
                     assert instrument in names.INSTRUMENTS
                     self.measures.append((instrument, value, attributes))
 

@@ -13,7 +13,7 @@ from workers.builtin.telemetry.calls import (
     messages_json,
     text_of,
 )
-from workers.builtin.telemetry.sheet import Facts
+from workers.builtin.telemetry.spans import Facts
 from workers.builtin.telemetry.tracker import PROMPTS_MAX
 
 MODEL = "openai:gpt-5"

@@ -4,6 +4,7 @@ import pytest
 
 from cmdc_runtime import events as ev
 from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.reasons import Signal
 from workers.builtin.telemetry import names
 from workers.builtin.telemetry.calls import NOTES_MAX, RUNS_MAX
 
@@ -65,6 +66,36 @@ def test_a_branch_says_what_it_goes_on_from_and_what_it_took(drawn):
         **kinds,
         **took,
     }
+
+
+def begun(number):
+    """Return what tells of the session of a branch."""
+    return ev.SubagentStart(
+        of_run="t-1@1",
+        strategy="tree",
+        call_id="t-1",
+        subagent_type="any",
+        child_session_id=f"s.{number}",
+        description="Why?",
+        branch_id=f"b-{number}",
+    )
+
+
+def test_a_branch_that_runs_again_has_its_span(drawing_of):
+    """In a process that has not heard its begin; one that has opens none anew."""
+    made_again = ev.ToolExecutionMetrics(name="reason", call_id="t-1", meta={"started_at_ms": 1})
+    recovered = ev.AgentRecovered(
+        incarnation=2, reason=Signal(number=9, name="SIGKILL"), resumed="tools"
+    )
+    first = drawing_of().play(START, CALL, branch(1), begun(1))
+    second = drawing_of().play(recovered, made_again, begun(1), thought(1), DONE, RETURNED, END)
+    span = second.span("branch b-1")
+
+    assert (span.parent, second.span(RUN).parent) == (RUN, "execute_tool reason")
+    assert span.attributes["cmdc.begin"] == "unknown"
+    assert span.attributes["cmdc.outcome"] == "finished"
+    assert (span.begin, span.end) == (2, 3)
+    assert [one.name for one in first.spans].count("branch b-1") == 1
 
 
 def test_words_are_told_where_content_is_wanted(drawn):

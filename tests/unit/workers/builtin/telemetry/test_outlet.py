@@ -13,7 +13,7 @@ NEVER_S = 3600.0
 AT_ONCE_S = 0.001
 
 
-class Worker:
+class BatchWorker:
     """Takes down what it is given; it can be held, and it can fail."""
 
     def __init__(self):
@@ -23,9 +23,12 @@ class Worker:
         self.closed = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
+        self.prepares = threading.Event()
+        self.prepares.set()
         self.entered = threading.Event()
 
     def prepare(self):
+        assert self.prepares.wait(SOON_S)
         self.prepared += 1
         return self
 
@@ -42,7 +45,7 @@ class Worker:
 
 @pytest.fixture
 def worker():
-    return Worker()
+    return BatchWorker()
 
 
 def outlet_of(worker, interval_s=NEVER_S):
@@ -97,6 +100,23 @@ def test_a_flush_has_a_bound(worker):
     assert not outlet.flush(AT_ONCE_S)
     worker.gate.set()
     assert outlet.flush(SOON_S)
+
+
+def test_a_preparation_has_a_time_of_its_own(worker):
+    """An import on a busy machine takes nothing from the time that the work has; it has a bound."""
+    outlet = outlet_of(worker)
+    worker.prepares.clear()
+    outlet.put(1)
+    assert not outlet.flush(AT_ONCE_S, prepare_s=AT_ONCE_S)
+    opener = threading.Timer(10 * AT_ONCE_S, worker.prepares.set)
+    worker.gate.clear()
+    opener.start()
+
+    assert not outlet.flush(AT_ONCE_S, prepare_s=SOON_S)
+    assert worker.prepared == 1
+    worker.gate.set()
+    assert outlet.flush(SOON_S, prepare_s=0.0)
+    opener.join(SOON_S)
 
 
 def test_what_is_too_much_is_lost_and_counted(worker, monkeypatch):

@@ -9,8 +9,8 @@ from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Exception as ExceptionReason
 from scripts.reference.sources import declared
-from workers.builtin.telemetry.sheet import Facts
-from workers.builtin.telemetry.tracker import TOLD
+from workers.builtin.telemetry.spans import Facts
+from workers.builtin.telemetry.tracker import TRACKED
 
 MODEL = "openai:gpt-5"
 FACTS = Facts("s-1", MODEL, 2)
@@ -48,6 +48,7 @@ FAILED = ev.StreamError(reason="Timeout: after 3 s")
 RETRY = ev.Retry(attempt=1, delay_ms=20, reason="Timeout: after 3 s")
 ERROR = ev.AgentError(reason=f"RateLimitError: {SECRET}", retryable=True, command_id="c-1")
 ODD_ERROR = ev.AgentError(reason=SECRET, retryable=False, command_id="c-1")
+CUT = ev.RequestCut(usage=USAGE)
 LIMIT = ev.AgentAbort(reason="max_turns_exceeded", command_id="c-1")
 GONE = ev.PromptDropped(text=SECRET, command_id="c-2")
 DIED = ExceptionReason(type="ValueError", message=SECRET)
@@ -116,6 +117,10 @@ SEQUENCES = {
     "an abort of a request": ([START, REQUEST, ABORT], [
         (AGENT, None,  0, 2, "aborted", None),
         (CHAT,  AGENT, 1, 2, "aborted", None),
+    ]),
+    "an abort of an answer": ([START, REQUEST, BEGUN, CUT, ABORT], [
+        (AGENT, None,  0, 4, "aborted", None),
+        (CHAT,  AGENT, 1, 3, "aborted", None),
     ]),
     "an abort at a limit": ([START, LIMIT], [
         (AGENT, None,  0, 1, "aborted", "max_turns_exceeded"),
@@ -278,4 +283,4 @@ def test_any_sequence_keeps_the_rules(heard, ends, captures, drawing_of):
 
 def test_every_event_of_a_span_is_taken():
     """An event whose class names a span needs a row in _HANDLERS of telemetry/tracker.py."""
-    assert {*(kind for kind in declared(ev.Event) if kind.span), PipelineRun} == TOLD
+    assert {*(kind for kind in declared(ev.Event) if kind.span), PipelineRun} == TRACKED

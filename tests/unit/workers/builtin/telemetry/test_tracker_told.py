@@ -7,7 +7,7 @@ from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Exception as ExceptionReason
 from workers.builtin.telemetry.calls import CHILDREN_MAX
-from workers.builtin.telemetry.sheet import Facts
+from workers.builtin.telemetry.spans import Facts
 from workers.builtin.telemetry.tracker import PIPELINES_MAX
 
 MODEL = "openai:gpt-5"

@@ -30,7 +30,7 @@ class ScriptedSession(SessionPort):
 
     told = 0
 
-    async def tell(self, event):
+    async def publish(self, event):
         self.asked.append(("tell", event))
 
     async def branch(self, branch_id, prompt, **more):

@@ -45,10 +45,10 @@ class Session(SessionPort):
         self._gone = {}
 
     @property
-    def told(self):
+    def published(self):
         return self.before
 
-    async def tell(self, event):
+    async def publish(self, event):
         if len(self.steps) == self.dies_at:
             self.dies_at = None
             raise Death
@@ -214,10 +214,10 @@ class Fickle(ReasoningStrategy):
 def test_a_strategy_that_decides_otherwise_fails():
     """In the words that the contract has for it."""
     session = Session(Random(1), dies_at=3)
-    with pytest.raises(
-        ToolError, match="fickle failed: strategy is not deterministic: branch 'x1'"
-    ):
-        lived(Fickle, session)
+    told = lived(Fickle, session)
+
+    assert "[Not finished (failed: strategy is not deterministic: branch 'x1'" in told
+    assert ReasoningResult.of(session.steps).usage.total_tokens == 2 * USED.total_tokens
 
 
 def test_a_branch_that_was_asked_otherwise_fails_the_run():
@@ -235,17 +235,119 @@ def test_a_branch_that_was_asked_otherwise_fails_the_run():
 
 
 class Stuck(ReasoningStrategy):
-    """Never decides."""
+    """Asks two, and then never decides; ``freed`` lets its threads go."""
+
+    freed = threading.Event()
+    begun = 0
+
+    def init(self, opts, context):
+        type(self).begun += 1
 
     def step(self, state, context):
-        threading.Event().wait(BOUND_S)
+        return [Branch("a", id="a"), Branch("b", id="b")]
+
+    def early(self, thoughts, state):
+        self.freed.wait(BOUND_S)
+
+    def aggregate(self, thoughts, state):
+        return Done("late")
 
 
-def test_a_strategy_that_never_decides_ends_its_call(monkeypatch):
-    """Its thread is left alone."""
+class Mute(Stuck):
+    """Does not get as far as a decision."""
+
+    def init(self, opts, context):
+        super().init(opts, context)
+        self.freed.wait(BOUND_S)
+
+
+@pytest.fixture
+def stuck():
+    """Let what hangs go when the test is over."""
+    Stuck.freed = threading.Event()
+    yield Stuck
+    Stuck.freed.set()
+    while left := [one for one in threading.enumerate() if one.name == "strategy"]:
+        left[0].join(BOUND_S)
+
+
+def test_a_strategy_that_does_not_decide_ends_its_run(monkeypatch, stuck):
+    """As failed, with the best answer so far, all that was used, and an end that is told."""
     monkeypatch.setattr(reason, "DECIDE_S", 0.05)
-    with pytest.raises(ToolError, match=r"did not decide within 0\.05 s"):
-        lived(Stuck, Session(Random(1)))
+    session = Session(Random(1), lasting=("b",))
+    told = lived(stuck, session)
+    result = ReasoningResult.of(session.steps)
+
+    assert told.startswith("answer a\n\n[Not finished (failed: the strategy did not decide within")
+    assert (result.status, result.answer) == ("failed", "answer a")
+    assert [one.error for one in result.thoughts] == [None, "the run is over: failed"]
+    assert result.usage.total_tokens == 2 * USED.total_tokens
+    assert session.ended == ["b"]
+
+
+@pytest.mark.parametrize("kind", [Stuck, Mute])
+def test_a_strategy_that_hangs_does_not_outlast_its_time(monkeypatch, stuck, kind):
+    """Wherever it hangs, the run ends by its timeout and says so."""
+    monkeypatch.setattr(reason, "GRACE_S", 0.05)
+    session = Session(Random(1), lasting=("b",))
+    try:
+        told = lived(kind, session, timeout=0.2)
+    except ToolError as error:
+        told = str(error)
+    done = session.steps[-1]
+
+    assert "timeout: the strategy had not decided by then" in told
+    assert (done.status, done.strategy) == ("timeout", kind.name)
+    assert done.answer == ("answer a" if kind is Stuck else None)
+    assert done.elapsed_ms < BOUND_S * 1000 / 2
+
+
+def test_a_strategy_that_cannot_be_made_is_told_too():
+    """The run has an end, though it never began."""
+
+    class Broken(ReasoningStrategy):
+        made = 0
+
+        def __init__(self, **opts):
+            type(self).made += 1
+            if self.made > 1:
+                raise RuntimeError("no more")
+
+    session = Session(Random(1))
+    with pytest.raises(ToolError, match="broken failed: the strategy cannot be run: Runt"):
+        lived(Broken, session)
+
+    assert session.steps[-1].status == "failed"
+
+
+def test_a_run_that_was_given_up_is_so_again(monkeypatch, stuck):
+    """Whatever step it died at: the same end, told once."""
+    monkeypatch.setattr(reason, "DECIDE_S", 0.05)
+    whole = Session(Random(1), lasting=("b",))
+    lived(stuck, whole)
+    for dies_at in range(1, len(whole.steps)):
+        monkeypatch.setattr(reason, "HUNG_MAX", 100)
+        session = Session(Random(1), lasting=("b",), dies_at=dies_at)
+        lived(stuck, session)
+        result = ReasoningResult.of(session.steps)
+
+        assert result.status == "failed"
+        assert result.answer in {"answer a", "answer b"}  # who comes first again is not told
+        assert not any(one.content is None for one in result.nodes)
+        assert sum(isinstance(one, ReasoningDone) for one in session.steps) == 1
+
+
+def test_no_more_than_a_few_strategies_hang(monkeypatch, stuck):
+    """One more is refused by name, and not asked."""
+    monkeypatch.setattr(reason, "DECIDE_S", 0.05)
+    monkeypatch.setattr(reason, "HUNG_MAX", 2)
+    for _ in range(2):
+        lived(stuck, Session(Random(1)))
+    before, session = stuck.begun, Session(Random(1))
+    with pytest.raises(ToolError, match="stuck failed: 2 strategies that did not decide in time"):
+        lived(stuck, session)
+
+    assert (stuck.begun, session.steps[-1].status) == (before, "failed")
 
 
 def test_time_ends_a_run_and_its_branches():
@@ -268,6 +370,25 @@ def test_a_run_that_was_over_in_time_is_so_again():
     assert done.status == "timeout"
     assert session.paid.count("a0") == 1
     assert not any(isinstance(one, ReasoningScore) for one in session.steps)
+
+
+class Sized(ReasoningStrategy):
+    """Is done with its size."""
+
+    def step(self, state, context):
+        return Done(self.opts["size"])
+
+
+def test_variants_of_a_class_have_the_names_that_they_are_given():
+    """The model chooses by them, and events tell of them; each run has a new one."""
+    variants = {"small": lambda: Sized(size=1), "large": lambda: Sized(size=2)}
+    tool = reason.create(variants, max_steps=1)
+    session = Session(Random(1))
+    answers = [called(tool, session, strategy=name) for name in ("large", "small")]
+
+    assert tool.parameters["properties"]["strategy"]["enum"] == ["small", "large"]
+    assert answers == ["2", "1"]
+    assert [one.strategy for one in session.steps] == ["large", "small"]
 
 
 def test_strategies_have_names_of_their_own():

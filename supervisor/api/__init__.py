@@ -1,0 +1,1 @@
+"""What clients ask of the daemon: the gate, and one table request → handler."""

@@ -1,0 +1,1 @@
+"""The worker processes: the pool, what contains each of them, and their tool hosts."""

@@ -1,0 +1,456 @@
+"""What surrounds each worker: a slot on the heartbeat table, its output, the cgroup that it is in.
+
+A ``Containment`` is opened before its process is forked and closed when nothing of that is left. It
+keeps the process within its limits, notices that it hangs, and tells at its end what it was and did
+last. What may block, the cgroup above all, is done in threads, one thing at a time for each
+containment.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+
+from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, WorkerId
+from cmdc_runtime.reasons import Other, OutOfMemory, PlainReason, StartFailed, Unresponsive
+from cmdc_runtime.requests import LayerFact, Supervision
+from cmdc_runtime.runtime_dir import BOARD_FILE, OUTPUT_SOCKET
+from supervisor.adapters.cgroups import Cgroup, Cgroups
+from supervisor.adapters.footprint import Footprint
+from supervisor.adapters.forkserver import Boot, Handed
+from supervisor.adapters.heartbeats import HeartbeatTable, HeartbeatWatch
+from supervisor.adapters.output import Outputs
+from supervisor.adapters.presence import KeptPath
+from supervisor.core.cgroups import Controller, Limits, Usage, base_name, cgroup_name
+from supervisor.core.exits import ExitRecord
+from supervisor.core.limits import (
+    CGROUP_RETRY_S,
+    HEARTBEAT_SLOTS,
+    LAST_OUTPUT_S,
+    OOM_LOOK_S,
+    SPARE_SILENT_S,
+    WATCH_RETRY_S,
+)
+from supervisor.core.stderr import OUTPUT_BYTES_MAX, STACK_BYTES_MAX
+
+log = structlog.get_logger()
+
+CGROUPS_FILE: Final = "cells"
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True, eq=False)
+class Containment:
+    """The surroundings of one worker; ``on_fail`` and ``on_stack`` are its worker's."""
+
+    shared: "Containments"
+    worker_id: WorkerId
+    slot: int
+    brings_slot: bool = False
+    """Its process has the memory of its slot already, and brings it."""
+    on_fail: Callable[[PlainReason], None] | None = None
+    """Called with why the process must be killed: it hangs, or uses too much."""
+    on_stack: Callable[[], None] | None = None
+    """Called when it is to write its stacks."""
+    on_contained: Callable[[], object] | None = None
+    """Called once, when it is in its cgroup, or known to have none."""
+    cgroup: Cgroup | None = None
+    limits: Limits = field(default_factory=Limits)
+    oom_known: int = 0
+    """OOM kills in its cgroup that were counted before, of tools perhaps: no word on its own
+    end."""
+    _oom_seen: int = 0
+    """Those of the last look, which may be on its own end already: a large process dies slowly."""
+    _is_over: bool = False
+    """Its process has ended."""
+    _bearer: tuple[SessionId, Incarnation] = (SessionId(""), Incarnation(0))
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def boot(self) -> Boot:
+        """What the process has to know of it when it is forked."""
+        return {
+            "output": str(self.shared.outputs_path),
+            "log_level": self.shared.log_level,
+        }
+
+    def lend_slot(self) -> Handed:
+        """Return the way to its slot, for the process that is forked; to be called once."""
+        return Handed(self.shared.heartbeats.lend(self.slot))
+
+    def idle(self) -> None:
+        """Expect heartbeats of a spare."""
+        if not self._is_over:
+            self.shared.heartbeat_watch.watch(self, self.slot, SPARE_SILENT_S)
+
+    def assign(
+        self, pid: int, session_id: SessionId, incarnation: Incarnation, policy: Supervision
+    ) -> None:
+        """Bind it to one incarnation; where it has limits, they hold from now on.
+
+        A cgroup without limits is only for the end, and to make one takes a core that the agent
+        needs for its start: that can wait until it is up.
+        """
+        self.shared.heartbeat_watch.unwatch(
+            self
+        )  # while it loads code, its start has a limit of its own
+        self._bearer = (session_id, incarnation)
+        self.name(self.worker_id, pid)
+        self.limits = Limits.of(policy)
+        if unheld := self.shared.cgroups.unenforced(self.limits):
+            log.warning("limit.unenforced", session_id=session_id, limits=list(unheld))
+        if self.limits.controllers:
+            self.shared.spawn(self._enclose(pid))
+
+    def take_over(
+        self, pid: int, session_id: SessionId, incarnation: Incarnation, policy: Supervision
+    ) -> None:
+        """Bind it to an agent that runs already, in the cgroup that it has or in a new one."""
+        self.assign(pid, session_id, incarnation, policy)
+        if not self.limits.controllers:
+            self.shared.spawn(self._enclose(pid))
+
+    def expect(self, pid: int, limit_s: float) -> None:
+        """Expect heartbeats of an agent that is up."""
+        if self._is_over:
+            return
+        self.shared.heartbeat_watch.watch(self, self.slot, limit_s)
+        if not self.limits.controllers and self.cgroup is None:
+            self.shared.spawn(self._enclose(pid))
+
+    async def _enclose(self, pid: int) -> None:
+        name = cgroup_name(*self._bearer)
+        try:
+            cgroup = await self._alone(lambda: self.shared.cgroups.open(name, self.limits))
+            self.cgroup = cgroup
+            is_in = not self._is_over and await self._alone(lambda: cgroup.admit(pid))
+        except OSError as error:  # no descriptor is left
+            log.warning("cgroup.weakened", cgroup=name, problem=str(error))
+            if self.limits.controllers:  # without them it may run
+                why = f"it has no cgroup: {error.strerror}"
+                _fail(self, StartFailed(stage="spawn", message=why))
+            return
+        finally:
+            on_contained, self.on_contained = self.on_contained, None
+            if on_contained is not None:
+                on_contained()
+            if self.slot < 0:  # it was given back meanwhile
+                await self._close_cgroup()
+        if is_in and not self._is_over:
+            self.shared.footprint.watch(self, cgroup)
+            if self.limits.memory_bytes is not None and Controller.MEMORY in cgroup.guards:
+                self.shared.limited.add(self)
+
+    def forked(self, pid: int) -> None:
+        """Know the worker's process: no other one may write in its name."""
+        self.shared.outputs.expect(self.worker_id, pid)
+
+    def name(self, output_id: WorkerId, pid: int) -> None:
+        """Bind what a process of the incarnation writes to it."""
+        session_id, incarnation = self._bearer
+        self.shared.outputs.name(output_id, session_id=session_id, incarnation=incarnation, pid=pid)
+
+    async def admit(self, pid: int, subgroup: str) -> bool:
+        """Put another process of the same session into its cgroup; False if it must not run.
+
+        In the ``subgroup`` of that name it can be ended without the rest, by ``end_subgroup``.
+        """
+        async with self._turn:  # a cgroup that is being made is there then
+            cgroup = self.cgroup
+        if cgroup is None:
+            return True
+        try:
+            return await self._alone(lambda: cgroup.admit(pid, subgroup))
+        except OSError as error:  # as in ``_enclose``
+            log.error("process.not_admitted", pid=pid, cgroup=cgroup.name, problem=str(error))
+            return False
+
+    async def end_subgroup(self, subgroup: str) -> bool:
+        """Kill everything in one subgroup; False where there is none, or some is left."""
+        cgroup = self.cgroup
+        if cgroup is None or not cgroup.parts:
+            return False
+        return await self._alone(lambda: cgroup.end_subgroup(subgroup))
+
+    @property
+    def is_contained(self) -> bool:
+        """Whether the process is in a cgroup, in which all dies that it has started."""
+        return self.cgroup is not None and bool(self.cgroup.parts)
+
+    @property
+    def bearer(self) -> tuple[SessionId, Incarnation]:
+        """The incarnation that it is bound to."""
+        return self._bearer
+
+    def kill(self) -> None:
+        """Kill everything in the cgroup, in the background.
+
+        Without cgroups the sweep behind the finalizing does that, for all who die at once.
+        """
+        cgroup = self.cgroup
+        if cgroup is not None and cgroup.parts:
+            self.shared.spawn(self._alone(cgroup.kill))
+
+    def ended(self) -> None:
+        """Record at once that the process has ended: nothing is expected of it any more."""
+        self._is_over = True
+        self.shared.heartbeat_watch.unwatch(self)
+        self.shared.footprint.forget(self)
+        self.shared.limited.discard(self)
+
+    async def examine(self, record: ExitRecord, lived_s: float) -> None:
+        """End what is left in the cgroup, and fill in what is known of a process that has ended."""
+        usage, _ = await asyncio.gather(
+            self._empty(), self.shared.outputs.drained(self.worker_id, LAST_OUTPUT_S)
+        )
+        heartbeat = self.shared.heartbeats.read(self.slot)
+        record.lived_ms = round(lived_s * 1000)
+        record.state = heartbeat.activity.state
+        record.turns = heartbeat.activity.turns
+        record.tools = heartbeat.activity.tools
+        record.opening = heartbeat.activity.opening
+        record.max_rss_bytes = heartbeat.usage.max_rss_bytes or None
+        if heartbeat.heartbeat_ns > 0:
+            record.last_index = EventIndex(heartbeat.last_index)
+            record.user_us = heartbeat.usage.user_us
+            record.system_us = heartbeat.usage.system_us
+        record.output = self.shared.outputs.tail(self.worker_id, OUTPUT_BYTES_MAX + STACK_BYTES_MAX)
+        record.oom_kills = max(0, (usage.oom_kills or 0) - self.oom_known)
+        record.memory_peak_bytes = usage.memory_peak_bytes
+        record.memory_limit_bytes = self.limits.memory_bytes
+
+    async def close(self) -> None:
+        """Give everything back; the process is gone and finalized. Idempotent."""
+        if self.slot < 0:
+            return
+        slot, self.slot = self.slot, -1
+        self.shared.heartbeat_watch.unwatch(self)
+        self.shared.outputs.forget(self.worker_id)
+        self.shared.bringing.pop(self.worker_id, None)
+        self.shared.heartbeats.release(slot)
+        await self._close_cgroup()
+
+    def count_ooms(self, kills: int) -> None:
+        """Record OOM kills in the cgroup; the process has survived those of the look before."""
+        self.oom_known, self._oom_seen = self._oom_seen, kills
+
+    async def _close_cgroup(self) -> None:
+        cgroup, self.cgroup = self.cgroup, None
+        if cgroup is not None:
+            await self._alone(cgroup.close)
+
+    async def _empty(self) -> Usage:
+        cgroup = self.cgroup
+        if (
+            cgroup is None or not cgroup.parts
+        ):  # there is nothing to ask but the whole process table
+            return Usage()
+
+        def look() -> Usage:
+            if not cgroup.is_empty():
+                left = cgroup.usage().processes
+                cgroup.kill()
+                if left:  # else it could not be looked at
+                    log.info("orphan.killed", killed=left, cgroup=cgroup.name)
+            return cgroup.usage()
+
+        return await self._alone(look)
+
+    async def _alone(self, work: Callable[[], _T]) -> _T:
+        async with self._turn:
+            return await asyncio.to_thread(work)
+
+
+class Containments:
+    """All surroundings, and what they have in common; for one event loop."""
+
+    def __init__(
+        self, directory: Path, state_dir: Path, log_level: str, kept: Collection[str] = ()
+    ) -> None:
+        """Take the machine's measure; it may move this process into a cgroup of its own.
+
+        ``kept`` are names of cgroups whose agents are about to be adopted.
+        """
+        self.heartbeats_path = directory / BOARD_FILE
+        self.outputs_path = directory / OUTPUT_SOCKET
+        self.log_level = log_level
+        self.cgroups = Cgroups.survey(
+            base_name(str(directory)), record=state_dir / CGROUPS_FILE, kept=kept
+        )
+        self.outputs = Outputs(self.outputs_path)
+        self.limited: set[Containment] = set()
+        """Those whose memory is limited."""
+        self.bringing: dict[WorkerId, tuple[Containment, int]] = {}
+        """Those whose processes, by pid, may bring the memory of their slots."""
+        self._tasks: set[asyncio.Future[object]] = set()
+        self._started = ExitStack()
+        """What ``start`` has made: a daemon whose journal is refused is closed without it."""
+
+    def start(self, echo_fd: int | None = None) -> None:
+        """Make the table and listen, in the running loop; ``echo_fd`` gets what tools print."""
+        if echo_fd is not None:
+            os.set_inheritable(echo_fd, False)  # noqa: FBT003 - os takes it so
+            self.outputs.echo_fd = echo_fd
+        self.heartbeats = HeartbeatTable(self.heartbeats_path, HEARTBEAT_SLOTS)
+        self._started.callback(self.heartbeats.close)
+        self.heartbeat_watch: HeartbeatWatch[Containment] = HeartbeatWatch(
+            self.heartbeats, _ask_for_stack, _fail_silent
+        )
+        self.footprint: Footprint[Containment] = Footprint(_fail_memory, _fail_processes)
+        loop = asyncio.get_running_loop()
+
+        def hand_on(worker_id: str, pid: int, fd: int) -> None:
+            loop.call_soon_threadsafe(self._take_slot, worker_id, pid, fd)
+
+        self.outputs.on_descriptor = hand_on
+        self.outputs.start()
+
+    def kept(self) -> tuple[KeptPath, ...]:
+        """Return what workers look for in the directory, to be put there again if it is gone."""
+        return (KeptPath(self.outputs_path, self.outputs.listen_again),)
+
+    def know(self, children: Callable[[], Collection[int]]) -> None:
+        """Record which children of this process are no orphans."""
+        self.cgroups.known = children
+
+    @property
+    def layers(self) -> tuple[LayerFact, ...]:
+        """Say who keeps sessions within each kind of bound."""
+        return tuple(
+            LayerFact(what=one.what, by=one.by, why=one.why) for one in self.cgroups.layers
+        )
+
+    def open(self, worker_id: WorkerId) -> Containment:
+        """Return the surroundings of a worker that is about to be forked.
+
+        Raises:
+            Overloaded: the heartbeat table is full.
+        """
+        return Containment(self, worker_id, self.heartbeats.take())
+
+    def open_survivor(self, worker_id: WorkerId, pid: int, *, brings_slot: bool) -> Containment:
+        """Return the surroundings of an agent of an earlier daemon.
+
+        Raises:
+            Overloaded: the heartbeat table is full.
+        """
+        if not brings_slot:
+            return Containment(self, worker_id, self.heartbeats.take_by_path())
+        containment = Containment(self, worker_id, self.heartbeats.take_empty(), brings_slot=True)
+        self.bringing[worker_id] = containment, pid
+        return containment
+
+    def _take_slot(self, worker_id: str, pid: int, fd: int) -> None:
+        """Take the memory that an agent brings; what anybody else sends is closed."""
+        containment, known = self.bringing.get(WorkerId(worker_id), (None, 0))
+        if containment is None or known != pid:
+            os.close(fd)
+            log.warning("slot.refused", worker_id=worker_id, pid=pid)
+            return
+        try:
+            self.heartbeats.attach(containment.slot, fd)
+        except (OSError, ValueError) as error:
+            log.warning("slot.refused", worker_id=worker_id, pid=pid, problem=str(error))
+
+    async def watch(self) -> None:
+        """Look after all of them, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_for_ever("heartbeats", self.heartbeat_watch.run))
+            group.create_task(_for_ever("footprint", self.footprint.run))
+            group.create_task(_for_ever("oom", self._count_ooms))
+            group.create_task(_for_ever("cgroups", self._retry_cgroups))
+
+    def spawn(self, work: Awaitable[object]) -> None:
+        """Have something done in the background, and not forgotten."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("containment.failed", exc_info=error)
+
+    async def end_leftover(self, session_id: SessionId, incarnation: Incarnation) -> None:
+        """End what is in the cgroup of an agent of an earlier daemon that is not adopted."""
+        await asyncio.to_thread(self.cgroups.end_leftover, cgroup_name(session_id, incarnation))
+
+    async def leave(self) -> None:
+        """Give back what is the daemon's alone, and leave the rest to its successor."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.outputs.close()
+        self._started.close()
+        self.cgroups.leave()
+
+    async def close(self) -> None:
+        """End what is left in any cgroup, and give everything back."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.outputs.close()
+        self._started.close()
+        await asyncio.to_thread(self.cgroups.close)
+
+    async def _count_ooms(self) -> None:
+        while True:
+            await asyncio.sleep(OOM_LOOK_S)
+            cgroups = [
+                (containment, containment.cgroup)
+                for containment in self.limited
+                if containment.cgroup is not None
+            ]
+            for containment, kills in (
+                await asyncio.to_thread(_oom_kills, cgroups) if cgroups else ()
+            ):
+                if containment in self.limited:  # it may have ended while we looked
+                    containment.count_ooms(kills)
+
+    async def _retry_cgroups(self) -> None:
+        """Remove what the kernel did not let go of, when it does."""
+        while True:
+            await asyncio.sleep(CGROUP_RETRY_S)
+            if self.cgroups.quarantined:
+                await asyncio.to_thread(self.cgroups.retry)
+
+
+async def _for_ever(name: str, watch: Callable[[], Awaitable[None]]) -> None:
+    """Watch until cancelled; a watch that fails takes none of the others along."""
+    while True:
+        try:
+            await watch()
+        except Exception:
+            log.exception("watch.failed", watch=name, retry_s=WATCH_RETRY_S)
+        await asyncio.sleep(WATCH_RETRY_S)
+
+
+def _oom_kills(cgroups: Collection[tuple[Containment, Cgroup]]) -> list[tuple[Containment, int]]:
+    return [(containment, cgroup.usage().oom_kills or 0) for containment, cgroup in cgroups]
+
+
+def _ask_for_stack(containment: Containment) -> None:
+    if containment.on_stack is not None:
+        containment.on_stack()
+
+
+def _fail(containment: Containment, reason: PlainReason) -> None:
+    if containment.on_fail is not None:
+        containment.on_fail(reason)
+
+
+def _fail_silent(containment: Containment, silent_ms: int) -> None:
+    _fail(containment, Unresponsive(silent_ms=silent_ms))
+
+
+def _fail_memory(containment: Containment, used_bytes: int, limit_bytes: int) -> None:
+    _fail(containment, OutOfMemory(rss_bytes=used_bytes, limit_bytes=limit_bytes))
+
+
+def _fail_processes(containment: Containment, used: int, limit: int) -> None:
+    _fail(
+        containment,
+        Other(detail=f"max_processes: {used} processes and threads, the limit is {limit}"),
+    )

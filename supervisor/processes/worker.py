@@ -1,0 +1,171 @@
+"""One worker process as the daemon has it, what is told of its end, and whom fault points kill.
+
+The fault points of the daemon name victims, which have pids. Several die together by their names
+with a plus between them: all of them, or nobody where one of them is not there.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from cmdc_runtime.faults import AGENT
+from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
+from cmdc_runtime.process_table import look_up
+from cmdc_runtime.reasons import PlainReason
+from cmdc_runtime.runtime_dir import Registration, boot_id
+from cmdc_runtime.wire.frames import FromWorker
+from supervisor.adapters.orphans import Mark
+from supervisor.adapters.pidfd import is_over
+from supervisor.adapters.router import Published
+from supervisor.adapters.zygote import Zygote
+from supervisor.core.exits import ExitRecord
+from supervisor.processes.containment import Containment
+from supervisor.processes.tool_hosts import ToolHosts
+
+# --- the worker -----------------------------------------------------------------------------------
+
+
+class WorkerOwner:
+    """Who has a worker: the pool while it is a spare, then an agent or a reader. Hears nothing."""
+
+    __slots__ = ()
+
+    def on_frame(self, frame: FromWorker, published: Published) -> None:
+        """Take a frame of it, and the events that came with it."""
+
+    def on_exit(self, record: ExitRecord) -> None:
+        """Record that it has ended, after its last frame."""
+
+    def on_fail(self, reason: PlainReason) -> None:
+        """Have it killed for this: it hangs, uses too much, or broke the contract of the wire."""
+
+    def on_stack(self) -> None:
+        """Have it write its stacks to standard error."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One process; ``owner`` has it now."""
+
+    id: WorkerId
+    containment: Containment
+    pid: int
+    pidfd: int
+    ready: asyncio.Future[None]
+    forked_at: float = 0.0
+    mark: Mark | None = None
+    """What its orphans are known by, once it is an agent."""
+    is_registered: bool = False
+    """Whether it is in the registry, by which the next daemon finds it."""
+    is_detached: bool = False
+    """It has an earlier daemon still, or none: until it announces itself nothing of it counts."""
+    has_ended: bool = False
+    is_failed: bool = False
+    """Whether a frame of its own was refused, for which it is ended; once is enough."""
+    greeted_by: int | None = None
+    """Which process was ready in its name before its pid was known."""
+    owner: WorkerOwner | None = None
+    hosts: ToolHosts = field(init=False)
+    peer: bytes = b""
+    """Its connection's identity; one that was adopted has another one than at first."""
+
+    def __post_init__(self) -> None:
+        """Know the connection by the worker's own id, and hear what the containment sees."""
+        self.peer = self.peer or self.id.encode()
+        self.containment.on_fail, self.containment.on_stack = self._fail, self._ask_for_stack
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether there is a process; before that it waits for its turn, or for a zygote."""
+        return self.pidfd >= 0
+
+    def retire(self) -> None:
+        """Let go of who had it, once it is finalized, so that nobody waits for a collection."""
+        self.owner = None
+        self.containment.on_fail = self.containment.on_stack = None
+        self.containment.on_contained = None
+        self.hosts.retire()
+
+    def _fail(self, reason: PlainReason) -> None:
+        if self.owner is not None:
+            self.owner.on_fail(reason)
+
+    def _ask_for_stack(self) -> None:
+        if self.owner is not None:
+            self.owner.on_stack()
+
+    def is_stopped(self) -> bool:
+        """Ask the kernel whether a signal, or a debugger, keeps it from running.
+
+        Without a descriptor to ask by nobody knows, and it counts as running.
+        """
+        with suppress(OSError):
+            line = look_up(self.pid)
+            return line is not None and line.is_stopped
+        return False
+
+    def entry(self) -> Registration | None:
+        """Return what an agent is registered with, None of one that has ended."""
+        line = look_up(self.pid)
+        if self.mark is None or line is None or line.has_ended:
+            return None
+        return Registration(
+            worker_id=self.id,
+            session_id=SessionId(self.mark[0]),
+            incarnation=Incarnation(self.mark[1]),
+            pid=self.pid,
+            start_ticks=line.start_ticks,
+            boot_id=boot_id(),
+        )
+
+    def is_over(self) -> bool:
+        """Ask the kernel whether it has ended; the loop may hear of that later."""
+        return self.has_ended or is_over(self.pidfd)
+
+
+# --- victims of fault points ----------------------------------------------------------------------
+
+DAEMON: Final = "daemon"
+ZYGOTE: Final = "zygote"
+HOST: Final = "host"
+CHILDREN: Final = "children"
+"""The agents of the session's subagents."""
+BRANCH: Final = "branch"
+"""The oldest of them that lives."""
+BOTH: Final = f"{AGENT}+{DAEMON}"
+FAMILY: Final = f"{AGENT}+{CHILDREN}"
+ALL: Final = f"{FAMILY}+{DAEMON}"
+HOST_AND_DAEMON: Final = f"{HOST}+{DAEMON}"
+CHILDREN_AND_DAEMON: Final = f"{CHILDREN}+{DAEMON}"
+WITH_HOST: Final = f"{AGENT}+{HOST}"
+WITH_ZYGOTE: Final = f"{AGENT}+{ZYGOTE}"
+VICTIMS: Final = (
+    *(AGENT, HOST, ZYGOTE, BRANCH, DAEMON),
+    *(BOTH, FAMILY, ALL, WITH_HOST, WITH_ZYGOTE),
+    *(HOST_AND_DAEMON, CHILDREN_AND_DAEMON),
+)
+
+
+def pids_of(
+    victim: str, zygote: Zygote, family: Callable[[], Iterable[Worker | None]]
+) -> tuple[int, ...]:
+    """Return the processes that the name stands for now, the daemon last.
+
+    ``family`` returns the worker of the session, then those of its subagents.
+    """
+    agent, *children = family() or (None,)
+    is_up = agent is not None and agent.is_forked and not agent.has_ended
+    below = tuple(one.pid for one in children if one and one.is_forked and not one.has_ended)
+    there: dict[str, tuple[int, ...]] = {
+        AGENT: (agent.pid,) if agent is not None and is_up else (),
+        HOST: tuple(one.child.pid for one in agent.hosts.all) if agent and is_up else (),
+        CHILDREN: below,
+        BRANCH: below[:1],
+        ZYGOTE: () if zygote.pid is None else (zygote.pid,),
+        DAEMON: (os.getpid(),),
+    }
+    found = [there[name] for name in victim.split("+")]
+    return tuple(pid for pids in found for pid in pids) if all(found) else ()

@@ -1,0 +1,43 @@
+"""What a session needs of the rest of the daemon, and what its processes need of the session.
+
+Both stand below those who are meant: the sessions make a session, and a session its agents.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.wire.frames import ToClient
+from supervisor.adapters.flush_barrier import FlushBarrier
+from supervisor.adapters.hub import Hub
+from supervisor.adapters.journal.store import Journal
+from supervisor.core.exits import ExitRecord
+from supervisor.core.tree.messages import Departed
+from supervisor.processes.pool import WorkerPool
+from supervisor.sessions.tree_runtime import TreeRuntime
+
+
+class Services(Protocol):
+    """What a session needs of the rest of the daemon."""
+
+    runtime: TreeRuntime
+    pool: WorkerPool
+    hub: Hub
+    journal: Journal
+    flush_barrier: FlushBarrier
+    is_leaving: bool
+    readers: asyncio.Semaphore
+    """Places for processes that answer for sleeping sessions."""
+
+    def answer(self, client: bytes, frame: ToClient | bytes) -> None:
+        """Send one frame to one client."""
+
+    # Any: the session itself, which stands above this file.
+    def notify(self, session: Any, departed: Departed, record: ExitRecord) -> None:
+        """Tell the monitors that a process ended."""
+
+    def record_hibernation(self, session: Any) -> None:
+        """Record that a process ended and nobody is told."""
+
+    def forget(self, session: Any, reason: AnyReason) -> None:
+        """Remove an ended session."""

@@ -1,0 +1,57 @@
+"""The timers and tasks of one owner, held so that none is forgotten.
+
+A task that raises is a bug of ours: it is logged and its owner is told, and nobody else is harmed.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from cmdc_runtime.ids import SessionId
+from supervisor.adapters.awake import AwakeTimer
+
+log = structlog.get_logger()
+
+
+class SessionTasks:
+    """The timers and tasks of one session; ``on_bug`` is called after a task has raised."""
+
+    def __init__(self, session_id: SessionId, on_bug: Callable[[], None]) -> None:
+        """Start with none."""
+        self._session_id = session_id
+        self._on_bug = on_bug
+        self._timers: list[AwakeTimer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call ``call`` in ``delay_s`` seconds of ours, unless the timers are cancelled before."""
+        self._timers.append(AwakeTimer(delay_s, call))
+
+    def cancel_timers(self) -> None:
+        """Let no timer that was set so far go off."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def close(self) -> None:
+        """Cancel the timers, and tell the owner of nothing any more; tasks run to their end."""
+        self.cancel_timers()
+        self._on_bug = _nothing
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:  # Any: asyncio's own shape
+        """Run ``work`` as a task."""
+        task = asyncio.create_task(work, name=f"session-{self._session_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("session.failed", session_id=self._session_id, exc_info=error)
+            self._on_bug()
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,1 @@
+"""What the daemon does for its own health: memory, pruning, reload, the self-check."""

@@ -1,0 +1,155 @@
+"""One word for one thing: a public class's name is its own, and old words are gone.
+
+docs/glossary.md has the words. A name that is found twice gets a word of its own in one of the
+places, or a row in ``PAIRS`` with the reason for which both are right.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAIRS: dict[str, dict[str, str]] = {
+    "cmdc_runtime": {
+        "Abort": "a client's command, and the action of a plugin that comes to the same",
+        "AskUser": "the built-in tool's reference, and the event that it leads to",
+        "Monitor": "what an application holds, and the request that it stands for",
+        "StartFailed": "the error of who starts a session, and the reason that its monitors get",
+        "SwitchModel": "a client's command, and the action of a plugin that comes to the same",
+        "ToolCalls": "the event, and the step of a scripted answer that leads to it",
+    },
+    "supervisor": {},
+    "workers": {},
+}
+"""Names that stand twice in a package on purpose: they mean one thing seen from two sides."""
+WITH_ALIASES = {"workers"}
+"""Where a type alias counts as a class, too; the other two still have six doubles of that kind."""
+OLD_WORDS = frozenset(
+    (
+        *("adrift", "allowance", "aside", "beat", "blame", "board", "briefing", "burial", "buried"),
+        *("bury", "cell", "cells", "checkup", "chores", "condemn", "consent", "consult", "cradle"),
+        *("crew", "cry", "desk", "door", "doors", "doom", "doomed", "doze", "drifting", "ear"),
+        *("employer", "feed", "forsake", "frontdesk", "guidance", "hall", "hands", "heed"),
+        *("heeding", "hire", "hired", "hiring", "home", "homes", "house", "inbox", "inquest"),
+        *("keeper", "keeping", "kit", "leash", "ledger", "meet", "mending", "nursery", "obituary"),
+        *("owed", "parcel", "parcels", "passage", "people", "pulse", "receipt", "receipts"),
+        *("roll", "rooms", "roster", "settle", "settled", "strike", "subjects", "tell", "told"),
+        *("topics", "vitals", "ward", "wards", "ways", "workforce"),
+    )
+)
+"""Of the glossary of before, as parts of names; what is also a plain English verb is left out."""
+PUBLIC_WORDS = {
+    "NurseryLost": "a public reason, which code by value in journals may name",
+    "PromptReceipt": "what the contract calls the answer to a prompt",
+    "RecordSetAside": "a public event",
+    "SteerReceipt": "what the contract calls the answer to a steering",
+    "feed": "a method that text filters of applications have",
+    "people": "the module of public events, which code by value in journals may name",
+}
+"""Names with such a word that stay, since people outside use them."""
+
+
+@cache
+def trees(package):
+    """Return the syntax tree of each module of a package, by its path."""
+    paths = sorted((ROOT / package).rglob("*.py"))
+    assert len(paths) > 100
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in paths
+    }
+
+
+def doubles(modules, *, with_aliases=False):
+    """Return where each name of a public class stands that stands in more than one module.
+
+    A type alias may count as a class: a reader can't tell them apart where they are used.
+    """
+    found = defaultdict(set)
+    for path, tree in modules.items():
+        for node in tree.body:
+            name = name_of_class(node, with_aliases=with_aliases)
+            if name is not None and not name.startswith("_"):
+                found[name].add(path)
+    return {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
+
+
+def name_of_class(node, *, with_aliases):
+    """Return the name of the class, or type alias, that a statement makes; None: it makes none."""
+    match node:
+        case ast.ClassDef(name=name):
+            return name
+        case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")) if (
+            with_aliases
+        ):
+            return name
+        case _:
+            return None
+
+
+def names(path, tree):
+    """Yield the name of a module, and those of its classes and functions, however deep."""
+    module = Path(path)
+    yield module.parent.name if module.stem == "__init__" else module.stem
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def old_words(name):
+    """Return the old words among the parts of a name, in either spelling."""
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return {part.lower() for part in parts} & OLD_WORDS
+
+
+@pytest.mark.parametrize("package", PAIRS)
+def test_a_public_class_has_a_name_of_its_own(package):
+    """In its package: who reads a name knows which class it is; a row about nothing goes."""
+    found = doubles(trees(package), with_aliases=package in WITH_ALIASES)
+
+    assert found.keys() == PAIRS[package].keys(), found
+
+
+def test_a_double_is_noticed():
+    """Of public classes of two modules; one module may have a class of the name in a function."""
+    modules = {
+        "a.py": ast.parse("class One: ...\nclass _Own: ..."),
+        "b.py": ast.parse("class One: ...\nclass _Own: ...\nclass Two: ..."),
+        "c.py": ast.parse("def two():\n    class Two: ..."),
+    }
+
+    assert doubles(modules) == {"One": ["a.py", "b.py"]}
+
+
+def test_no_old_word_is_part_of_a_name():
+    """Of a module, class or function of ``cmdc_runtime``, but for what people outside use."""
+    found = {
+        (path, name)
+        for path, tree in trees("cmdc_runtime").items()
+        for name in names(path, tree)
+        if old_words(name)
+    }
+
+    assert {(path, name) for path, name in found if name not in PUBLIC_WORDS} == set()
+    assert {name for _, name in found} == set(PUBLIC_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Parcel", {"parcel"}),
+        ("open_parcels", {"parcels"}),
+        ("HeartbeatBoard", {"board"}),
+        ("_told", {"told"}),
+        ("Heartbeat", set()),
+        ("EXIT_HOME", {"home"}),
+        ("toldless", set()),
+    ],
+)
+def test_a_word_is_a_part_of_a_name(name, words):
+    """In CamelCase and in snake_case, and as a whole."""
+    assert old_words(name) == words

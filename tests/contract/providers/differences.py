@@ -1,0 +1,26 @@
+"""What is otherwise on purpose where a vendor is asked without litellm: one row each, and why.
+
+Everything that is no row here is a defect, of this project or of litellm.
+"""
+
+DIFFERENCES = {
+    "additionalProperties of tools for vLLM": (
+        "litellm drops the keyword from tools for hosted_vllm; servers of today take it, and a"
+        " model that is told of a closed object keeps to it better"
+    ),
+    "no usage is made up": (
+        "where a server tells none, litellm counts tokens itself and tells that as a usage; here"
+        " it is unknown"
+    ),
+    "redirects are not followed": (
+        "a key goes to the address that it was meant for and nowhere else; the answer is told as it"
+        " is, with its status"
+    ),
+    "one user agent": (
+        "requests say that they are this project's, and nothing about libraries and machines; to"
+        " OpenRouter no other project's name and page are sent"
+    ),
+    "no price where tokens of sound are": (
+        "they have prices of their own, which this project does not know how to add"
+    ),
+}

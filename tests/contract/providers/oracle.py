@@ -1,0 +1,28 @@
+"""What litellm would send, asked of itself; nothing leaves the process and no key is used."""
+
+import importlib
+import json
+
+
+class Oracle:
+    """litellm, behind the settings that the project imports it with."""
+
+    def __init__(self):
+        self._adapter = importlib.import_module("workers.builtin.providers.litellm")
+        utils = importlib.import_module("litellm.utils")
+        types = importlib.import_module("litellm.types.utils")
+        self._raw = utils.return_raw_request
+        self._endpoint = types.CallTypes.completion
+
+    def asked(self, request):
+        """Return address and body that litellm makes of a request; None where it refuses it."""
+        arguments = self._adapter.call_arguments(request)
+        arguments.pop("api_key", None)
+        told = json.loads(json.dumps(self._raw(self._endpoint, arguments)))
+        body = told.get("raw_request_body")
+        if body is None:
+            return None
+        # The library behind it puts these where they belong when it sends.
+        body |= body.pop("extra_body", None) or {}
+        body.pop("extra_headers", None)
+        return told["raw_request_api_base"], body

@@ -1,0 +1,35 @@
+"""What is known of an answer that was cut off is counted as it is told, whoever dies at it."""
+
+import pytest
+
+from cmdc_runtime import TokenUsage, events
+from cmdc_runtime.testing import Hold
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 120.0
+WRITE = "cut_spent"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_cut_is_told_and_counted_once(cradle, armed, scripted, moment):
+    """Before it is written nobody has heard of it; behind it no process counts it again."""
+    cradle.start()
+    model = scripted(*[("so far", Hold(), "late")] * 2)
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="cut", restart_delay=(0.0, 0.05))
+        stream = session.subscribe()
+        session.prompt("Go.")
+        while not isinstance(stream.get(TURN_S).event, events.MessageDelta):
+            pass
+        armed("cut", f"agent.*{WRITE}*.{moment}:1=agent")
+        session.abort()
+        told = []
+        while not (told and isinstance(told[-1], events.AgentAbort)):
+            told.append(stream.get(TURN_S).event)
+        usage = session.status().token_usage
+        session.stop()
+    cuts = [one.usage for one in told if isinstance(one, events.RequestCut)]
+
+    assert len(cuts) == (0 if moment == "before" else 1)
+    assert usage == sum(cuts, TokenUsage())

@@ -1,0 +1,119 @@
+"""What is printed of options: their names, and no credential, wherever it lies."""
+
+import msgspec
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import plugins
+from cmdc_runtime.commands import SwitchModel
+from cmdc_runtime.extensions import actions
+from cmdc_runtime.extensions.provider import ModelRequest
+from cmdc_runtime.plugins.model_router import Rule, UserTier
+from cmdc_runtime.redaction import DEPTH_MAX, HIDDEN, printed, shown
+from cmdc_runtime.spec import agent_spec
+from tests.unit.workers.builtin.providers.test_secrets import GIVEN, VALUE
+
+MODEL = "openai:gpt-4o-mini"
+STATE = {"schema_version": 1, "checkpoint_id": "c", "session_id": "s", "label": None}
+
+
+def subagent(opts):
+    return cmdc.SubAgent(name="a", description="d", provider_opts=opts)
+
+
+HOLDERS = {
+    "Options": lambda opts: cmdc.Options(model=MODEL, provider_opts=opts),
+    "SubAgent": subagent,
+    "Blueprint": lambda opts: cmdc.Blueprint(model=MODEL, provider_opts=opts),
+    "Options, in a subagent": lambda opts: cmdc.Options(subagents=[subagent(opts)]),
+    "Options, in a blueprint": lambda opts: cmdc.Options(
+        blueprint=cmdc.Blueprint(options={"subagents": [subagent(opts)]})
+    ),
+    "Options, user_data": lambda opts: cmdc.Options(user_data={"service": opts}),
+    "Options, of a plugin": lambda opts: cmdc.Options(
+        plugins=["x:Y", (cmdc.Plugin, {"judge_provider_opts": opts})]
+    ),
+    "Snapshot": lambda opts: cmdc.Snapshot(
+        **STATE, saved_at_ms=1, state={"n": [{"provider_opts": opts}], "told": opts}
+    ),
+    "a command": lambda opts: SwitchModel(model=MODEL, provider_opts=opts),
+    "an action": lambda opts: actions.SwitchModel(MODEL, opts),
+    "ModelRequest": lambda opts: ModelRequest(
+        model=MODEL, messages=(), provider_opts=opts, former_opts=(opts,)
+    ),
+    "Rule": lambda opts: Rule(UserTier("x"), MODEL, opts),
+    "a plugin": lambda opts: plugins.ContentPolicy(judge_provider_opts=opts),
+    "AgentSpec": lambda opts: agent_spec(
+        cmdc.Options(model=MODEL, provider_opts=opts, subagents=[subagent(opts)])
+    ),
+}
+
+
+@pytest.mark.parametrize("options", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
+def test_no_credential_is_printed(hold, options):
+    """As the errors of a provider show none: by the same rule."""
+    held = hold({**options, "temperature": 0.5, "tool_choice": "my_tool"})
+    texts = [repr(held), str(held), f"{held}", repr(held.__rich_repr__())]
+
+    assert [text for text in texts if VALUE in text or VALUE.replace("/", "%2F") in text] == []
+    assert all("temperature" in text and "my_tool" in text for text in texts)
+
+
+def test_headers_of_a_plugin_are_not_printed():
+    """Only those that say nothing."""
+    told = repr(plugins.Telemetry(headers={"X-Key": VALUE, "Accept": "application/other"}))
+
+    assert VALUE not in told
+    assert "application/other" in told
+
+
+def test_short_and_long_texts_and_what_nobody_knows_are_hidden():
+    """What is printed need not be readable, as an error must."""
+    given = {"pin": "abc", "file": "x" * 10_000, "n": 3, "auth": object(), "kind": str, "none": ""}
+
+    assert shown(given, ("provider_opts",)) == {
+        "pin": HIDDEN,
+        "file": HIDDEN,
+        "n": 3,
+        "auth": HIDDEN,
+        "kind": str,
+        "none": "",
+    }
+
+
+def test_options_that_hold_themselves_are_printed():
+    """A circle ends."""
+    circle = {"api_key": VALUE}
+    circle["inner"] = circle
+
+    told = repr(cmdc.Options(provider_opts=circle))
+
+    assert VALUE not in told
+    assert 0 < told.count("inner") <= DEPTH_MAX + 1
+
+
+def test_all_that_is_no_option_is_printed_as_it_is():
+    """A repr is for people who look for something else than a key."""
+    told = repr(cmdc.Options(model=MODEL, system_prompt="Be brief.", max_turns=3, tools=[len]))
+
+    assert f"model={MODEL!r}" in told
+    assert "system_prompt='Be brief.'" in told
+    assert "max_turns=3" in told
+    assert repr(len) in told
+
+
+def test_whatever_holds_options_of_a_provider_hides_them():
+    """Of all public classes and their bases' fields."""
+    public = [getattr(cmdc, name) for name in cmdc.__all__]
+    public += [getattr(plugins, name) for name in plugins.__all__]
+    holders = [
+        one
+        for one in public
+        if isinstance(one, type)
+        and issubclass(one, msgspec.Struct)
+        and any(name.endswith(("_opts", "user_data", "headers")) for name in one.__struct_fields__)
+    ]
+
+    assert len(holders) > 5
+    assert [one.__name__ for one in holders if one.__repr__ is not printed] == []

@@ -1,0 +1,321 @@
+"""One process of a session: what it is asked, what it is given, and what is done with its words."""
+
+import asyncio
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import (
+    OWN_SLOT,
+    Adopted,
+    Batch,
+    Completed,
+    Deliver,
+    Detached,
+    Refusal,
+    Started,
+    Terminate,
+    Write,
+)
+from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.operations import AppendRecords, LoadSession
+from supervisor.core.exits import Asked
+from supervisor.core.storage import Condition
+from supervisor.core.tree.messages import Ref
+from supervisor.sessions.agent import Agent
+from supervisor.sessions.session_tasks import SessionTasks
+from tests.unit.supervisor.services import Services, Worker, play, settle
+
+POLICY = Supervision(unresponsive_after=7.0)
+EVENT = Batch(first=1, count=1, durable=False)
+ADRIFT = Detached(worker_id="w", session_id="s", incarnation=4, first=1)
+
+
+class AgentOwner:
+    """A session that writes down what it is told."""
+
+    id = "s"
+
+    def __init__(self):
+        self.replies, self.ended, self.ups = [], [], 0
+
+    def reply(self, command_id, frame):
+        self.replies.append((command_id, frame))
+
+    def is_look(self, _command_id):
+        return True
+
+    def process_up(self, _process):
+        self.ups += 1
+
+    def process_ended(self, process, _ended):
+        self.ended.append(process)
+
+
+class Acks:
+    """Writes down what is to be told to the agent."""
+
+    written = 0
+
+    def __init__(self):
+        self.told = []
+
+    def publish(self):
+        self.told.append("publish")
+
+    def store(self, number):
+        self.told.append(number)
+
+    def close(self):
+        self.told.append("close")
+
+
+def made():
+    """Return a process that nobody hears yet; its services, owner and worker are its own."""
+    services, worker = Services(), Worker(7)
+    worker.is_registered = False
+    services.journal.answers[AppendRecords] = lambda _write: (
+        asyncio.get_running_loop().create_future()
+    )
+    services.hub.take = lambda *_args: True
+    services.hub.opened = []
+    services.hub.open_channel = lambda *args: services.hub.opened.append(args)
+    ref = Ref(("sessions", "session:s"), "agent", 4)
+    return Agent(ref, AgentOwner(), services, worker, SessionTasks("s", print))
+
+
+def acquired():
+    process = made()
+    process.take_over(POLICY)
+    return process
+
+
+def adopted():
+    process = made()
+    process.adopt(POLICY, 3)
+    return process
+
+
+def test_it_is_asked_by_a_frame_and_then_by_signals():
+    """Each rung of the ladder is remembered; a question for its stacks is none."""
+
+    async def scenario():
+        process, rungs = acquired(), []
+        for step in (
+            process.on_stack,
+            lambda: process.ask("enough"),
+            lambda: process.ask("over", over=True),
+            process.terminate,
+            lambda: process.ask("please"),
+        ):
+            step()
+            rungs.append(process.asked)
+        return process.worker, rungs
+
+    worker, rungs = play(scenario)
+
+    assert worker.signals == [signal.SIGQUIT, signal.SIGTERM]
+    assert worker.sent == [
+        Terminate(reason=reason, over=over)
+        for reason, over in (("enough", False), ("over", True), ("please", False))
+    ]
+    assert rungs == [Asked.NOTHING, Asked.POLITELY, Asked.POLITELY, Asked.SIGTERM, Asked.SIGTERM]
+
+
+@pytest.mark.parametrize("how", ["assign", "take_over"])
+def test_its_ward_is_told_whose_it_is(how):
+    """And for how long it may say nothing once it is up."""
+
+    async def scenario():
+        process, told = made(), []
+        setattr(process.worker.containment, how, lambda *args: told.append(args))
+        process.take_over(POLICY) if how == "assign" else process.adopt(POLICY, 3)
+        process.begin(POLICY)
+        await settle()
+        return told, process.worker.containment.expected
+
+    assert play(scenario) == ([(7, "s", 4, POLICY)], [7.0])
+
+
+def test_who_was_taken_over_or_is_up_has_signed():
+    """A worker that was never heard of is nobody's."""
+
+    async def scenario():
+        new, kept = acquired(), adopted()
+        before = new.worker.is_registered
+        new.worker.says(Started())
+        return before, new.worker.is_registered, kept.worker.is_registered, new.owner.ups
+
+    assert play(scenario) == (False, True, True, 1)
+
+
+@pytest.mark.parametrize(("process_of", "given"), [(acquired, []), (adopted, ["c-1", "c-2"])])
+def test_an_adopted_agent_is_given_what_it_may_not_have(process_of, given):
+    """The daemon before took the commands, and perhaps did not hand them on."""
+    unanswered = [SimpleNamespace(command_id=one, body=encode("go")) for one in ("c-1", "c-2")]
+
+    async def scenario():
+        process = process_of()
+
+        async def load(_query):
+            return SimpleNamespace(unanswered=unanswered)
+
+        process.services.journal.answers[LoadSession] = load
+        process.begin(POLICY)
+        await settle()
+        return process.worker.sent
+
+    sent = play(scenario)
+
+    assert [one.id for one in sent] == given
+    assert all(isinstance(one, Deliver) and one.durable for one in sent)
+    assert [bytes(one.body) for one in sent] == [encode("go")] * len(given)
+
+
+def test_an_adopted_agent_whose_history_is_gone_is_ended():
+    """There may be none at all, too: then there is nothing to give."""
+
+    async def scenario():
+        lost, new = adopted(), adopted()
+
+        async def load(_query):
+            raise JournalFailed("no disk")
+
+        lost.services.journal.answers[LoadSession] = load
+        lost.begin(POLICY)
+        new.begin(POLICY)
+        await settle()
+        return lost, new
+
+    lost, new = play(scenario)
+
+    assert (lost.worker.signals, lost.fail_reason.stage) == ([9], "rebuild")
+    assert (new.worker.signals, new.worker.sent) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("frame", "told", "has_spoken"),
+    [
+        (Write(records=(), completed=(), number=1), (), True),
+        (EVENT, ((EVENT, b"x"),), True),
+        (Started(), (), False),
+    ],
+    ids=["a write", "an event", "neither"],
+)
+def test_who_has_written_or_published_has_spoken(frame, told, has_spoken):
+    """Another process may take the place of one that has not."""
+
+    async def scenario():
+        process = acquired()
+        process._acks = Acks()
+        before = process.has_spoken
+        process.worker.owner.on_frame(frame, told)
+        return before, process.has_spoken, process._acks.told
+
+    before, after, acks = play(scenario)
+
+    assert (before, after) == (False, has_spoken)
+    assert acks == (["publish"] if isinstance(frame, Batch) else [])
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_who_gives_way_ends_unheard_if_another_one_takes_its_place(goes_on):
+    """Else it is an end like any other."""
+
+    async def scenario():
+        process = acquired()
+        process._acks = Acks()
+        process.give_way(lambda: goes_on)
+        process.worker.ends(-9)
+        await settle()
+        return process.worker.signals, len(process.owner.ended), process._acks.told
+
+    assert play(scenario) == ([9], *((0, []) if goes_on else (1, ["close"])))
+
+
+@pytest.mark.parametrize(("brings_slot", "slot"), [(True, OWN_SLOT), (False, 5)])
+def test_who_is_adrift_is_told_who_took_it_over(brings_slot, slot):
+    """Each time that it asks; its stream is opened once, and only for another daemon's."""
+
+    async def scenario():
+        kept, own = adopted(), acquired()
+        for process in (kept, own):
+            process.worker.containment.brings_slot, process.worker.containment.slot = brings_slot, 5
+            process.worker.says(ADRIFT)
+            process.worker.says(ADRIFT)
+        return kept, own
+
+    kept, own = play(scenario)
+    answer = Adopted(daemon_pid=os.getpid(), written=3, slot=slot, output_id="w-7")
+
+    assert kept.worker.sent == [answer] * 2
+    assert kept.services.hub.opened == [("s", POLICY.event_buffer_size, 0)]
+    assert (len(own.worker.sent), own.services.hub.opened) == (2, [])
+
+
+def test_who_looks_while_the_disk_is_full_is_refused_what_the_agent_refuses():
+    """A refusal leans on nothing that is not stored."""
+
+    async def scenario():
+        process = acquired()
+        process.worker.says(Write(records=(), completed=(), number=1))
+        process.services.journal.health.turn(Condition.FULL, "no room")
+        process.worker.says(Refusal(id="c-1", code="usage_error", message="no", details=b"\x80"))
+        return [command_id for command_id, _ in process.owner.replies]
+
+    assert play(scenario) == ["c-1"]
+
+
+@pytest.mark.parametrize(("is_full", "early"), [(True, [("c-1", b"done")]), (False, [])])
+def test_while_the_disk_is_full_an_outcome_does_not_wait_for_its_write(is_full, early):
+    """The session knows to whom that is told: what the journal had no room for was not accepted."""
+
+    async def scenario():
+        process, told = acquired(), []
+        process.owner.reply_early = lambda *outcome: told.append(outcome)
+        process.services.journal.answers[AppendRecords] = lambda _write: loop.create_future()
+        loop = asyncio.get_running_loop()
+        if is_full:
+            process.services.journal.health.turn(Condition.FULL, "no room")
+        process.worker.says(
+            Write(records=(), completed=(Completed(id="c-1", frame=b"done"),), number=2)
+        )
+        return told
+
+    assert play(scenario) == early
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_settles_with_a_write_is_answered_when_that_is_stored(is_stored):
+    """Or failed, where the journal does not even take it: then the process is ended."""
+
+    async def scenario():
+        process = acquired()
+        process._acks = Acks()
+        stored = asyncio.get_running_loop().create_future()
+
+        def append(_write):
+            if not is_stored:
+                raise JournalFailed("no room")
+            return stored
+
+        process.services.journal.answers[AppendRecords] = append
+        settled = (Completed(id="c-1", frame=b"done"),)
+        process.worker.says(Write(records=(), completed=settled, number=2))
+        before = list(process.owner.replies)
+        stored.set_result(None)
+        await settle()
+        return before, process
+
+    before, process = play(scenario)
+    ((command_id, frame),) = process.owner.replies
+
+    assert command_id == "c-1"
+    if is_stored:
+        assert (before, frame, process._acks.told) == ([], b"done", [2])
+    else:
+        assert (type(frame).__name__, process.worker.signals) == ("FailedReply", [9])

@@ -1,0 +1,462 @@
+"""What a new process makes of the journal that it finds."""
+
+from dataclasses import replace
+
+import pytest
+
+from cmdc_runtime.events import (
+    AgentAbort,
+    AgentEnd,
+    AgentRecovered,
+    RecordSetAside,
+    StreamReset,
+    ToolExecutionEnd,
+)
+from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.process import DAEMON_RESTARTED
+from cmdc_runtime.reasons import Other, Signal
+from workers.core.budget import Grant
+from workers.core.conversation import tool_names, uncertain_calls
+from workers.core.evolve import EVOLVE, replay
+from workers.core.loops import fingerprint
+from workers.core.records import (
+    RECORDS,
+    ApprovalDecided,
+    ApprovalRequested,
+    AttachedTool,
+    Compacted,
+    CycleEnded,
+    CycleStarted,
+    MessageAdded,
+    ModelChanged,
+    Noted,
+    PluginsChanged,
+    PromptDiscarded,
+    PromptQueued,
+    Resumed,
+    Steered,
+    SubagentSpawned,
+    SubagentSpent,
+    TodosChanged,
+    ToolEnded,
+    ToolsChanged,
+    ToolStarted,
+    TurnSpent,
+    UserAnswered,
+    UserAsked,
+)
+from workers.core.recovery import drop_cycle, resume
+from workers.core.repair import repair
+from workers.core.state import Ask, Child, Memory, PluginFacts, Policy, State, Steering, ToolFacts
+from workers.core.step import (
+    AskPlugins,
+    CallModel,
+    CountSubagents,
+    Publish,
+    RunTools,
+    Step,
+    WriteRecord,
+)
+
+KILLED = Signal(number=9, name="SIGKILL")
+TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"))
+STARTED = CycleStarted(command_id="p-1", text="go", at_ms=1)
+ASKING = MessageAdded(
+    message=Message.assistant(
+        "", (ToolCall(call_id="r", name="read"), ToolCall(call_id="w", name="write"))
+    )
+)
+DONE = MessageAdded(message=Message.assistant("done"))
+TOLD = MessageAdded(message=Message(role="user", content="left", metadata={"steering": ["s-1"]}))
+NEXT = PromptQueued(command_id="p-2", text="next")
+USED = TokenUsage(prompt_tokens=3, total_tokens=3)
+LEAVE = fingerprint("write", {}, None)
+WANTED = ApprovalRequested(approval_id="approval-4", call_id="w", tool="write", args={}, at_ms=5)
+APPROVED = ApprovalDecided(approval_id="approval-4", decision="approve_once")
+CHILD = SubagentSpawned(child_id="s.1", call_id="w", ref="w:sub-1", tokens=5)
+OVER = CycleEnded(command_id="p-1", outcome="finished")
+
+
+def memory_of(*records, **policy):
+    plugins = (PluginFacts("p", policy.pop("hooks", frozenset())),)
+    first = Memory(policy=Policy(**policy), plugins=plugins, model="m", tools=TOOLS)
+    return replay(first, records)
+
+
+def resumed(*records, **policy):
+    return resume(memory_of(*records, **policy), 2, KILLED, 9)
+
+
+def began(call_id, granted=None):
+    return ToolStarted(call_id=call_id, at_ms=5, granted=granted)
+
+
+def ended(call_id):
+    return ToolEnded(message=Message.tool_result(call_id, "fine"))
+
+
+def of(step, kind):
+    return [effect for effect in step.effects if isinstance(effect, kind)]
+
+
+def events(step, kind):
+    return [told.event for told in of(step, Publish) if isinstance(told.event, kind)]
+
+
+def kept(step):
+    return [effect.record for effect in of(step, WriteRecord)]
+
+
+def said_of(step):
+    return events(step, AgentRecovered)[0].resumed
+
+
+# --- replay -------------------------------------------------------------------------------------
+
+
+def test_every_record_is_folded():
+    """A record without a row would be lost at the next crash."""
+    missing = set(RECORDS) - set(EVOLVE)
+
+    assert missing == set(), f"{missing} -> add a row in workers/core/evolve.py"
+
+
+def test_a_conversation_becomes_a_memory():
+    """What was said, called, queued and dropped leaves its mark."""
+    memory = memory_of(
+        STARTED,
+        Resumed(incarnation=2),
+        NEXT,
+        PromptQueued(command_id="p-3", text="never"),
+        PromptDiscarded(command_id="p-3"),
+        Steered(ref="s-1", text="left"),
+        ASKING,
+        TurnSpent(usage=USED),
+        began("w"),
+        ended("r"),
+        TodosChanged(todos=({"content": "sow"},)),
+    )
+
+    assert [said.role for said in memory.messages] == ["user", "assistant"]
+    assert (memory.cycle.crashes, memory.cycle.turns, memory.turns) == (1, 1, 1)
+    assert (memory.usage, memory.latest_prompt, memory.context) == (USED, "p-3", (3, 2))
+    assert [queued.command_id for queued in memory.queue] == ["p-2"]
+    assert memory.steering == (Steering("s-1", "left"),)
+    assert [(call.started_at_ms, call.result is None) for call in memory.calls] == [
+        (None, False),
+        (5, True),
+    ]
+    assert [seen.outcome for seen in memory.outcomes] == ["dropped"]
+    assert memory.todos == ({"content": "sow"},)
+    assert len(memory.call_hashes) == 2
+
+
+def test_guidance_that_was_told_waits_no_more():
+    """In a gap, and as the prompt of a cycle of its own."""
+    opened = CycleStarted(
+        command_id="s-2", text="right", at_ms=2, metadata={"steering": ["s-2", "s-3"]}
+    )
+    steered = tuple(Steered(ref=f"s-{number}", text="x") for number in (1, 2, 3))
+
+    assert [one.ref for one in memory_of(STARTED, *steered, TOLD).steering] == ["s-2", "s-3"]
+    assert memory_of(STARTED, *steered, TOLD, OVER, opened).steering == ()
+
+
+def test_what_people_decided_survives():
+    """An approval that waits, one that was given, a leave that is used up, a question's answer."""
+    asked = (STARTED, ASKING, UserAsked(ref="r:ask-1", call_id="r"))
+    answer = UserAnswered(ref="r:ask-1", response="x")
+    waiting = memory_of(*asked, WANTED)
+    given = memory_of(*asked, answer, WANTED, APPROVED)
+    used = memory_of(*asked, WANTED, APPROVED, began("w", LEAVE))
+
+    assert [one.id for one in waiting.approvals] == ["approval-4"]
+    assert waiting.cycle.is_blocked
+    assert (waiting.asks, waiting.answers) == ((Ask("r:ask-1", "r"),), ())
+    assert (given.asks, given.answers) == ((), ((Ask("r:ask-1", "r"), "x"),))
+    assert (given.approvals, given.granted, used.granted) == ((), (LEAVE,), ())
+
+
+def test_settings_survive():
+    """Tools that came and went, and the model."""
+    parcel = Packed(kind="ref", label="new", ref="tools:new")
+    tool = AttachedTool(name="new", is_repeatable=True, isolation="task", packed=parcel)
+    memory = memory_of(
+        ToolsChanged(attached=(tool,), detached=("read",)),
+        ModelChanged(model="y:n", provider_opts={"seed": 1}),
+    )
+
+    assert [found.name for found in memory.tools] == ["write", "new"]
+    assert memory.tool("new").packed == parcel
+    assert (memory.model, memory.provider_opts) == ("y:n", {"seed": 1})
+
+
+def test_a_compaction_is_done_once():
+    """Its summary stands where the messages stood, and was paid for."""
+    summary = Message(id="m-2-summary", role="user", content="short")
+    memory = memory_of(STARTED, DONE, Compacted(evicted=2, summary=summary, usage=USED))
+
+    assert (memory.messages, memory.base, memory.usage) == ((summary,), 1, USED)
+
+
+def test_subagents_survive_until_they_are_counted():
+    """What they may spend is reserved; what they used is their parent's."""
+    spent = SubagentSpent(child_id="s.1", usage=USED)
+    running = memory_of(STARTED, ASKING, CHILD)
+    over = memory_of(STARTED, ASKING, CHILD, spent, spent)
+
+    assert running.children == (Child("s.1", "w", "w:sub-1", Grant(5)),)
+    assert (over.children, over.spawns, over.usage) == ((), 1, USED)
+
+
+def test_replay_starts_from_the_memory_that_is_given():
+    """The history that a session was created with comes before its own."""
+    first = Memory(messages=(Message.user("before"), Message.assistant("yes")))
+    memory = replay(first, [STARTED])
+
+    assert memory.cycle.first == 2
+    assert memory == replay(replace(first), [STARTED])
+
+
+# --- resume -------------------------------------------------------------------------------------
+
+
+def test_an_idle_session_stays_idle():
+    """The end of a cycle is final, and a note of a crash at rest counts nothing."""
+    step = resumed(STARTED, DONE, OVER, Resumed(incarnation=2))
+
+    assert (step.state, kept(step), said_of(step)) == (State.IDLE, [], "idle")
+    assert len(step.effects) == 1
+
+
+def test_a_prompt_that_was_queued_at_rest_gets_its_cycle():
+    """The process died between one cycle and the next."""
+    step = resumed(STARTED, DONE, NEXT, OVER)
+
+    assert (step.state, step.memory.cycle.command_id) == (State.RUNNING, "p-2")
+
+
+@pytest.mark.parametrize("before", [(), (DONE,)], ids=["first", "later"])
+def test_a_request_is_sent_again(before):
+    """Observers discard what they saw of it; the prompt is asked as if nothing had been."""
+    first = (STARTED, *before, CycleEnded(command_id="p-1", outcome="failed")) if before else ()
+    step = resumed(*first, CycleStarted(command_id="p-9", text="well?", at_ms=2))
+    (call,) = of(step, CallModel)
+
+    assert (step.state, said_of(step)) == (State.RUNNING, "stream")
+    assert call.messages[-1].content == "well?"
+    assert kept(step) == [Resumed(incarnation=2)]
+    assert len(events(step, StreamReset)) == 1
+
+
+def test_guidance_that_waits_is_told_with_the_request():
+    """It is not lost with the process that took it."""
+    step = resumed(STARTED, Steered(ref="s-1", text="left"))
+
+    assert of(step, CallModel)[0].messages[-1].content == "left"
+    assert step.memory.steering == ()
+
+
+def test_an_answer_that_is_there_is_not_asked_for_again():
+    """Only the end of the cycle was missing."""
+    step = resumed(STARTED, DONE)
+
+    assert of(step, CallModel) == []
+    assert (step.state, len(events(step, AgentEnd))) == (State.IDLE, 1)
+    assert [seen.outcome for seen in step.memory.outcomes] == ["finished"]
+
+
+def test_plugins_hear_again_of_a_prompt_that_was_not_answered():
+    """A guard is not passed by because the process died while it was asked."""
+    hooks = frozenset({"before_prompt"})
+    first = resumed(STARTED, hooks=hooks)
+    later = resumed(STARTED, Steered(ref="s-1", text="x"), TOLD, hooks=hooks)
+
+    assert [one.hook.text for one in of(first, AskPlugins)] == ["go"]
+    assert (of(later, AskPlugins), len(of(later, CallModel))) == ([], 1)
+
+
+def test_what_plugins_said_survives():
+    """Their states, and what the model has not been told."""
+    memory = memory_of(Noted(notes=("mind",)), PluginsChanged(states={"p": b"1"}))
+
+    assert (memory.notes, memory.plugin_states) == (("mind",), (("p", b"1"),))
+
+
+def test_an_answer_in_the_wrong_form_is_still_asked_for_once():
+    """The wish that was made before the crash counts."""
+    wish = MessageAdded(message=Message(role="user", content="again", metadata={"repair": True}))
+    policy = {"response_format": {"type": "integer"}}
+    first = resumed(STARTED, DONE, **policy)
+    second = resumed(STARTED, DONE, wish, DONE, **policy)
+
+    assert len(of(first, CallModel)) == 1
+    assert [seen.outcome for seen in second.memory.outcomes] == ["failed"]
+
+
+def test_calls_that_never_started_run():
+    """Nothing was done yet, so even a write may."""
+    step = resumed(STARTED, ASKING)
+
+    assert [call.call_id for call in of(step, RunTools)[0].calls] == ["r", "w"]
+    assert (step.state, said_of(step)) == (State.EXECUTING_TOOLS, "tools")
+
+
+def test_only_a_repeatable_call_runs_again():
+    """The other one may have taken effect: its result says so, and it is never run again."""
+    step = resumed(STARTED, ASKING, began("r"), began("w"))
+    (told,) = events(step, ToolExecutionEnd)
+    (note, result) = kept(step)
+
+    assert said_of(step) == "tools"
+    assert [call.call_id for call in of(step, RunTools)[0].calls] == ["r"]
+    assert (told.call_id, told.ok) == ("w", False)
+    assert "may or may not" in result.message.content
+    assert (note, result.message.is_error) == (Resumed(incarnation=2), True)
+
+
+def test_a_call_of_a_tool_that_is_gone_does_not_run_again():
+    """Nobody knows whether it may."""
+    step = resumed(STARTED, ASKING, ToolsChanged(detached=("read",)), began("r"))
+
+    assert [told.call_id for told in events(step, ToolExecutionEnd)] == ["r"]
+
+
+def test_a_leave_that_was_not_used_is_still_good():
+    """The call that had not begun needs nobody; one that had used it up does not run again."""
+    allowed = (STARTED, ASKING, WANTED, APPROVED)
+    fresh, used = resumed(*allowed), resumed(*allowed, began("w", LEAVE))
+
+    assert of(fresh, RunTools)[0].approved == {"w"}
+    assert of(used, RunTools)[0].approved == frozenset()
+    assert [call.call_id for call in of(used, RunTools)[0].calls] == ["r"]
+
+
+def test_a_batch_that_is_over_asks_the_model():
+    """Of one result and one uncertain call nothing is left to run."""
+    step = resumed(STARTED, ASKING, began("r"), began("w"), ended("r"))
+
+    assert of(step, RunTools) == []
+    assert [said.call_id for said in of(step, CallModel)[0].messages[-2:]] == ["r", "w"]
+
+
+@pytest.mark.parametrize("left", [(), (began("w"),)], ids=["over", "uncertain"])
+def test_a_batch_that_waits_for_a_person_rests(left):
+    """After a crash too: the model is not asked before somebody decided."""
+    last = left or (ended("w"),)
+    step = resumed(STARTED, ASKING, WANTED, *last, ended("r"))
+
+    assert (step.state, of(step, CallModel)) == (State.IDLE, [])
+    assert [one.id for one in step.memory.approvals] == ["approval-4"]
+
+
+def test_a_finished_call_is_not_run_again():
+    """Its result is there."""
+    step = resumed(STARTED, ASKING, began("w"), ended("w"))
+
+    assert [call.call_id for call in of(step, RunTools)[0].calls] == ["r"]
+    assert events(step, ToolExecutionEnd) == []
+
+
+def test_subagents_of_the_process_before_are_counted():
+    """They ended with it: nobody waits for them, but what they used is asked for."""
+    busy, resting = resumed(STARTED, ASKING, CHILD), resumed(STARTED, ASKING, CHILD, OVER)
+
+    assert busy.effects[-1] == resting.effects[-1] == CountSubagents(("s.1",))
+    assert [child.ref for child in busy.memory.children] == [None]
+
+
+@pytest.mark.parametrize("records", [(), (ASKING, began("w"))], ids=["asking", "in tools"])
+def test_a_cycle_that_kills_its_process_is_aborted(records):
+    """The second crash of one cycle is the last: the history is whole, the next prompt runs."""
+    crash = Resumed(incarnation=2)
+    once = resumed(STARTED, NEXT, *records, max_cycle_crashes=2)
+    twice = resumed(STARTED, NEXT, *records, crash, max_cycle_crashes=2)
+    (aborted,) = events(twice, AgentAbort)
+
+    assert events(once, AgentAbort) == []
+    assert aborted.reason == f"crashed({KILLED})"
+    assert aborted.command_id == "p-1"
+    assert of(twice, RunTools) == []
+    assert twice.memory.cycle.command_id == "p-2"
+    assert repair(twice.memory.messages) == twice.memory.messages
+
+
+def test_crashes_are_counted_for_each_cycle():
+    """The next prompt is not to blame for the one before."""
+    step = resumed(STARTED, Resumed(incarnation=2), NEXT, max_cycle_crashes=2)
+
+    assert (step.memory.cycle.command_id, step.memory.cycle.crashes) == ("p-2", 0)
+
+
+def test_a_daemon_that_was_restarted_blames_no_cycle():
+    """The process ended with its daemon, not because of what it was doing."""
+    memory = memory_of(STARTED, Resumed(incarnation=2, is_blamed=False), max_cycle_crashes=1)
+    step = resume(memory, 3, Other(detail=DAEMON_RESTARTED), 9)
+
+    assert memory.cycle.crashes == step.memory.cycle.crashes == 0
+    assert events(step, AgentAbort) == []
+
+
+def test_the_turns_of_a_cycle_stay_bounded_across_a_crash():
+    """Turns that were used before it count."""
+    spent = TurnSpent(usage=TokenUsage())
+    step = resumed(STARTED, ASKING, spent, ended("r"), ended("w"), max_turns=1)
+
+    assert events(step, AgentAbort)[0].reason == "max_turns_exceeded"
+
+
+def test_a_write_call_that_was_cut_short_is_uncertain():
+    """Its result says so, wherever it is looked for; one that may run again is made again."""
+    call = ToolCall(call_id="a", name="deploy")
+    said = Message(id="m-2", role="assistant", tool_calls=(call,))
+    memory = replay(
+        Memory(),
+        (
+            CycleStarted(command_id="p-1", text="go", at_ms=1),
+            MessageAdded(message=said),
+            ToolStarted(call_id="a", at_ms=2),
+        ),
+    )
+    step = resume(memory, 2, KILLED, 3)
+    ended = [
+        effect.event
+        for effect in step.effects
+        if isinstance(effect, Publish) and isinstance(effect.event, ToolExecutionEnd)
+    ]
+
+    assert [(one.call_id, one.ok, one.uncertain) for one in ended] == [("a", False, True)]
+    assert [one.call_id for one in uncertain_calls(step.memory)] == ["a"]
+    assert tool_names(step.memory) == {"a": "deploy"}
+
+
+def test_a_cycle_that_no_process_lives_through_is_given_up():
+    """Its calls end as what they are: one was under way, the other was never made."""
+    step = drop_cycle(memory_of(STARTED, NEXT, ASKING, began("w")), "it kills", 9)
+    (aborted,) = events(step, AgentAbort)
+    ends = {one.call_id: one for one in events(step, ToolExecutionEnd)}
+
+    assert step.effects[0] == Publish(RecordSetAside(what="cycle", why="it kills"))
+    assert (aborted.reason, len(events(step, StreamReset))) == ("crashed(it kills)", 1)
+    assert {call_id: one.uncertain for call_id, one in ends.items()} == {"r": False, "w": True}
+    assert "was not made: the cycle was given up" in ends["r"].text
+    assert "the process died while this call ran" in ends["w"].text
+    assert step.memory.cycle.command_id == "p-2"
+    assert repair(step.memory.messages) == step.memory.messages
+
+
+def test_where_no_cycle_runs_there_is_none_to_give_up():
+    """It is told what was set aside, and the session rests where nothing waits."""
+    memory = memory_of(STARTED, DONE, OVER)
+    told = Publish(RecordSetAside(what="cycle", why="it kills"))
+
+    assert drop_cycle(memory, "it kills", 9) == Step(memory, [told])
+
+
+def test_what_waits_is_begun_though_going_on_was_set_aside():
+    """Nobody has to send another prompt before the one that was accepted has its turn."""
+    step = drop_cycle(memory_of(STARTED, NEXT, DONE, OVER), "it kills", 9)
+
+    assert step.memory.cycle is not None
+    assert (step.memory.cycle.command_id, step.memory.queue) == ("p-2", ())

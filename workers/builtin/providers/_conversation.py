@@ -1,0 +1,119 @@
+"""A request in the OpenAI shape, as every wire begins with it: conversation, tools, bounds, schema.
+
+What is the same for all ways to a model is decided here: which thoughts are asked for, which bound
+counts, where a schema goes, where marks for a cache are.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
+from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.provider_options import OURS, VIA
+from workers.builtin.providers._facts import ModelFacts, is_claude
+from workers.builtin.providers._formats import is_sent, response_format, with_instruction
+from workers.builtin.providers._prompt_caching import marked, takes_marks
+
+_NEVER_SENT: Final = frozenset({*OURS, VIA})
+"""Options that say something to the runtime, and nothing to a model."""
+
+
+def arguments_of(request: ModelRequest, facts: ModelFacts) -> dict[str, object]:
+    """Return a request to a model of ``facts`` in the OpenAI shape, its options included."""
+    arguments: dict[str, object] = {
+        name: one for name, one in request.provider_opts.items() if name not in _NEVER_SENT
+    }
+    system = request.system
+    schema = request.response_format
+    if schema is not None and is_sent(schema, facts, has_tools=bool(request.tools)):
+        arguments["response_format"] = response_format(schema)
+    elif schema is not None:
+        system = with_instruction(system, schema)
+    arguments["messages"] = _messages_for(facts, system, request)
+    if request.tools:
+        arguments["tools"] = [_openai_tool(tool) for tool in request.tools]
+    if request.max_tokens is not None:
+        _bound_answer(arguments, request.max_tokens)
+    if is_claude(facts) and _is_inside_a_round(request.messages):
+        _drop_signed_thinking(arguments, thinks_adaptively=facts.thinks_adaptively)
+    return arguments
+
+
+def _bound_answer(arguments: dict[str, object], tokens_max: int) -> None:
+    """Ask for no longer an answer than that, or than the options say if that is less."""
+    name = "max_completion_tokens" if "max_completion_tokens" in arguments else "max_tokens"
+    own = arguments.get(name)
+    arguments[name] = min(own, tokens_max) if isinstance(own, int) else tokens_max
+    thinking = arguments.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    # Claude refuses a request whose thoughts alone may be as long as the answer with them.
+    if isinstance(budget, int) and budget >= tokens_max:
+        del arguments["thinking"]
+
+
+def _messages_for(facts: ModelFacts, system: str, request: ModelRequest) -> list[dict[str, object]]:
+    entries = openai_messages(system, request.messages)
+    if not takes_marks(facts.provider, facts.model_id):
+        return entries
+    noted = [message.metadata for message in request.messages if not _is_empty(message)]
+    return marked(entries, [request.system_metadata, *noted] if system else noted)
+
+
+def _is_inside_a_round(messages: tuple[Message, ...]) -> bool:
+    spoken = (message for message in reversed(messages) if message.role == "assistant")
+    last = next(spoken, None)
+    return last is not None and bool(last.tool_calls)
+
+
+def _drop_signed_thinking(arguments: dict[str, object], *, thinks_adaptively: bool) -> None:
+    # Once it has called a tool, Claude refuses to think without its earlier thoughts and their
+    # signatures, which a conversation does not keep. Adaptive thinking does without them.
+    thinking = arguments.get("thinking")
+    if isinstance(thinking, Mapping) and thinking.get("type") == "enabled":
+        del arguments["thinking"]
+    if not thinks_adaptively:
+        arguments.pop("reasoning_effort", None)
+
+
+def openai_messages(system: str, messages: tuple[Message, ...]) -> list[dict[str, object]]:
+    """Return a conversation in the OpenAI shape, which litellm turns into any other."""
+    head: list[dict[str, object]] = [{"role": "system", "content": system}] if system else []
+    return head + [_openai_message(message) for message in messages if not _is_empty(message)]
+
+
+def _is_empty(message: Message) -> bool:
+    # An aborted turn may leave one; Anthropic and Google refuse the whole request for it.
+    return message.role == "assistant" and not message.content and not message.tool_calls
+
+
+def _openai_message(message: Message) -> dict[str, object]:
+    if message.role == "tool_result":
+        return {"role": "tool", "tool_call_id": message.call_id, "content": _result_text(message)}
+    if not message.tool_calls:
+        return {"role": message.role, "content": message.content}
+    calls = [_openai_call(call) for call in message.tool_calls]
+    return {"role": message.role, "content": message.content or None, "tool_calls": calls}
+
+
+def _result_text(message: Message) -> str:
+    # No vendor's mark of an error gets through litellm, so the text has to say it.
+    is_said = not message.is_error or message.content.lower().startswith("error")
+    return message.content if is_said else f"Error: {message.content}"
+
+
+def _openai_call(call: ToolCall) -> dict[str, object]:
+    # Other wires parse the arguments, so what was no JSON goes back as a JSON object around it.
+    arguments = call.arguments if call.malformed is None else {"malformed_json": call.malformed}
+    function = {"name": call.name, "arguments": msgspec.json.encode(arguments).decode()}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def _openai_tool(tool: ToolSpec) -> dict[str, object]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}

@@ -1,0 +1,154 @@
+"""The provider of every session: a vendor whose wire is spoken here is asked without litellm.
+
+Which way a request goes is ``route_of``'s to say. litellm takes seconds to import, so that is done
+at the first request that needs it, where nothing has done so before.
+"""
+
+import contextlib
+import importlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final, cast
+
+import msgspec
+import structlog
+
+from cmdc_runtime.extensions.provider import (
+    AnswerTable,
+    Chunk,
+    FailureKind,
+    ModelRequest,
+    ModelTable,
+    Provider,
+    ProviderError,
+)
+from cmdc_runtime.provider_options import HEADERS
+from cmdc_runtime.version import VERSION
+from workers.builtin.providers._addresses import check_addresses
+from workers.builtin.providers._facts import check_keys
+from workers.builtin.providers._failures import Heard, border, hidden, no_key, secrets_of
+from workers.builtin.wires import anthropic_messages, openai_chat, prices
+from workers.builtin.wires.events import Events
+from workers.builtin.wires.http import Call, answer_to
+from workers.builtin.wires.reply import StreamedReply
+from workers.builtin.wires.routes import Route, WireFormat, route_of, vendor_of
+from workers.builtin.wires.table import entry_of, facts_of
+
+log = structlog.get_logger()
+
+LITELLM: Final = "workers.builtin.providers.litellm"
+_COMMON: Final = {
+    "accept": "text/event-stream",
+    "content-type": "application/json",
+    "user-agent": f"cmdc-runtime/{VERSION}",
+}
+
+
+def create() -> Provider:
+    """Return the provider; it keeps nothing between requests but connections."""
+    return _Default()
+
+
+class _Foreign(Provider, ModelTable, AnswerTable):
+    """What litellm's provider is."""
+
+
+class _Default:
+    """See the module."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """Yield the reply's chunks as they come; see ``Provider.stream``."""
+        with border(request):
+            route = route_of(request)
+        chunks = _foreign().stream(request) if route is None else _stream(route, request)
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
+
+    def context_window(self, model: str) -> int | None:
+        """Return the tokens that fit into one request; see ``ModelTable``."""
+        provider, model_id, vendor = vendor_of(model)
+        if vendor is None:
+            return _foreign().context_window(model)
+        return facts_of(provider, model_id).context_window
+
+    def answer_tokens(self, model: str) -> int | None:
+        """Return the tokens that an answer can have; see ``AnswerTable``."""
+        provider, model_id, vendor = vendor_of(model)
+        if vendor is None:
+            return _foreign().answer_tokens(model)
+        return facts_of(provider, model_id).answer_tokens
+
+    def price_usd(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return the price of a request; see ``ModelTable``."""
+        provider, model_id, vendor = vendor_of(model)
+        if vendor is None:
+            return _foreign().price_usd(model, prompt_tokens, completion_tokens)
+        counts = prices.Counts(prompt=prompt_tokens, completion=completion_tokens)
+        return prices.cost_of(counts, entry_of(provider, model_id))
+
+
+def _foreign() -> _Foreign:
+    return cast("_Foreign", importlib.import_module(LITELLM).create())
+
+
+async def _stream(route: Route, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    heard = Heard()
+    with border(request, lambda _request: route.vendor.keys, heard):
+        check_addresses(request.provider_opts)
+        check_keys(request, route.provider)
+        if route.key is None and route.vendor.needs_key:
+            raise ProviderError(FailureKind.PERMANENT, no_key(request.model, route.vendor.keys))
+        reply = _reply_of(route, heard)
+        async with contextlib.aclosing(_told(call_of(route, request), heard)) as told:
+            async for events in told:
+                for data in events:
+                    for chunk in reply.take(data):
+                        yield chunk
+        for chunk in reply.end():
+            yield chunk
+        if reply.problem is not None:
+            problem = hidden(reply.problem, secrets_of(request))
+            log.warning("usage.refused", model=request.model, problem=problem)
+
+
+async def _told(call: Call, heard: Heard) -> AsyncGenerator[list[bytes], None]:
+    """Yield the data of events as they come, several at once where they come so."""
+    events = Events()
+    try:
+        async with answer_to(call, heard) as pieces:
+            async for piece in pieces:
+                yield events.take(piece)
+    except TimeoutError as error:
+        raise ProviderError(FailureKind.TIMEOUT, str(error)) from error
+    yield events.rest()
+
+
+def _reply_of(route: Route, heard: Heard) -> StreamedReply:
+    kind: type[StreamedReply] = openai_chat.OpenAIReply
+    if route.vendor.wire is WireFormat.ANTHROPIC:
+        kind = anthropic_messages.AnthropicReply
+    return kind(heard, lambda raw: prices.usage_of(raw, route.entry))
+
+
+def call_of(route: Route, request: ModelRequest) -> Call:
+    """Return the request as it is sent."""
+    timeout = request.provider_opts.get("timeout")
+    if route.vendor.wire is WireFormat.ANTHROPIC:
+        address = anthropic_messages.address_of(route)
+        own = anthropic_messages.headers_of(route, request)
+        body = anthropic_messages.body_of(route, request)
+    else:
+        address = route.address + openai_chat.PATH
+        own = openai_chat.headers_of(route, request)
+        body = openai_chat.body_of(route, request)
+    headers = {**_COMMON, **own}
+    for name in HEADERS:
+        given = request.provider_opts.get(name)
+        if isinstance(given, Mapping):
+            headers |= {one.lower(): value for one, value in given.items() if value is not None}
+    return Call(
+        address=address,
+        headers=headers,
+        body=msgspec.json.encode(body),
+        silence_s=timeout if isinstance(timeout, int | float) else None,
+    )

@@ -1,0 +1,237 @@
+"""Anthropic's wire for messages: the body of a request, and the events of a reply."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from cmdc_runtime.extensions.provider import (
+    Chunk,
+    ModelRequest,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallChunk,
+)
+from cmdc_runtime.ids import CallId
+from workers.builtin.providers._conversation import arguments_of
+from workers.builtin.providers._failures import Heard
+from workers.builtin.providers._prompt_caching import CACHE_CONTROL
+from workers.builtin.wires.prices import Priced
+from workers.builtin.wires.reply import StreamedReply
+from workers.builtin.wires.routes import Route
+
+# --- the request ----------------------------------------------------------------------------------
+
+PATH: Final = "/v1/messages"
+VERSION: Final = "2023-06-01"
+"""Of the wire; Anthropic has had no other since."""
+TOKENS_MAX: Final = 128_000
+"""Of an answer, where neither the request nor the table has a bound: the wire demands one."""
+THINKING_ROOM: Final = 4_096
+"""Tokens of an answer beside its thoughts, where nothing bounds both together."""
+EMPTY: Final = "[System: Empty message content sanitised to satisfy protocol]"
+"""Stands for a user's text without a sign in it, which Anthropic refuses."""
+NO_TOOL: Final[Mapping[str, object]] = {
+    "name": "dummy_tool",
+    "input_schema": {"type": "object", "properties": {}},
+    "type": "custom",
+    "description": "This is a dummy tool call",
+}
+"""Offered where a history has calls and the request has no tools: Anthropic wants to see some."""
+_SAME: Final = ("temperature", "top_p", "top_k", "thinking")
+_SCHEMA: Final = "$schema"
+
+
+def address_of(route: Route) -> str:
+    """Return where requests go: an address may end in the path already."""
+    address = route.address
+    return address if address.endswith(PATH) else address + PATH
+
+
+def body_of(route: Route, request: ModelRequest) -> dict[str, object]:
+    """Return what is sent."""
+    arguments = arguments_of(request, route.facts)
+    entries = cast("Sequence[dict[str, Any]]", arguments["messages"])
+    system = [one for one in _leading(entries) if one["content"]]
+    messages = [*_turns(entries[len(_leading(entries)) :])]
+    body: dict[str, object] = {
+        "model": route.model_id,
+        "messages": messages,
+        "max_tokens": _tokens_max(route, arguments),
+        "stream": True,
+    }
+    if system:
+        body["system"] = [_text(one) for one in system]
+    if request.tools:
+        body["tools"] = [_tool(one.name, one.description, one.parameters) for one in request.tools]
+    elif any("tool_calls" in one for one in entries):
+        body["tools"] = [NO_TOOL]
+    body |= {name: arguments[name] for name in _SAME if arguments.get(name) is not None}
+    stop = arguments.get("stop")
+    if stop is not None:
+        body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    parallel = arguments.get("parallel_tool_calls")
+    if parallel is not None:
+        body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": not parallel}
+    return body
+
+
+def headers_of(route: Route, _request: ModelRequest) -> dict[str, str]:
+    """Return the headers that say who asks, and in which version of the wire."""
+    key = {"x-api-key": route.key} if route.key else {}
+    return {**key, "anthropic-version": VERSION}
+
+
+def _tokens_max(route: Route, arguments: Mapping[str, object]) -> object:
+    for name in ("max_completion_tokens", "max_tokens"):
+        if arguments.get(name) is not None:
+            return arguments[name]
+    thinking = arguments.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    if isinstance(budget, int):
+        return budget + THINKING_ROOM
+    return route.facts.answer_tokens or TOKENS_MAX
+
+
+def _leading(entries: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    at = next((at for at, one in enumerate(entries) if one["role"] != "system"), len(entries))
+    return entries[:at]
+
+
+def _turns(entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, object]]:
+    """Yield messages of user and model in turns; a round's results belong to the user."""
+    turns: list[tuple[str, list[dict[str, object]]]] = []
+    for entry in entries:
+        role = "assistant" if entry["role"] == "assistant" else "user"
+        if not turns or turns[-1][0] != role:
+            turns.append((role, []))
+        turns[-1][1].extend(_blocks(entry))
+    for role, blocks in turns:
+        yield {"role": role, "content": blocks}
+
+
+def _blocks(entry: dict[str, Any]) -> Iterator[dict[str, object]]:
+    if entry["role"] == "tool":
+        yield {
+            "type": "tool_result",
+            "tool_use_id": entry["tool_call_id"],
+            "content": entry["content"],
+            **_mark(entry),
+        }
+        return
+    if entry["role"] == "user":
+        blank = not entry["content"].strip()
+        yield _text({**entry, "content": EMPTY} if blank else entry)
+        return
+    if entry["content"]:
+        yield _text(entry)
+    for call in entry.get("tool_calls") or ():
+        function = call["function"]
+        yield {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": function["name"],
+            "input": msgspec.json.decode(function["arguments"]),
+        }
+
+
+def _text(entry: Mapping[str, Any]) -> dict[str, object]:
+    return {"type": "text", "text": entry["content"], **_mark(entry)}
+
+
+def _mark(entry: Mapping[str, Any]) -> dict[str, object]:
+    return {CACHE_CONTROL: entry[CACHE_CONTROL]} if CACHE_CONTROL in entry else {}
+
+
+def _tool(name: str, description: str, parameters: Mapping[str, object]) -> dict[str, object]:
+    schema = {key: one for key, one in parameters.items() if key != _SCHEMA}
+    return {"name": name, "input_schema": schema, "type": "custom", "description": description}
+
+
+# --- the reply ------------------------------------------------------------------------------------
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    id: str | None = None
+    name: str | None = None
+
+
+class _Delta(msgspec.Struct):
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Message(msgspec.Struct):
+    usage: Any = None  # Any: judged by itself, so that it costs no reply
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    index: int | None = None
+    message: _Message | None = None
+    content_block: _Block | None = None
+    delta: _Delta | None = None
+    usage: Any = None  # Any: as above
+    error: Any = None  # Any: whatever a server says of its failure
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event)
+_CALLS: Final = frozenset({"tool_use", "server_tool_use"})
+
+
+class AnthropicReply(StreamedReply):
+    """See ``StreamedReply``: one in content blocks. Calls count from 0, other blocks do not."""
+
+    def __init__(self, heard: Heard, priced: Priced) -> None:
+        """Begin with nothing."""
+        super().__init__(heard, priced)
+        self._told: dict[str, object] = {}
+        self._call = -1
+        self._is_call = self._has_arguments = False
+
+    def take(self, data: bytes) -> Iterator[Chunk]:
+        """Yield the chunks of one event; see ``StreamedReply.take``."""
+        event = self._decoded(data, _EVENT)
+        if event.error:
+            self._fail({"type": event.type, "error": event.error})
+        if event.content_block is not None:
+            yield from self._open(event.content_block)
+        elif event.type == "content_block_stop":
+            yield from self._close()
+        elif event.delta is not None:
+            yield from self._pieces(event.delta)
+        usage = event.message.usage if event.message is not None else event.usage
+        if usage is not None and self._is_true(usage):
+            # The last one counts all, but may leave out what the first has told.
+            self._told |= usage
+            self._usage = self._priced(self._told)
+
+    def _open(self, block: _Block) -> Iterator[Chunk]:
+        self._is_call, self._has_arguments = block.type in _CALLS, False
+        if self._is_call:
+            self._call += 1
+            self._has_calls = True
+            call_id = CallId(block.id) if block.id else None
+            yield ToolCallChunk(index=self._call, call_id=call_id, name=block.name or None)
+        elif block.type == "text" and block.text:
+            yield from self._pairs.joined((TextChunk(text=block.text),))
+
+    def _pieces(self, delta: _Delta) -> Iterator[Chunk]:
+        if delta.stop_reason is not None:
+            self._finish(delta.stop_reason)
+        if delta.thinking:
+            yield from self._pairs.joined((ThinkingChunk(text=delta.thinking),))
+        if delta.text:
+            yield from self._pairs.joined((TextChunk(text=delta.text),))
+        if delta.partial_json and self._is_call:
+            self._has_arguments = True
+            yield ToolCallChunk(index=self._call, arguments=delta.partial_json)
+
+    def _close(self) -> Iterator[Chunk]:
+        if self._is_call and not self._has_arguments:
+            yield ToolCallChunk(index=self._call, arguments="{}")
+        self._is_call = False

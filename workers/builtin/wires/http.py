@@ -1,0 +1,292 @@
+"""One HTTP request with a reply that streams in: connections, proxies, TLS, bounds, failures.
+
+What comes out of ``answer_to`` is the plain bytes of a success. All else is raised: a refusal as
+``AnsweredError``, an address without a server as ``NoServerError``, a connection that breaks as
+``ConnectionError``, silence as ``TimeoutError``.
+
+Proxies are those of the environment (``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``).
+Certificates are trusted that the system trusts, and those of certifi; ``SSL_CERT_FILE`` and
+``SSL_CERT_DIR`` stand in for both.
+"""
+
+import asyncio
+import base64
+import contextlib
+import functools
+import os
+import ssl
+import urllib.request
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
+
+import aiohttp
+import certifi
+import msgspec
+
+from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
+from workers.builtin.providers._failures import (
+    ERROR_BYTES_MAX,
+    Heard,
+    NoServerError,
+    words_of,
+)
+from workers.builtin.providers._metering import ENCODING, GZIP, absence, is_packed, pieces
+
+CONNECT_TIMEOUT_S: Final = 30.0
+"""For the connection, TLS included; the ``timeout`` option counts where it is less."""
+KEEP_S: Final = 30.0
+"""How long a connection waits for the next request; servers close theirs after a minute or so."""
+READ_BYTES: Final = 64 * 2**10
+"""Of the buffer of a connection: a server that is faster than its reader waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request: ``silence_s`` is the longest silence, None leaves that to others."""
+
+    address: str
+    headers: Mapping[str, str]
+    body: bytes
+    silence_s: float | None = None
+
+
+class AnsweredError(Exception):
+    """A server has refused a request; the text is its words."""
+
+    def __init__(self, words: str, status: int, headers: Mapping[str, str]) -> None:
+        """Keep what is known; ``headers`` are those of the answer, by names in lower case."""
+        super().__init__(words)
+        self.status_code = status
+        self.response_headers = headers
+
+
+# --- the names of refusals ------------------------------------------------------------------------
+
+_NAMES: Final[Mapping[int, str]] = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    408: "Timeout",
+    422: "UnprocessableEntityError",
+    429: "RateLimitError",
+    503: "ServiceUnavailableError",
+}
+_OF_SERVER: Final = "InternalServerError"
+_OF_OTHERS: Final = "APIError"
+
+
+@functools.cache
+def _named(name: str) -> type[AnsweredError]:
+    return type(name, (AnsweredError,), {})
+
+
+def refusal(status: int, words: str, headers: Mapping[str, str]) -> AnsweredError:
+    """Return the error of a status, under the name that vendors' libraries have for it."""
+    is_server = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    name = _NAMES.get(status, _OF_SERVER if is_server else _OF_OTHERS)
+    return _named(name)(words, status, headers)
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+_SESSIONS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession]] = (
+    WeakKeyDictionary()
+)
+
+
+def _session() -> aiohttp.ClientSession:
+    """Return the session of the running loop; its connections are kept between requests."""
+    loop = asyncio.get_running_loop()
+    session = _SESSIONS.get(loop)
+    if session is None or session.closed:
+        session = _SESSIONS[loop] = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            read_bufsize=READ_BYTES,
+        )
+    return session
+
+
+async def close() -> None:
+    """Close the connections of the running loop; the next request makes new ones."""
+    session = _SESSIONS.pop(asyncio.get_running_loop(), None)
+    if session is not None:
+        await session.close()
+
+
+def tls_context() -> ssl.SSLContext:
+    """Return what certificates are checked by."""
+    return _tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@functools.lru_cache(4)
+def _tls(file: str | None, folder: str | None) -> ssl.SSLContext:
+    if file or folder:
+        return ssl.create_default_context(cafile=file or None, capath=folder or None)
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
+
+
+def proxy_of(address: str) -> str | None:
+    """Return the proxy that the environment has for an address, None where it has none.
+
+    Raises:
+        BadAddressError: it is none that can be asked.
+    """
+    parts = urlsplit(address)
+    proxies = urllib.request.getproxies_environment()
+    proxy = proxies.get(parts.scheme.lower()) or proxies.get("all")
+
+    if not proxy or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if (problem := address_problem(proxy)) is not None:
+        raise BadAddressError(f"the proxy of the environment: {problem}")
+    return proxy
+
+
+# --- one request ----------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[bytes], None]:
+    """Send a request and yield the pieces of its answer; leaving early ends it at the server.
+
+    ``heard`` is told that a server is asked, and what it says where it refuses.
+
+    Raises:
+        AnsweredError: the server has refused.
+        BadAddressError: no request can be sent to the address.
+        ConnectionError: the connection broke.
+        NoServerError: there is nobody at the address.
+        RefusedAnswerError: the answer is too much, or can't be unpacked.
+        TimeoutError: nothing came for ``call.silence_s``, or no connection in time.
+    """
+    if (problem := address_problem(call.address)) is not None:
+        raise BadAddressError(problem)
+    with _failures(call):
+        response = await _ask(call, heard)
+    try:
+        if response.status // 100 != HTTPStatus.OK // 100:
+            with _failures(call):
+                raise await _refused(response, heard)
+        async with contextlib.aclosing(_pieces_of(response, call)) as told:
+            yield told
+    finally:
+        # A connection whose answer was not read to its end can't be used again.
+        response.close()
+
+
+async def _ask(call: Call, heard: Heard) -> aiohttp.ClientResponse:
+    silence_s = call.silence_s
+    connect_s = CONNECT_TIMEOUT_S if silence_s is None else min(silence_s, CONNECT_TIMEOUT_S)
+    address, headers = _without_user(call.address, {**call.headers, "accept-encoding": ENCODING})
+    proxy = proxy_of(address)
+    timeout = aiohttp.ClientTimeout(
+        total=None, connect=None, sock_connect=connect_s, sock_read=silence_s
+    )
+    heard.ask()
+    return await _session().post(
+        address,
+        data=call.body,
+        headers=headers,
+        proxy=proxy,
+        ssl=tls_context() if address.lower().startswith("https:") else True,
+        timeout=timeout,
+        allow_redirects=False,  # a key goes where it was meant to go, and nowhere else
+    )
+
+
+def _without_user(address: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Return an address whose user, if it has one, is a header of the request."""
+    parts = urlsplit(address)
+    if "@" not in parts.netloc:
+        return address, headers
+    user = unquote(f"{parts.username or ''}:{parts.password or ''}").encode()
+    kept = {name: one for name, one in headers.items() if name.lower() != "authorization"}
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return bare, {**kept, "authorization": f"Basic {base64.b64encode(user).decode()}"}
+
+
+async def _pieces_of(response: aiohttp.ClientResponse, call: Call) -> AsyncGenerator[bytes, None]:
+    with _failures(call):
+        async for piece in _unpacked(response):
+            yield piece
+
+
+async def _unpacked(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    packed = is_packed(response.headers.get("content-encoding", ""))
+    unpacker = zlib.decompressobj(GZIP) if packed else None
+    async for raw in response.content.iter_any():
+        for piece in pieces(raw, unpacker):
+            yield piece
+            if packed:  # few bytes may be many: they are no reason to stand still
+                await asyncio.sleep(0)
+
+
+async def _refused(response: aiohttp.ClientResponse, heard: Heard) -> AnsweredError:
+    """Return what a refusal says; only the beginning of its body is read."""
+    heard.refuse(response.status)
+    body = bytearray()
+    async with contextlib.aclosing(_unpacked(response)) as unpacked:
+        async for piece in unpacked:
+            body += piece[: ERROR_BYTES_MAX - len(body)]
+            if len(body) >= ERROR_BYTES_MAX:
+                break
+    heard.note(bytes(body))
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return refusal(response.status, _said(bytes(body)), headers)
+
+
+def _said(body: bytes) -> str:
+    try:
+        told: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        told = None
+    return words_of(told) or body.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _failures(call: Call) -> Iterator[None]:
+    """Turn what the client raises into what ``answer_to`` tells."""
+    try:
+        yield
+    except aiohttp.ClientHttpProxyError as error:
+        raise refusal(error.status, f"the proxy says: {error.message}", {}) from error
+    except aiohttp.InvalidURL as error:
+        raise BadAddressError(f"{shown_address(call.address)!r}: it can't be read") from error
+    except aiohttp.ClientConnectorError as error:
+        why = _why(error)
+        if why is None:
+            raise ConnectionError(_told(error)) from error
+        parts = urlsplit(f"//{error.host}:{error.port}")
+        scheme = urlsplit(call.address).scheme
+        raise NoServerError(f"no server at {scheme}://{parts.netloc}: {why}") from error
+    except TimeoutError as error:
+        raise TimeoutError(_late(call)) from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise ConnectionError(_told(error)) from error
+
+
+def _why(error: aiohttp.ClientConnectorError) -> str | None:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted: {error.certificate_error}"
+    return absence(error)
+
+
+def _told(error: Exception) -> str:
+    return str(error) or "the connection broke"
+
+
+def _late(call: Call) -> str:
+    if call.silence_s is None:
+        return f"no connection for {CONNECT_TIMEOUT_S:g} s"
+    return f"nothing came for {call.silence_s} s, the timeout option"

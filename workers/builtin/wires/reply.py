@@ -1,0 +1,135 @@
+"""What is the same for replies on every wire: events decoded, a usage judged, an end that is one.
+
+A wire is decoded twice: at first as it should be, which is quick, and where it is not so by the
+reader that knows what vendors do instead, and names what can't be read.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from cmdc_runtime.extensions.provider import (
+    Chunk,
+    FailureKind,
+    FinishChunk,
+    ProviderError,
+    UsageChunk,
+)
+from cmdc_runtime.messages import TokenUsage
+from workers.builtin.providers._failures import Heard, cut_error, words_of
+from workers.builtin.providers._pairs import SplitPairs
+from workers.builtin.providers._usages import (
+    drop_untold,
+    read_whole,
+    settle_event,
+    usage_problem,
+)
+from workers.builtin.wires.prices import Priced
+
+_Event = TypeVar("_Event", bound=msgspec.Struct)
+
+REASONS: Final[Mapping[str, str]] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+    "compaction": "length",
+    "pause_turn": "length",
+    "model_context_window_exceeded": "length",
+}
+"""Words of vendors for why a reply ends, and OpenAI's; any other is a plain stop."""
+
+
+class MidStreamError(ConnectionError):
+    """A server that had begun to answer tells what went wrong."""
+
+
+class StreamedReply(ABC):
+    """A reply as it comes; ``heard`` is told what a server says of its own failure.
+
+    ``problem`` is the first thing that is wrong with the usage, or None.
+    """
+
+    def __init__(self, heard: Heard, priced: Priced) -> None:
+        """Begin with nothing."""
+        self._heard = heard
+        self._priced = priced
+        self._pairs = SplitPairs()
+        self._usage: TokenUsage | None = None
+        self._reason: str | None = None
+        self._has_calls = False
+        self.problem: str | None = None
+
+    @abstractmethod
+    def take(self, data: bytes) -> Iterator[Chunk]:
+        """Yield the chunks of one event.
+
+        Raises:
+            MidStreamError: the server tells what went wrong.
+            ProviderError: it is no JSON.
+            RefusedAnswerError: it can't be read; the text names what.
+            msgspec.ValidationError: the same, of a shape that nobody expects.
+        """
+
+    def end(self) -> Iterator[Chunk]:
+        """Yield the last chunks, once all has come.
+
+        Raises:
+            ProviderError: the reply did not come to its end.
+        """
+        if self._reason is None:
+            broken = "the stream ended before the reply was finished"
+            raise ProviderError(FailureKind.TRANSIENT, broken)
+        if self._reason == "tool_calls" and not self._has_calls:
+            empty = "the provider's answer can't be read: it ends in tool_calls and has none"
+            raise ProviderError(FailureKind.PERMANENT, empty)
+        yield from self._pairs.rest()
+        if self._usage is not None and self.problem is None:
+            yield UsageChunk(usage=self._usage)
+        is_call = self._reason == "stop" and self._has_calls
+        yield FinishChunk(reason="tool_calls" if is_call else self._reason)
+
+    def _finish(self, reason: str) -> None:
+        self._reason = REASONS.get(reason, "stop")
+
+    def _decoded(self, data: bytes, decoder: "msgspec.json.Decoder[_Event]") -> _Event:
+        try:
+            return decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return self._settled(data, decoder.type)
+
+    def _settled(self, data: bytes, kind: type[_Event]) -> _Event:
+        """Return an event that is not written as it should be."""
+        try:
+            told = json.loads(data, parse_int=read_whole)
+        except (ValueError, UnicodeError) as error:
+            torn = "the stream has an event that is no JSON"
+            raise ProviderError(FailureKind.TRANSIENT, torn) from error
+        if isinstance(told, dict):
+            settle_event(told)
+        return msgspec.convert(told, kind)
+
+    def _fail(self, told: dict[str, Any]) -> NoReturn:  # Any: JSON as it came
+        """Raise what a server tells in an event; only the beginning of a long text is looked at."""
+        cut_error(told)
+        self._heard.note_event(json.dumps(told).encode())
+        raise MidStreamError(words_of(told) or "the server gave no reason")
+
+    def _is_true(self, usage: Any) -> bool:  # Any: JSON as it came
+        """Say whether a usage can be true; what is not told of it is left out."""
+        problem = usage_problem(usage)
+        if problem is not None:
+            self.problem = self.problem or f"usage{problem}"
+            return False
+        drop_untold(usage)
+        return True

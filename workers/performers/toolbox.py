@@ -1,0 +1,191 @@
+"""The session's tools as they stand: found by name, described anew, opened and exchanged.
+
+``CodeOpener`` opens what commands bring while the session lives: each packed code is a step, as in
+rebuilding. Foreign code runs then. The process may die of it, and the command, which the journal
+has, comes again to the next one. So the step stands in the heartbeat for as long as that code
+may run, whatever else the agent does meanwhile. Commands have their turns one after another: two
+two that are open at a time could not be told apart by a death.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from cmdc_runtime import foreign
+from cmdc_runtime.commands import AttachTools, ReplaceTools
+from cmdc_runtime.extensions.context import ToolContext
+from cmdc_runtime.extensions.provider import ToolSpec
+from cmdc_runtime.extensions.tool import Tool
+from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.heartbeats import packed_step
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.packed_code import Packed, digest_of
+from workers.core.inputs import FoundTool, Result, ToolsLoaded
+from workers.core.state import ToolFacts
+from workers.core.step import ChangeTools
+from workers.loader import LoadError, load_tools, with_code
+from workers.threads import Threads
+from workers.toolhost.wire import fit
+
+# --- opened as a step -----------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+
+_NO_STEP: Final = 0
+
+
+class CodeOpener:
+    """What opens the packed code of one session's commands."""
+
+    def __init__(self, report_step: Callable[[int], None] = lambda _step: None) -> None:
+        """Tell ``report_step`` each step before it is taken, and 0 when it is over."""
+        self._report_step = report_step
+        self._turn = asyncio.Lock()
+        self._threads = Threads("opener")
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for the commands before this one; each of them opens for a bounded time."""
+        async with self._turn:
+            yield
+
+    @contextmanager
+    def step(self, packed: Packed) -> Iterator[None]:
+        """Be at the step of this packed code; in a turn."""
+        self._report_step(packed_step(digest_of(packed)))
+        try:
+            yield
+        finally:
+            self._report_step(_NO_STEP)
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Return what ``work``, which raises nothing, returns in a thread of its own.
+
+        Who is cancelled meanwhile leaves the thread alone.
+
+        Raises:
+            RuntimeError: the system gives no more threads.
+        """
+        return await self._threads.call(work)
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+log = structlog.get_logger()
+
+REPEATABLE: Final = frozenset({"read", "idempotent"})
+"""Effects with which a call may be made again."""
+LOAD_S: Final = 60.0
+"""For all tools of one command to be opened, which runs their modules."""
+
+_keys: Final = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTool:
+    """A tool and its packed code; ``key`` names it in this process and to its host."""
+
+    tool: Tool
+    packed: Packed
+    key: int = field(default_factory=lambda: next(_keys), compare=False)
+
+    def facts(self) -> ToolFacts:
+        """Return what the tables know of it."""
+        tool = self.tool
+        chars = len(msgspec.json.encode(_spec(tool, ToolContext())))
+        is_repeatable = tool.effects in REPEATABLE
+        return ToolFacts(tool.name, is_repeatable, tool.isolation, self.packed, chars)
+
+
+class Toolbox:
+    """The tools in their order."""
+
+    def __init__(
+        self,
+        tools: Iterable[LoadedTool],
+        post: Callable[[Result], None],
+        opener: CodeOpener | None = None,
+    ) -> None:
+        """Begin with ``tools``; ``opener`` is the session's."""
+        self._tools = {one.tool.name: one for one in tools}
+        self._post = post
+        self._opener = opener or CodeOpener()
+        self._loaded: dict[CommandId, dict[str, LoadedTool]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tools."""
+        return tuple(self._tools)
+
+    def find(self, name: str) -> LoadedTool | None:
+        """Return the tool of this name."""
+        return self._tools.get(name)
+
+    def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
+        """Return the tools as a provider gets them now."""
+        return tuple(_spec(one.tool, where) for one in self._tools.values())
+
+    async def load(self, command_id: CommandId, command: AttachTools | ReplaceTools) -> None:
+        """Open what a command brings, in a thread, and post what is in it.
+
+        What was opened is there for the ``change`` that comes of the post, and gone after it.
+        """
+        async with self._opener.turn():
+            opened = await self._opened(command.tools)
+        good = [one for one, _ in opened if one is not None]
+        self._loaded[command_id] = {one.tool.name: one for one in good}
+        found = tuple(one for _, one in opened)
+        try:
+            self._post(ToolsLoaded(command_id, command, found))
+        finally:
+            del self._loaded[command_id]
+
+    def change(self, change: ChangeTools) -> tuple[LoadedTool, ...]:
+        """Exchange tools, and return those that are gone; calls of them go on."""
+        gone = [self._tools.pop(name, None) for name in change.detached]
+        loaded = self._loaded.get(change.load_id, {})
+        self._tools.update({name: loaded[name] for name in change.attached})
+        return tuple(one for one in gone if one is not None)
+
+    async def _opened(
+        self, all_packed: Sequence[Packed]
+    ) -> list[tuple[LoadedTool | None, FoundTool]]:
+        try:
+            async with asyncio.timeout(LOAD_S):
+                return [await self._one(packed) for packed in all_packed]
+        except TimeoutError:
+            late = "{}: not loaded within {:g} s"
+            labels = [packed.label for packed in all_packed]
+            return [(None, FoundTool(one, None, late.format(one, LOAD_S))) for one in labels]
+
+    async def _one(self, packed: Packed) -> tuple[LoadedTool | None, FoundTool]:
+        with self._opener.step(packed):
+            one = await self._opener.run(lambda: _open(packed))
+            if isinstance(one, str):
+                return None, FoundTool(packed.label, None, one)
+            return one, FoundTool(packed.label, one.facts())  # its description is its code, too
+
+
+def _open(packed: Packed) -> LoadedTool | str:
+    try:
+        (tool,) = load_tools([packed])
+    except LoadError as error:
+        return str(error)
+    return LoadedTool(tool, with_code(packed))
+
+
+def _spec(tool: Tool, where: ToolContext) -> ToolSpec:
+    """Return a tool as a provider gets it; a description that fails is replaced."""
+    try:
+        description = fit(foreign.call(lambda: str(tool.describe(where))))
+    except ForeignError as failed:
+        trace = foreign.traceback_of(failed)
+        log.error("tool.not_described", tool=tool.name, exception=trace)
+        description = tool.description or tool.name
+    return ToolSpec(name=tool.name, description=description, parameters=tool.parameters)

@@ -1,0 +1,158 @@
+"""A session's packed code, opened: each is a step of rebuilding it, since its code runs then.
+
+A tool that has killed the processes which opened it is left out, and the session goes on. It does
+not run without anything else that its caller gave it: whether a plugin guards is known only once it
+is open, and a saved state without ``redact`` would show what that takes out.
+
+A plugin runs ``session_start`` when it is open, and that is a step, too. One
+that kills so has failed at that hook, as if it had raised an error.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from cmdc_runtime import packed_code as named
+from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.heartbeats import greeting_step, packed_step
+from cmdc_runtime.packed_code import Packed
+from workers.core import aside
+from workers.core.records import Record, SetAside
+from workers.core.state import Memory
+from workers.loader import PLUGINS, Code, LoadError, load_function, load_plugins, load_tools
+from workers.performers.tools import LoadedTool
+
+LoadedPlugin: TypeAlias = tuple[Plugin, Packed]
+"""A plugin, with its packed code."""
+
+_UNSAFE: Final = (
+    "processes that opened it have died of it, and the session does not run without it;"
+    " resume it with another one"
+)
+
+
+@dataclass(slots=True)
+class SessionCode:
+    """Opens packed code; ``at`` is called before each is opened.
+
+    ``killing`` are the steps that have killed, ``left_out`` the digests of the tools that were set
+    aside before. ``news`` is what has still to be recorded of that.
+    """
+
+    at: Callable[[int], None] = lambda _step: None
+    killing: frozenset[int] = frozenset()
+    left_out: frozenset[str] = frozenset()
+    news: list[SetAside] = field(default_factory=list)
+    code: Code = field(default_factory=Code)
+
+    def tools(self, all_packed: Iterable[Packed]) -> tuple[LoadedTool, ...]:
+        """Return the tools of a definition but for those that are left out, each with its own.
+
+        Raises:
+            LoadError: one can't be opened.
+        """
+        kept = []
+        for packed in all_packed:
+            if named.digest_of(packed) in self.left_out:
+                continue
+            if aside.kills(packed, self.killing):
+                self.news.append(aside.set_tool_aside(packed, packed.label, "the definition"))
+            else:
+                kept.append(packed)
+        return self._opened(kept)
+
+    def plugins(self, all_packed: Sequence[Packed]) -> tuple[LoadedPlugin, ...]:
+        """Return the plugins of packed code, each with its own.
+
+        Raises:
+            LoadError: one can't be opened, or has killed who opened it.
+        """
+        wanted = [self.code.wanted(packed) for packed in all_packed]
+        opened = load_plugins(self._needed(wanted, PLUGINS.noun))
+        return tuple(zip(opened, map(self.code.take, wanted), strict=True))
+
+    def function(self, packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the caller knows
+        """Return the function of packed code; ``noun`` is what error messages call it.
+
+        Raises:
+            LoadError: it can't be opened, or has killed who opened it.
+        """
+        (needed,) = self._needed([self.code.wanted(packed)], noun)
+        function = load_function(needed, noun)
+        self.code.take(needed)
+        return function
+
+    def newly_left_out(self, memory: Memory, records: Iterable[Record]) -> tuple[SetAside, ...]:
+        """Return what is newly left out of the code that a memory has; ``records`` led to it."""
+        tools = (
+            aside.set_tool_aside(tool.packed, tool.name, aside.came_with(tool.packed, records))
+            for tool in memory.tools
+            if tool.packed is not None and aside.kills(tool.packed, self.killing)
+        )
+        return (*tools, *aside.session_starts_set_aside(memory, self.killing))
+
+    def session_start_problem(
+        self, memory: Memory, plugins: Sequence[Plugin]
+    ) -> Callable[[str], str | None]:
+        """Return a function of the name of a plugin, to be called before its ``session_start``.
+
+        It returns why that is not to run, or None.
+        """
+        digests = {
+            plugin.name: named.digest_of(facts.packed)
+            for plugin, facts in zip(plugins, memory.plugins, strict=True)
+            if facts.packed is not None  # only tests make plugins without
+        }
+
+        def problem(name: str) -> str | None:
+            if digests[name] in memory.left_out:
+                return aside.DIED_AT_SESSION_START
+            self.at(greeting_step(digests[name]))
+            return None
+
+        return problem
+
+    def tools_of(self, memory: Memory, own: Sequence[LoadedTool]) -> tuple[LoadedTool, ...]:
+        """Return the tools of the memory: those of the definition, and what was attached since.
+
+        Raises:
+            LoadError: one can't be opened.
+        """
+        known = {(one.tool.name, named.digest_of(one.packed)): one for one in own}
+        found = []
+        for facts in memory.tools:
+            assert facts.packed is not None  # noqa: S101 - only tests make tools without
+            kept = known.get((facts.name, named.digest_of(facts.packed)))
+            found.append(kept or self._opened([facts.packed])[0])
+        return tuple(found)
+
+    def plugins_of(self, memory: Memory, own: Sequence[LoadedPlugin]) -> tuple[Plugin, ...]:
+        """Return the plugins of the memory: the definition's, and what was attached since.
+
+        Raises:
+            LoadError: one can't be opened, or has killed who opened it.
+        """
+        known = {(one.name, named.digest_of(packed)): one for one, packed in own}
+        found = []
+        for facts in memory.plugins:
+            assert facts.packed is not None  # noqa: S101 - only tests make plugins without
+            kept = known.get((facts.name, named.digest_of(facts.packed)))
+            found.append(kept or self.plugins([facts.packed])[0][0])
+        return tuple(found)
+
+    def _opened(self, all_packed: Sequence[Packed]) -> tuple[LoadedTool, ...]:
+        wanted = [self.code.wanted(packed) for packed in all_packed]
+        tools = load_tools(self._steps(wanted))
+        opened = zip(tools, map(self.code.take, wanted), strict=True)
+        return tuple(LoadedTool(*pair) for pair in opened)
+
+    def _needed(self, all_packed: Iterable[Packed], noun: str) -> Iterator[Packed]:
+        for packed in self._steps(all_packed):
+            if aside.kills(packed, self.killing):
+                raise LoadError(packed.label, _UNSAFE, noun)
+            yield packed
+
+    def _steps(self, all_packed: Iterable[Packed]) -> Iterator[Packed]:
+        for packed in all_packed:
+            self.at(packed_step(named.digest_of(packed)))
+            yield packed
