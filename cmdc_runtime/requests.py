@@ -359,6 +359,34 @@ class FinishImport(Request, frozen=True, kw_only=True):
     as_id: SessionId | None = None
 
 
+class BackupFacts(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
+    """A backup that was made: where, how large, and how many sessions are in it, ended ones too.
+
+    ``made_ms`` is wall time: what was acknowledged before the call is in it, and some of what came
+    until then. ``device`` and ``inode`` say which file it is.
+    """
+
+    file: str
+    size_bytes: int
+    sessions: int
+    made_ms: int
+    device: int
+    inode: int
+
+
+class BackUp(Request, frozen=True, kw_only=True):
+    """Copy the journal to a file, while sessions work; answered when it is durable there.
+
+    ``file`` is an absolute path as the daemon sees it. A former backup there is replaced, any other
+    file only with ``force``.
+    """
+
+    answer: ClassVar[Any] = BackupFacts
+
+    file: str
+    force: bool = False
+
+
 class Replay(Request, frozen=True, kw_only=True):
     """Answer the events after ``after``, up to and including ``through``."""
 

@@ -51,6 +51,7 @@ from supervisor.adapters.self_check import Caller, ask_journal, ask_reaper
 from supervisor.adapters.survivors import find_survivors
 from supervisor.adapters.systemd import Notifier
 from supervisor.adapters.zygote import Zygote, ZygoteLost
+from supervisor.api.backups import Backups
 from supervisor.api.gate import Admission, Gate
 from supervisor.api.handlers import ApiContext
 from supervisor.api.request_router import RequestRouter
@@ -193,7 +194,8 @@ class Daemon:
         accepts_code = config.allow_code_by_value != "never"
         monitors = MonitorService(self._journal, self._sessions.look_up, self._notify)
         self._sessions.monitors = monitors
-        context = ApiContext(self._sessions, monitors, self._hub, accepts_code, self.facts)
+        backups = Backups(self._journal, (config.state_dir, config.runtime_dir))
+        context = ApiContext(self._sessions, monitors, self._hub, accepts_code, self.facts, backups)
         self._requests = RequestRouter(context, self._sessions)
         self._control: Router[FromClient, ToClient] = Router(
             self._context, Role.CONTROL, FromClient, self._requests.receive

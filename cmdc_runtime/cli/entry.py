@@ -62,6 +62,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "resume": ("transfer:resume", "Let a session go on after its end, or fork it."),
     "export": ("transfer:export", "Write a session to a file, to keep it or to move it."),
     "import": ("transfer:import_", "Start the session of such a file."),
+    "backup": ("backup:backup", "Copy the daemon's journal to a file, while sessions work."),
+    "restore": ("backup:restore", "Put such a copy in the place of a journal, or check it."),
     "service": ("service:service", "Have systemd run the daemon: install, uninstall."),
 }
 """Name to where it is below this package, and its line in the overview."""

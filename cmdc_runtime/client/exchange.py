@@ -6,6 +6,7 @@ that is more than one request to the daemon or one command to a session has its 
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -74,6 +75,8 @@ from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
+    BackUp,
+    BackupFacts,
     CheckpointFound,
     DeleteCheckpoint,
     FindSession,
@@ -347,6 +350,17 @@ class Exchange:
         """Return what the journal keeps of a session, live or ended, but its events."""
         return await read_past(await self._connector.connected(session_id), session_id)
 
+    async def back_up(self, request: BackUp) -> BackupFacts:
+        """Have the journal copied to a file, and return when the copy is durable there."""
+        connection = await self._connector.connected()
+        made: BackupFacts = await connection.ask(request, timeout_s=None)
+        if not await asyncio.to_thread(_is_there, made):
+            raise UsageError(
+                f"{made.file} was written, but not where this process sees it: the daemon has "
+                "other folders (of a container, or a /tmp of its own); name a place that both see"
+            )
+        return made
+
     async def fork(self, session_id: SessionId, new_id: str, state: bytes) -> SessionId:
         """Start a session from a state of another one, which is no checkpoint of it for long."""
         connection = await self._connector.connected()
@@ -475,6 +489,16 @@ class Exchange:
         if (ended := ending(result)) is not None:
             raise ended
         return result
+
+
+def _is_there(made: BackupFacts) -> bool:
+    """Say whether a backup stands at its place as this process sees it."""
+    try:
+        found = os.stat(made.file)  # noqa: PTH116 - no more of it than this
+    except OSError:
+        return False
+    is_same = (found.st_dev, found.st_ino) == (made.device, made.inode)
+    return is_same or found.st_size == made.size_bytes  # some file systems number files anew
 
 
 def _silent(found: SessionInfo) -> Status:

@@ -49,6 +49,7 @@ from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Past
 from supervisor.adapters.journal.operations import FindSession, ReadHistoryPart
 from supervisor.api import checkpoints
+from supervisor.api.backups import Backups
 from supervisor.api.imports import Imports, begin_imported
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX, STOP_TIMEOUT_S_MAX
 from supervisor.core.session_tree import AGENT, SESSIONS, SUBAGENTS, TOOL_HOST, ZYGOTE
@@ -170,6 +171,7 @@ class ApiContext:
     hub: Hub
     accepts_code: bool
     facts: Callable[[], DaemonFacts]
+    backups: Backups
     imports: Imports = field(default_factory=Imports)
     pieces: checkpoints.Pieces = field(default_factory=checkpoints.Pieces)
     pages: Pages = field(default_factory=lambda: Pages(time.monotonic, encode))
@@ -352,6 +354,13 @@ async def read_past(
     return page_of(past, request.part, request.after)
 
 
+async def back_up(
+    context: ApiContext, _client: bytes, request: requests.BackUp
+) -> requests.BackupFacts:
+    """Copy the journal, and answer when the copy is where it was wanted."""
+    return await context.backups.make(request)
+
+
 async def read_page(context: ApiContext, _client: bytes, request: requests.ReadPage) -> Page:
     """Answer the next page of a long answer."""
     return context.pages.after(request.page_id, request.offset)
@@ -379,6 +388,7 @@ HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
     requests.GetDefinition:     get_definition,
     requests.PutPart:           put_part,
     requests.FinishImport:      finish_import,
+    requests.BackUp:            back_up,
 }
 # fmt: on
 

@@ -68,6 +68,7 @@ REACH: Final[Mapping[type[requests.Request], Reach]] = {
     requests.PutPart:             Reach.NONE,
     requests.FinishImport:        Reach.NONE,
     requests.ReadPast:            Reach.NONE,
+    requests.BackUp:              Reach.NONE,
 }
 # fmt: on
 

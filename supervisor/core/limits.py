@@ -50,6 +50,8 @@ JOURNAL_PROGRESS_S: Final = 5.0
 """Between two lines about it from then on; 1 GiB that is edited or damaged takes several."""
 JOURNAL_COPIES_KEPT: Final = 3
 """Damaged files that are kept aside, the newest; each is as large as the journal was."""
+BACKUP_STEP_PAGES: Final = 64
+"""Copied between two commits by a backup; they take about half a millisecond."""
 REPLAY_BATCHES_MAX: Final = 1_000
 """Event batches in one answer of the journal: bounds the answer and the writer's pause."""
 DOWNS_KEPT_MAX: Final = 1_000

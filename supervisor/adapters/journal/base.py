@@ -25,6 +25,10 @@ class JournalFailed(TransientError):
     """The store did not take or give it: disk full, I/O error, closed. Nothing was acknowledged."""
 
 
+class JournalLocked(JournalFailed):
+    """Another daemon has the journal."""
+
+
 class JournalFull(JournalFailed, StorageFull):
     """There is no room on the disk for something new; what is under way waits for room."""
 

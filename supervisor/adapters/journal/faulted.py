@@ -47,6 +47,7 @@ class _Faulted:
         self._pids_of = pids_of
         self.open = journal.open
         self.close = journal.close
+        self.copy = journal.copy
 
     @property
     def health(self) -> Health:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from cmdc_runtime.errors import UsageError
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.schema import Bounds, migrate
 from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import Journal
+from supervisor.adapters.journal.store import Copying, Journal
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.config import DaemonConfig
 
@@ -44,6 +45,14 @@ class MemoryStore(SqlStore):
         """Make the tables."""
         self._connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=64)
         migrate(self._connection, Path("the journal in memory"))
+
+    def begin_copy(self, path: Path) -> Copying:
+        """Refuse: what is in memory ends with the daemon."""
+        del path
+        raise UsageError(
+            "the journal is in memory and ends with the daemon, so there is no backup of it: start "
+            'the daemon without journal = "memory" to keep what its sessions do'
+        )
 
     def begin(self) -> None:
         """Begin a transaction."""

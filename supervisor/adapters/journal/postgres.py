@@ -5,11 +5,12 @@ A daemon has a schema of its own in the database. docs/adr/0021 says what it pro
 
 import os
 import socket
+from pathlib import Path
 from typing import ClassVar, Final
 
 import psycopg
 
-from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.errors import CmdcError, UsageError
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalUnsettled
 from supervisor.adapters.journal.postgres_connection import (
     PostgresConnection,
@@ -18,6 +19,7 @@ from supervisor.adapters.journal.postgres_connection import (
 )
 from supervisor.adapters.journal.schema import Bounds, Database
 from supervisor.adapters.journal.sql_store import SqlStore
+from supervisor.adapters.journal.store import Copying
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.storage import Level, Trouble
 
@@ -49,6 +51,7 @@ class PostgresStore(SqlStore):
     ) -> None:
         """Prepare; ``open`` connects."""
         super().__init__(bounds)
+        self._schema = schema
         holder = f"process {os.getpid()} on {socket.gethostname()}"
         self._connection = PostgresConnection(url, schema, durability, holder)
         self._level = Level.PLENTY
@@ -65,6 +68,15 @@ class PostgresStore(SqlStore):
             self._connection.open()
         except psycopg.Error as error:
             raise JournalFailed(f"cannot open the journal in PostgreSQL: {error}") from error
+
+    def begin_copy(self, path: Path) -> Copying:
+        """Refuse: PostgreSQL makes its backups itself."""
+        del path
+        raise UsageError(
+            f"the journal is in PostgreSQL, which makes its backups itself, while sessions work: "
+            f"pg_dump --format=custom --schema={self._schema} --file=FILE DATABASE; "
+            "docs/howto/backup.md says how to check and to restore one"
+        )
 
     def begin(self) -> None:
         """Begin a transaction; connect again if the connection was lost."""

@@ -15,6 +15,7 @@ nothing is written any more: the next start finds out whose it was, and parks th
 import errno
 import io
 import os
+import shutil
 import sqlite3
 import time
 from contextlib import suppress
@@ -24,7 +25,13 @@ from typing import BinaryIO, ClassVar, Final
 import structlog
 
 from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
+from supervisor.adapters.journal.backup.copying import PageCopy
+from supervisor.adapters.journal.base import (
+    Durability,
+    JournalFailed,
+    JournalFull,
+    JournalRefused,
+)
 from supervisor.adapters.journal.log_copy import LogCopy, Stamp, stamp_of
 from supervisor.adapters.journal.progress import Progress
 from supervisor.adapters.journal.repair.mending import Mended, Mender, keep_schema
@@ -35,7 +42,7 @@ from supervisor.adapters.journal.repair.restoring import (
     restore,
     take_place,
 )
-from supervisor.adapters.journal.repair.sums import PageSums
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.repair.volume import FILE_MODE, JournalLostError, Volume, wal_of
 from supervisor.adapters.journal.repair.wal import FRAME, sums_in
 from supervisor.adapters.journal.schema import Bounds, check_file, migrate
@@ -43,6 +50,7 @@ from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.limits import (
     JOURNAL_LOCK_WAIT_S,
+    JOURNAL_RESERVE_BYTES,
     JOURNAL_ROOM_LOOK_S,
     JOURNAL_WAL_BYTES_MAX,
     JOURNAL_WAL_PAGES,
@@ -88,6 +96,8 @@ class SqliteStore(SqlStore):
         self._is_unsure = False
         """Whether frames of a failed commit may stand behind the last good one in the log."""
         self._retry_s = 0.0
+        self._copy: PageCopy | None = None
+        """The last one; it may be over."""
         self.mended = Mended()
 
     # --- its life -------------------------------------------------------------------------------
@@ -197,6 +207,33 @@ class SqliteStore(SqlStore):
             log.warning("journal.rollback_failed", error=str(error))
             self._disconnect()
 
+    def begin_copy(self, path: Path) -> PageCopy:
+        """Prepare a copy of all that is committed, to a file beside the journal.
+
+        Raises:
+            JournalFull: there is no room for it.
+        """
+        self.look()
+        (pages,) = self.db.execute("PRAGMA page_count").fetchone()
+        wanted = pages * PAGE_BYTES + 2 * JOURNAL_RESERVE_BYTES
+        free = shutil.disk_usage(path.parent).free
+        if self.level is not Level.PLENTY or free < wanted:
+            raise JournalFull(
+                f"a backup takes {-(-wanted // 2**20)} MiB on the disk of {path.parent} for a "
+                f"while, and {free // 2**20} are free"
+            )
+        self._copy = PageCopy(self.db, path, self._damaged_pages)
+        return self._copy
+
+    def _damaged_pages(self, pages: range) -> set[int]:
+        """Return those of neighbouring pages that are damaged where SQLite has read them."""
+        if self._file is None or not self._sums.wrong_among(self._file, pages):
+            return set()
+        self.look()  # what somebody has overwritten is put right there
+        wrong = self._sums.wrong_among(self._file, pages)
+        # While not all of the log is in the file, its pages are read from the log.
+        return wrong if self._log.may_begin_anew else wrong - self._log.pages().keys()
+
     def close(self) -> None:
         """Close the file; never raises."""
         self.heads.forget()
@@ -240,6 +277,7 @@ class SqliteStore(SqlStore):
 
         Closing would try once more what has failed: a second fsync says yes to what was lost.
         """
+        self._give_copy_up()
         _ABANDONED.append((self._connection, self._file))
         self._connection = self._file = None
 
@@ -256,7 +294,11 @@ class SqliteStore(SqlStore):
         before = _stamp(self._path)
         self._file = file = self._path.open("r+b")
         connection = sqlite3.connect(
-            self._path, timeout=JOURNAL_LOCK_WAIT_S, isolation_level=None, cached_statements=64
+            self._path,
+            timeout=JOURNAL_LOCK_WAIT_S,
+            isolation_level=None,
+            cached_statements=64,
+            check_same_thread=False,  # a copy has a thread of its own, and they take turns
         )
         connection.text_factory = _text
         try:
@@ -287,6 +329,7 @@ class SqliteStore(SqlStore):
 
     def _disconnect(self) -> None:
         """Close without another word; what SQLite does then can fail no more than that."""
+        self._give_copy_up()
         if self._connection is not None:
             try:
                 self._connection.close()
@@ -296,6 +339,12 @@ class SqliteStore(SqlStore):
             self._file.close()
         self._log.close()
         self._connection = self._file = None
+
+    def _give_copy_up(self) -> None:
+        """End a copy that is under way: a connection that is copied from stays open else."""
+        if self._copy is not None:
+            self._copy.give_up()
+            self._copy = None
 
     def _checkpoint(self) -> None:
         """Bring the pages of the log into the file, and record their checksums before.

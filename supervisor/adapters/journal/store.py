@@ -13,8 +13,10 @@ its name in ``DaemonConfig.journal``.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 
+from cmdc_runtime.errors import UsageError
 from supervisor.adapters.journal.operations import Operation, Query, Write
 from supervisor.core.storage import Condition, Level, Trouble
 
@@ -58,6 +60,22 @@ class Health:
 T = TypeVar("T")
 
 
+class Copying(Protocol):
+    """A copy of a store under way, on the writer's thread."""
+
+    def step(self) -> bool:
+        """Copy some more, for no longer than a commit may wait; True when the copy is whole.
+
+        Raises:
+            JournalFailed: it can't be made, and nothing of it is left.
+        """
+        ...
+
+    def give_up(self) -> None:
+        """End it, and leave nothing of it."""
+        ...
+
+
 class Journal(Protocol):
     """The store of everything that was acknowledged."""
 
@@ -90,6 +108,18 @@ class Journal(Protocol):
 
     def read(self, query: Query[T]) -> Awaitable[T]:
         """Queue a query, behind everything that was queued before; raises as ``write``."""
+        ...
+
+    def copy(self, path: Path) -> Awaitable[None]:
+        """Copy the store to a new file beside it, in steps between commits; one at a time.
+
+        The file has all that was committed before this was called, and is one state of the store;
+        it is not durable yet.
+
+        Raises:
+            JournalFailed: it could not be made, and nothing of it is left.
+            UsageError: a store of this kind is not copied so; says how.
+        """
         ...
 
 
@@ -128,6 +158,16 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close it; never raises."""
+
+    def begin_copy(self, path: Path) -> Copying:
+        """Prepare a copy to ``path``; the caller goes on with it step by step.
+
+        Raises:
+            UsageError: a store of this kind is not copied so; says how.
+        """
+        raise UsageError(
+            f"this journal can't be copied to {path}: {type(self).__name__} has no way"
+        )
 
     def look(self) -> None:
         """Put right what somebody else did to it, before it is read; raises when it can't be."""

@@ -20,8 +20,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -33,7 +34,7 @@ from supervisor.adapters.journal.base import (
     JournalUnread,
 )
 from supervisor.adapters.journal.operations import Operation, Query, Write
-from supervisor.adapters.journal.store import Health, Store
+from supervisor.adapters.journal.store import Copying, Health, Store
 from supervisor.core.limits import (
     JOURNAL_CLOSE_S,
     JOURNAL_GROUP_MAX,
@@ -49,18 +50,34 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+_NOT_OPEN: Final = "the journal is not open"
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    """One operation and the caller who waits for it; Any: each job has its own result."""
 
-    operation: Operation[Any]
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Wait:
+    """A caller who waits; Any: each job has its own result."""
+
     future: asyncio.Future[Any]
-    need: Need | None
-    """None of a query."""
-    size_bytes: int
+    size_bytes: int = 0
     result: Any = None
     error: Exception | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Job(_Wait):
+    """One operation, and who waits for it."""
+
+    operation: Operation[Any]
+    need: Need | None
+    """None of a query."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _CopyJob(_Wait):
+    """A copy of the store, and who waits for it."""
+
+    path: Path
+    under_way: Copying | None = None
 
 
 class GroupWriter:
@@ -75,13 +92,15 @@ class GroupWriter:
         """Prepare to drive ``store``; ``open`` starts the thread."""
         self.health = Health()
         self._store = store
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._unfinished: set[_Job] = set()
+        self._queue: SimpleQueue[_Job | _CopyJob | None] = SimpleQueue()
+        self._unfinished: set[_Wait] = set()
         self._queued_bytes = 0
         self._is_open = False
         self._thread = threading.Thread(target=self._main, name="journal", daemon=True)
         # The thread's own.
         self._held: deque[_Job] = deque()
+        self._copies: deque[_CopyJob] = deque()
+        """The first one may be under way."""
         self._look_s = 0.0
         self._broken: str | None = None
 
@@ -125,11 +144,20 @@ class GroupWriter:
         """Queue one query, and return its outcome to come."""
         return self._submit(query, None, 0)
 
+    def copy(self, path: Path) -> asyncio.Future[None]:
+        """Queue a copy of the store to ``path``, and return its end to come."""
+        if not self._is_open:
+            raise JournalFailed(_NOT_OPEN)
+        job = _CopyJob(future=self._loop.create_future(), path=path)
+        self._unfinished.add(job)
+        self._queue.put(job)
+        return job.future
+
     def _submit(
         self, operation: Operation[T], need: Need | None, size_bytes: int
     ) -> asyncio.Future[T]:
         if not self._is_open:
-            raise JournalFailed("the journal is not open")
+            raise JournalFailed(_NOT_OPEN)
         is_full = self.health.condition is Condition.FULL
         count_max = JOURNAL_HELD_MAX if is_full else JOURNAL_QUEUED_MAX
         bytes_max = JOURNAL_HELD_BYTES_MAX if is_full else JOURNAL_QUEUED_BYTES_MAX
@@ -140,12 +168,12 @@ class GroupWriter:
             )
         self._queued_bytes += size_bytes
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _Job(operation, future, need, size_bytes)
+        job = _Job(operation=operation, future=future, need=need, size_bytes=size_bytes)
         self._unfinished.add(job)
         self._queue.put(job)
         return future
 
-    def _deliver(self, jobs: Sequence[_Job]) -> None:
+    def _deliver(self, jobs: Sequence[_Wait]) -> None:
         """Complete the futures; runs in the loop. A waiter that was cancelled is passed over."""
         for job in jobs:
             self._unfinished.discard(job)
@@ -193,10 +221,11 @@ class GroupWriter:
             self._post(self._end)
 
     def _serve(self) -> bool:
-        """Do one group; False when the last one is done."""
+        """Do one group, and the next step of a copy; False when the last one is done."""
         group = self._take()
-        jobs = [job for job in group if job is not None]
-        is_last = len(jobs) < len(group)
+        jobs = [job for job in group if isinstance(job, _Job)]
+        self._copies += (job for job in group if isinstance(job, _CopyJob))
+        is_last = None in group
         if self._store.level is not Level.PLENTY:
             self._look_for_room(at_once=is_last)
         if writes := [job for job in jobs if job.need is not None]:
@@ -206,13 +235,16 @@ class GroupWriter:
             self._post(self._deliver, reads)
         if is_last:
             self._fail(list(self._held), JournalFull(self._store.cause))
+            self._give_copies_up(JournalFailed("the journal was closed before it was copied"))
+        elif self._copies:
+            self._copy_on(self._copies[0])
         return not is_last
 
-    def _take(self) -> list[_Job | None]:
+    def _take(self) -> list[_Job | _CopyJob | None]:
         """Wait for the next group; on a full disk no longer than until the next look for room."""
         wait_s = None if self._store.level is Level.PLENTY else JOURNAL_ROOM_LOOK_S
         try:
-            group = [self._queue.get(timeout=wait_s)]
+            group = [self._queue.get(timeout=0 if self._copies else wait_s)]
         except Empty:
             return []
         while len(group) < JOURNAL_GROUP_MAX and not self._queue.empty():
@@ -326,6 +358,41 @@ class GroupWriter:
                 job.error = error
             self._post(self._deliver, jobs)
 
+    # --- copies ---------------------------------------------------------------------------------
+
+    def _copy_on(self, job: _CopyJob) -> None:
+        """Do the next step of a copy; what it fails by concerns nobody else."""
+        if self._broken is not None:
+            self._give_copies_up(JournalFailed(self._broken))
+            return
+        if self._store.level is not Level.PLENTY:  # what it takes is missing elsewhere
+            self._give_copies_up(JournalFull(self._store.cause))
+            return
+        try:
+            if job.under_way is None:
+                job.under_way = self._store.begin_copy(job.path)
+            if not job.under_way.step():
+                return
+        except CmdcError as error:
+            job.error = error
+        except Exception as error:
+            if self._store.judge(error) is Trouble.BROKEN:
+                self._break(error)
+            elif not isinstance(error, self._store.failures):
+                log.exception("journal.copy_failed")
+            job.error = _failed(error)
+        if job in self._copies:
+            self._copies.remove(job)
+            self._post(self._deliver, [job])
+
+    def _give_copies_up(self, error: JournalFailed) -> None:
+        for job in self._copies:
+            if job.under_way is not None:
+                job.under_way.give_up()
+            job.error = error
+        self._post(self._deliver, list(self._copies))
+        self._copies.clear()
+
     # --- trouble --------------------------------------------------------------------------------
 
     def _break(self, error: Exception) -> None:
@@ -336,6 +403,7 @@ class GroupWriter:
             self._post(self.health.turn, Condition.FAILED, self._broken)
             held, self._held = self._held, deque()
             self._fail(list(held), JournalFailed(self._broken))
+            self._give_copies_up(JournalFailed(self._broken))
 
     def _publish_level(self) -> None:
         if self._store.level is Level.PLENTY:

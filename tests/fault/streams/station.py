@@ -25,6 +25,7 @@ from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.peers import PERSON
 from supervisor.adapters.router import Router
+from supervisor.api.backups import Backups
 from supervisor.api.gate import Gate
 from supervisor.api.handlers import ApiContext
 from supervisor.api.request_router import RequestRouter
@@ -167,7 +168,8 @@ class Station:
         self.hub = Hub(context, journal)
         sessions = self._sessions = Sessions(None, None, self.hub, journal, None, sessions_max=1)
         monitors = MonitorService(journal, sessions.look_up, lambda client, notice: True)
-        api = ApiContext(sessions, monitors, self.hub, False, self._facts)
+        backups = Backups(journal, (self.directory / "state",))
+        api = ApiContext(sessions, monitors, self.hub, False, self._facts, backups)
         requests = RequestRouter(api, sessions)
         router = Router(context, Role.CONTROL, FromClient, requests.receive)
         requests.control = router

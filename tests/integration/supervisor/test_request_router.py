@@ -50,6 +50,7 @@ from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.peers import SessionProcesses
 from supervisor.adapters.router import Router
 from supervisor.api import request_router
+from supervisor.api.backups import Backups
 from supervisor.api.gate import Gate
 from supervisor.api.handlers import ApiContext
 from supervisor.api.request_router import RequestRouter
@@ -107,8 +108,9 @@ async def answered(tmp_path, frame, *, accepts_code=True, wait_s=WAIT_S, begin=N
         hub.bind(f"ipc://{tmp_path}/events")
         sessions = Sessions(None, None, hub, journal, None, sessions_max=10)
         monitors = MonitorService(journal, sessions.look_up, lambda _client, _notice: True)
+        backups = Backups(journal, (tmp_path,))
         services = RequestRouter(
-            ApiContext(sessions, monitors, hub, accepts_code, facts=lambda: FACTS), sessions
+            ApiContext(sessions, monitors, hub, accepts_code, lambda: FACTS, backups), sessions
         )
         router = Router(context, Role.CONTROL, FromClient, services.receive)
         services.control = sessions.control = router

@@ -26,7 +26,12 @@ from cmdc_runtime.clock import now_ms
 from supervisor.adapters.journal.base import JournalFull, JournalRefused
 from supervisor.adapters.journal.progress import Progress
 from supervisor.adapters.journal.repair.aside import Aside
-from supervisor.adapters.journal.repair.restoring import finish_restoring, take_place
+from supervisor.adapters.journal.repair.restoring import (
+    SCHEMA_FILE,
+    finish_replacing,
+    finish_restoring,
+    take_place,
+)
 from supervisor.adapters.journal.repair.salvage import Salvaged, UnreadableError, salvage
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.repair.volume import (
@@ -41,8 +46,9 @@ from supervisor.adapters.journal.schema import check_file
 
 log = structlog.get_logger(__name__)
 
-SCHEMA_FILE: Final = "journal.schema"
 READY: Final = "journal.salvaged"
+COPY_FILE: Final = "journal.copying"
+"""A backup under way, until it is delivered."""
 _PAGE: Final = struct.Struct("<I")
 _WORK: Final = "journal.salvage"
 _INTERIOR: Final = 5
@@ -96,7 +102,7 @@ class Mender:
             JournalFull: there is no room for what that takes.
         """
         try:
-            self._go_on()
+            finish_interrupted(self.path, self.sums)
             self._mend()
         except (OSError, sqlite3.Error) as error:
             if not lacks_room(error):
@@ -115,18 +121,6 @@ class Mender:
 
     def _files(self) -> tuple[Path, Path]:
         return self.path, wal_of(self.path)
-
-    def _go_on(self) -> None:
-        """Finish what a kill has left, and remove what it had not finished."""
-        for name in (_WORK, f"{_WORK}.new"):
-            _remove(self.path.with_name(name))
-        for path in self._files():
-            for end in ("new", "copy"):
-                path.with_name(f"{path.name}.{end}").unlink(missing_ok=True)
-        if (ready := self.path.with_name(READY)).exists():
-            log.warning("journal.salvage_finished")
-            take_place(ready, self.path, self.sums)
-        finish_restoring(self.path, self.sums)
 
     def _mend(self) -> None:
         has_sums = self.sums.load()
@@ -320,6 +314,23 @@ class Mender:
                 unsure=sorted(found.unsure),
                 kept_at=aside,
             )
+
+
+def finish_interrupted(path: Path, sums: PageSums) -> None:
+    """Finish what a kill has left of a repair, a restoring or a backup, or remove it.
+
+    The journal is not open; without a mark of such work nothing is changed.
+    """
+    for name in (_WORK, f"{_WORK}.new", COPY_FILE):
+        _remove(path.with_name(name))
+    for one in (path, wal_of(path)):
+        for end in ("new", "copy"):
+            one.with_name(f"{one.name}.{end}").unlink(missing_ok=True)
+    if (ready := path.with_name(READY)).exists():
+        log.warning("journal.salvage_finished")
+        take_place(ready, path, sums)
+    finish_restoring(path, sums)
+    finish_replacing(path, sums)
 
 
 def keep_schema(path: Path, file: BinaryIO) -> None:

@@ -30,6 +30,12 @@ from supervisor.adapters.journal.repair.volume import (
 
 log = structlog.get_logger(__name__)
 
+SCHEMA_FILE: Final = "journal.schema"
+"""A copy of the pages with the tables' names; it belongs to one journal."""
+REPLACEMENT: Final = "journal.replacement"
+"""What a person puts in the journal's place, whole and durable."""
+REPLACING: Final = "journal.replacing"
+"""The same, unfinished."""
 RESTORED: Final = "journal.restored"
 _WORK: Final = "journal.restoring"
 
@@ -120,3 +126,25 @@ def finish_restoring(path: Path, sums: PageSums) -> None:
     put_aside(one for one in found if one.exists() and one.stat().st_size)
     take_place(whole, path, sums)
     log.warning("journal.brought_back", path=str(path))
+
+
+def finish_replacing(path: Path, sums: PageSums) -> Path | None:
+    """Put a replacement that is whole in the journal's place; the journal is not open.
+
+    What was there is kept beside, with its log, under a name that the replacement's age gives: who
+    goes on after a kill comes to the same one. Returns it, None where nothing was there. A
+    replacement that was not finished is removed.
+    """
+    path.with_name(REPLACING).unlink(missing_ok=True)
+    whole = path.with_name(REPLACEMENT)
+    if not whole.exists():
+        return None
+    kept = path.with_name(f"{path.name}.replaced-{whole.stat().st_mtime_ns // 1_000_000}")
+    for old, name in ((wal_of(path), wal_of(kept)), (path, kept)):
+        if old.exists() and old.stat().st_size and not name.exists():
+            old.rename(name)
+    path.with_name(SCHEMA_FILE).unlink(missing_ok=True)
+    take_place(whole, path, sums)
+    found = kept if kept.exists() else None
+    log.warning("journal.replaced", path=str(path), kept_at=str(found or "nowhere"))
+    return found

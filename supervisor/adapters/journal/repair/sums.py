@@ -97,6 +97,16 @@ class PageSums:
             if (sum_ := self._sums[page - 1]) and zlib.crc32(data) != sum_:
                 yield page, data
 
+    def wrong_among(self, file: BinaryIO, pages: range) -> set[int]:
+        """Return those of neighbouring pages of the file, which comes open, whose sum is wrong."""
+        known = self._sums[pages.start - 1 : pages.stop - 1]
+        chunk = read_what_is_there(file, (pages.start - 1) * PAGE_BYTES, len(known) * PAGE_BYTES)
+        return {
+            page
+            for at, (page, sum_) in enumerate(zip(pages, known, strict=False))
+            if sum_ and zlib.crc32(chunk[at * PAGE_BYTES : (at + 1) * PAGE_BYTES]) != sum_
+        }
+
     def repaired(self, page: int, data: bytes) -> bytes | None:
         """Return a page put right, where a single bit of it is wrong."""
         if len(data) != PAGE_BYTES:

@@ -24,7 +24,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.base import JournalLocked
 from supervisor.core.limits import JOURNAL_LAST_BYTES, JOURNAL_LOCK_WAIT_S, JOURNAL_RESERVE_BYTES
 from supervisor.core.storage import Level, Trouble
 
@@ -122,7 +122,7 @@ class Volume:
         """Keep other daemons away, before anything is looked at; the lock ends with the process.
 
         Raises:
-            JournalFailed: another daemon has the journal.
+            JournalLocked: another daemon has the journal.
         """
         if self._lock is not None:
             return
@@ -136,7 +136,7 @@ class Volume:
                     time.sleep(_LOCK_RETRY_S)
                     continue
                 os.close(fd)
-                raise JournalFailed(
+                raise JournalLocked(
                     f"cannot open the journal {self._path}: another daemon has it locked"
                 ) from None
             self._lock = fd

@@ -1,0 +1,367 @@
+"""A backup that is put in the place of a journal: what is refused, what is kept, what is there."""
+
+import asyncio
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from cmdc_runtime.requests import BackUp
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    CreateSession,
+    EndSession,
+    ListLiveSessions,
+    LoadSession,
+)
+from supervisor.adapters.journal.repair.restoring import REPLACEMENT, REPLACING
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES
+from supervisor.adapters.journal.repair.volume import wal_of
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SUMS_FILE, SqliteJournal
+from supervisor.api.backups import Backups
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+SESSIONS = 4
+BODY = b"x" * 3_000
+END_S = 60.0
+
+
+@pytest.fixture
+def state(tmp_path):
+    """Where the journal is."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def file(state, tmp_path):
+    """A backup of it."""
+    return with_journal(state, lambda journal: backed_up(journal, state, tmp_path / "b"), fill)
+
+
+def with_journal(state, work, before=None):
+    """Open a journal, do something with it, and close it."""
+
+    async def whole():
+        journal = SqliteJournal(state)
+        await journal.open()
+        try:
+            if before is not None:
+                await before(journal)
+            return await work(journal)
+        finally:
+            await journal.close()
+
+    return asyncio.run(whole())
+
+
+async def fill(journal):
+    """Write some sessions."""
+    for number in range(SESSIONS):
+        name = f"s-{number}"
+        await journal.write(CreateSession(SessionRow(session_id=name, created_ms=1, spec=b"spec")))
+        for step in range(1, 4):
+            await journal.write(AcceptCommand(name, f"c-{step}", BODY, step))
+            answers = [(f"c-{step}", b"done")]
+            await journal.write(AppendRecords(name, 0, [("said", BODY)], answers, number=step))
+
+
+async def backed_up(journal, state, file):
+    """Make a backup, and return its place."""
+    await Backups(journal, (state,)).make(BackUp(file=str(file)))
+    return file
+
+
+async def look(journal):
+    """Return all that the sessions have."""
+    rows = await journal.read(ListLiveSessions())
+    return [await journal.read(LoadSession(row.session_id)) for row in rows]
+
+
+def restore(file, state, *flags, **variables):
+    """Run the command as it is after ``cmdc restore`` has become it."""
+    ours = {name: text for name, text in os.environ.items() if not name.startswith("CMDC_")}
+    places = {"CMDC_STATE_DIR": str(state), "CMDC_RUNTIME_DIR": str(state.parent / "run")}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "supervisor.restore", *flags, str(file)],
+        env=ours | places | variables,
+        capture_output=True,
+        text=True,
+        timeout=END_S,
+        check=False,
+    )
+
+
+def refused(done, status, *words):
+    """Check that nothing was done, and why."""
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def contents(state):
+    """Return what is in a folder."""
+    return {one.name: one.read_bytes() for one in state.iterdir()}
+
+
+def test_a_backup_becomes_the_journal_of_another_machine(state, file, tmp_path):
+    """Everything that was in it is there, and its checksums are known from the first start on."""
+    other = tmp_path / "other"
+    done = restore(file, other, "--json")
+    told = json.loads(done.stdout)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (told["sessions"], told["live"], told["kept_as"]) == (SESSIONS, SESSIONS, None)
+    assert told["journal"] == str(other / JOURNAL_FILE)
+    assert (other / SUMS_FILE).exists()
+    assert other.stat().st_mode & 0o777 == 0o700
+    assert (other / JOURNAL_FILE).stat().st_mode & 0o777 == 0o600
+    assert with_journal(other, look) == with_journal(state, look)
+
+
+def test_damage_of_a_restored_journal_is_found_as_that_of_any(file, tmp_path):
+    """At the next start, by its checksums."""
+    other = tmp_path / "other"
+    restore(file, other)
+    path = other / JOURNAL_FILE
+    before = path.stat()
+    with path.open("r+b") as pages:
+        pages.seek(path.stat().st_size // 2 + 9)
+        pages.write(b"\xaa\x55\xaa")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    async def mended(journal):
+        return journal._store.mended.salvaged is not None
+
+    assert with_journal(other, mended) is True
+
+
+def test_the_journal_that_was_there_is_kept_beside(state, file):
+    """With its log, so that it can be taken again."""
+    before = with_journal(state, look)
+    done = restore(file, state)
+    (kept,) = state.glob(f"{JOURNAL_FILE}.replaced-*[0-9]")
+
+    assert done.returncode == 0, done.stderr
+    assert f"the journal that was there is {kept}" in done.stdout
+    assert with_journal(state, look) == before
+    again = state.parent / "again"
+    again.mkdir(mode=0o700)
+    kept.rename(again / JOURNAL_FILE)
+    assert with_journal(again, look) == before
+
+
+def test_a_log_that_a_kill_has_left_is_kept_with_its_journal(state, file):
+    """What is in it alone is not lost with it."""
+    crashed = state.parent / "crashed"
+
+    async def crash(journal):
+        await journal.write(AcceptCommand("s-0", "late", b"late", 9))
+        shutil.copytree(state, crashed)
+
+    with_journal(state, crash)
+    assert wal_of(crashed / JOURNAL_FILE).stat().st_size
+    done = restore(file, crashed, "--force")
+    (kept,) = crashed.glob(f"{JOURNAL_FILE}.replaced-*[0-9]")
+    again = state.parent / "again"
+    again.mkdir(mode=0o700)
+    wal_of(kept).rename(wal_of(again / JOURNAL_FILE))
+    kept.rename(again / JOURNAL_FILE)
+    (stored,) = [one for one in with_journal(again, look) if one.row.session_id == "s-0"]
+
+    assert done.returncode == 0, done.stderr
+    assert [one.command_id for one in stored.unanswered] == ["late"]
+    assert all(not one.unanswered for one in with_journal(crashed, look))
+
+
+async def prompt(journal):
+    """Accept one more command."""
+    await journal.write(AcceptCommand("s-0", "late", b"late", 1_790_000_000_000))
+
+
+async def start(journal):
+    """Start one more session."""
+    row = SessionRow(session_id="new", created_ms=1_790_000_000_000, spec=b"")
+    await journal.write(CreateSession(row))
+
+
+async def end(journal):
+    """End a session."""
+    await journal.write(EndSession("s-0", b"over", 1_790_000_000_000))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (prompt, "not in it: 0; of which the journal has more: 1"),
+        (start, "not in it: 1; of which the journal has more: 0"),
+        (end, "not in it: 0; of which the journal has more: 1"),
+    ],
+)
+def test_a_newer_journal_is_replaced_by_force_alone(state, file, more, told):
+    """It is said what it has, and up to when both go."""
+    with_journal(state, more)
+    before = contents(state)
+    done = restore(file, state)
+
+    refused(done, 1, told, "Its last entry is of 2026-09-21 ", "the backup of 20", "--force")
+    assert contents(state) == before
+    assert restore(file, state, "--force").returncode == 0
+    assert [len(one.unanswered) for one in with_journal(state, look)] == [0] * SESSIONS
+
+
+def test_what_is_in_the_log_alone_counts_too(state, file):
+    """As a kill leaves it; the look changes nothing."""
+    crashed = state.parent / "crashed"
+
+    async def crash(journal):
+        await prompt(journal)
+        shutil.copytree(state, crashed)
+
+    with_journal(state, crash)
+    before = contents(crashed)
+    refused(restore(file, crashed), 1, "has more: 1")
+
+    assert contents(crashed) == before
+
+
+def test_an_older_journal_is_replaced(state, file, tmp_path):
+    """The one that the backup goes on from."""
+    older = tmp_path / "older"
+    restore(file, older)
+    with_journal(state, prompt)
+    newer = with_journal(state, lambda journal: backed_up(journal, state, tmp_path / "c"))
+
+    assert restore(newer, older).returncode == 0
+    assert with_journal(older, look) == with_journal(state, look)
+
+
+def test_a_journal_that_cannot_be_read_is_replaced_by_force_alone(state, file):
+    """Nobody can say what it has."""
+    (state / JOURNAL_FILE).write_bytes(b"no database" * 1_000)
+    refused(restore(file, state), 1, "can't be read", "nobody can say", "--force")
+
+    assert restore(file, state, "--force").returncode == 0
+    assert len(with_journal(state, look)) == SESSIONS
+
+
+def test_a_journal_that_a_daemon_has_is_left(state, file):
+    """Also by force."""
+
+    async def work(_journal):
+        return restore(file, state, "--force")
+
+    refused(with_journal(state, work), 3, "a daemon runs with the journal in", "stop it first")
+
+
+def changed(file, how):
+    """Change a backup."""
+    data = bytearray(file.read_bytes())
+    how(data)
+    file.write_bytes(data)
+
+
+def flip_a_body(data):
+    data[10 * PAGE_BYTES + 99] ^= 1
+
+
+def cut(data):
+    del data[-5:]
+
+
+def cut_a_page(data):
+    del data[:PAGE_BYTES]
+
+
+def empty(data):
+    data.clear()
+
+
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [
+        (flip_a_body, "1 of its "),
+        (cut, "is no backup of a journal"),
+        (cut_a_page, "is no backup of a journal"),
+        (empty, "is no backup of a journal"),
+    ],
+)
+@pytest.mark.parametrize("flags", [(), ("--force",), ("--check",)])
+def test_a_backup_that_has_changed_is_refused(state, file, how, word, flags):
+    """Also by force; the journal stays as it is."""
+    changed(file, how)
+    before = contents(state)
+    refused(restore(file, state, *flags), 1, str(file), word)
+
+    assert contents(state) == before
+
+
+def test_a_backup_of_a_newer_program_is_refused(state, file, tmp_path):
+    """Its format is not known here."""
+
+    async def work(journal):
+        journal._store.db.execute("PRAGMA user_version = 99")
+        return await backed_up(journal, state, tmp_path / "newer")
+
+    newer = with_journal(state, work)
+    refused(restore(newer, tmp_path / "other"), 1, "has format 99")
+    assert not (tmp_path / "other" / JOURNAL_FILE).exists()
+
+
+@pytest.mark.parametrize("name", ["missing", "."])
+def test_what_cannot_be_read_is_told(state, tmp_path, name):
+    """By its name."""
+    refused(restore(tmp_path / name, state), 1, "cannot be read: ")
+
+
+def test_a_check_says_what_a_backup_is(state, file):
+    """And needs no place."""
+    done = restore(file, state.parent / "nowhere", "--check", "--json")
+    told = json.loads(done.stdout)
+
+    assert (told["file"], told["sessions"], told["live"]) == (str(file), SESSIONS, SESSIONS)
+    assert told["last_ms"] == 3
+    assert not (state.parent / "nowhere").exists()
+    shown = restore(file, state, "--check").stdout
+    assert shown.startswith(f"{file} is whole: {SESSIONS} sessions, {SESSIONS} live, as of 20")
+
+
+@pytest.mark.parametrize("journal", ["memory", "postgresql://nobody@nowhere/none"])
+def test_another_kind_of_journal_takes_no_file(state, file, journal):
+    """It is said where to read on; no address is shown."""
+    done = restore(file, state, CMDC_JOURNAL=journal)
+
+    refused(done, 1, "docs/howto/backup.md")
+    assert "nowhere" not in done.stderr
+
+
+def test_a_folder_that_others_may_enter_is_refused(state, file, tmp_path):
+    """As a daemon refuses it."""
+    (tmp_path / "open").mkdir(mode=0o755)
+    refused(restore(file, tmp_path / "open"), 2, "is open to other users")
+
+
+def test_an_unfinished_restore_is_no_journal(state, file):
+    """What a kill has left before it was whole goes, what was whole is put in its place."""
+    before = with_journal(state, look)
+    (state / REPLACING).write_bytes(b"half")
+    assert with_journal(state, look) == before
+    assert not (state / REPLACING).exists()
+
+    other = state.parent / "other"
+    restore(file, other)
+    with_journal(other, prompt)
+    shutil.copy(state / JOURNAL_FILE, other / REPLACEMENT)
+    assert with_journal(other, look) == before
+    (kept,) = other.glob(f"{JOURNAL_FILE}.replaced-*[0-9]")
+    with closing(sqlite3.connect(kept)) as db:
+        assert db.execute("SELECT count(*) FROM commands WHERE answer IS NULL").fetchone() == (1,)
