@@ -156,6 +156,7 @@ class _Block(msgspec.Struct):
     text: str | None = None
     id: str | None = None
     name: str | None = None
+    input: dict[str, Any] | None = None  # Any: JSON as it came
 
 
 class _Delta(msgspec.Struct):
@@ -192,6 +193,7 @@ class AnthropicReply(StreamedReply):
         self._told: dict[str, object] = {}
         self._call = -1
         self._is_call = self._has_arguments = False
+        self._input: dict[str, Any] | None = None  # Any: JSON as it came
 
     def take(self, data: bytes) -> Iterator[Chunk]:
         """Yield the chunks of one event; see ``StreamedReply.take``."""
@@ -215,6 +217,7 @@ class AnthropicReply(StreamedReply):
         if self._is_call:
             self._call += 1
             self._has_calls = True
+            self._input = block.input
             call_id = CallId(block.id) if block.id else None
             yield ToolCallChunk(index=self._call, call_id=call_id, name=block.name or None)
         elif block.type == "text" and block.text:
@@ -232,6 +235,7 @@ class AnthropicReply(StreamedReply):
             yield ToolCallChunk(index=self._call, arguments=delta.partial_json)
 
     def _close(self) -> Iterator[Chunk]:
-        if self._is_call and not self._has_arguments:
-            yield ToolCallChunk(index=self._call, arguments="{}")
+        if self._is_call and not self._has_arguments:  # some servers have it all at once
+            arguments = msgspec.json.encode(self._input or {}).decode()
+            yield ToolCallChunk(index=self._call, arguments=arguments)
         self._is_call = False
