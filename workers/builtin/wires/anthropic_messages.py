@@ -15,7 +15,9 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.ids import CallId
 from workers.builtin.providers._conversation import arguments_of
 from workers.builtin.providers._failures import Heard
+from workers.builtin.providers._formats import is_sent
 from workers.builtin.providers._prompt_caching import CACHE_CONTROL
+from workers.builtin.wires.claude_schemas import BETA, sent_schema
 from workers.builtin.wires.prices import Priced
 from workers.builtin.wires.reply import StreamedReply
 from workers.builtin.wires.routes import Route
@@ -73,13 +75,20 @@ def body_of(route: Route, request: ModelRequest) -> dict[str, object]:
     parallel = arguments.get("parallel_tool_calls")
     if parallel is not None:
         body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": not parallel}
+    wanted = arguments.get("response_format")
+    if isinstance(wanted, Mapping):
+        schema = sent_schema(wanted["json_schema"]["schema"])
+        body["output_format"] = {"type": "json_schema", "schema": schema}
     return body
 
 
-def headers_of(route: Route, _request: ModelRequest) -> dict[str, str]:
+def headers_of(route: Route, request: ModelRequest) -> dict[str, str]:
     """Return the headers that say who asks, and in which version of the wire."""
-    key = {"x-api-key": route.key} if route.key else {}
-    return {**key, "anthropic-version": VERSION}
+    headers = {"x-api-key": route.key} if route.key else {}
+    schema = request.response_format
+    if schema is not None and is_sent(schema, route.facts, has_tools=bool(request.tools)):
+        headers["anthropic-beta"] = BETA
+    return {**headers, "anthropic-version": VERSION}
 
 
 def _tokens_max(route: Route, arguments: Mapping[str, object]) -> object:

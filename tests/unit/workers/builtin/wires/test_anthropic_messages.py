@@ -15,6 +15,7 @@ from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from workers.builtin.providers._failures import Heard
 from workers.builtin.wires import anthropic_messages as wire
 from workers.builtin.wires.anthropic_messages import AnthropicReply, address_of, body_of
+from workers.builtin.wires.claude_schemas import BETA
 
 SONNET = "anthropic:claude-sonnet-4-5"
 UNKNOWN = "anthropic:nobody-3"
@@ -219,6 +220,33 @@ def test_system_messages_at_the_beginning_are_the_system(routed):
 def test_an_address_may_end_in_the_path(routed, base, address):
     """As litellm takes it."""
     assert address_of(routed(SONNET, api_base=base)[0]) == address
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+MAP = {"type": "object", "properties": {"m": {"type": "object"}}}
+
+
+def test_a_schema_binds_the_reply(routed):
+    """Closed, and with a word in a header; the request has no other schema in it."""
+    route, request = routed(SONNET, response_format=SCHEMA, tools=(READ,))
+    body = body_of(route, request)
+    closed = SCHEMA | {"additionalProperties": False}
+
+    assert body["output_format"] == {"type": "json_schema", "schema": closed}
+    assert "system" not in body
+    assert "response_format" not in body
+    assert wire.headers_of(route, request)["anthropic-beta"] == BETA
+
+
+@pytest.mark.parametrize(("model", "schema"), [(SONNET, MAP), (UNKNOWN, SCHEMA)])
+def test_a_schema_that_cannot_bind_is_asked_for_in_words(routed, model, schema):
+    """Of a model that knows no schemas, or of a map that would be closed."""
+    route, request = routed(model, response_format=schema, system="s")
+    body = body_of(route, request)
+
+    assert "output_format" not in body
+    assert body["system"][0]["text"].startswith("s\n\nYour final answer is one JSON value")
+    assert "anthropic-beta" not in wire.headers_of(route, request)
 
 
 def test_headers_say_who_asks(routed):

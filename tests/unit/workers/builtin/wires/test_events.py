@@ -56,6 +56,13 @@ def test_mixed_ends_of_lines_are_told_apart():
     ]
 
 
+def test_a_line_feed_belongs_to_one_carriage_return():
+    """The next one ends a line of its own."""
+    events = Events()
+
+    assert [events.take(one) for one in (b"data: a\r", b"\n", b"\n")] == [[], [], [b"a"]]
+
+
 def test_a_line_feed_that_follows_text_ends_a_line():
     """What came before it does not matter."""
     assert told(b"data: a\r\n", b"data: b\n\n") == [b"a\nb"]

@@ -22,6 +22,7 @@ LONG = FULL | {
 COSTS = {
     "plain": (PLAIN, Counts(prompt=3, completion=2), 26.0),
     "nothing": (PLAIN, Counts(prompt=0, completion=0), 0.0),
+    "a rate that is none": ({"input_cost_per_token": None}, Counts(prompt=3, completion=2), 0.0),
     "no rate for the answer": ({"input_cost_per_token": 2}, Counts(prompt=3, completion=2), 6.0),
     "read": (FULL, Counts(prompt=10, completion=0, read=4), 14.0),
     "read without a rate": (PLAIN, Counts(prompt=10, completion=0, read=4), 20.0),

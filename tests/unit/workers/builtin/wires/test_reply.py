@@ -72,7 +72,25 @@ def taken(reply, *told):
 # --- the end --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("reason", "meant"), REASONS.items())
+MEANT = {
+    "stop": ("stop", "end_turn", "stop_sequence"),
+    "length": (
+        *("length", "max_tokens", "compaction", "pause_turn"),
+        "model_context_window_exceeded",
+    ),
+    "tool_calls": ("tool_calls", "tool_use", "function_call"),
+    "content_filter": ("content_filter", "content_filtered", "refusal"),
+}
+
+
+def test_every_word_for_an_end_is_tried():
+    """Of all wires."""
+    assert REASONS.keys() == {one for words in MEANT.values() for one in words}
+
+
+@pytest.mark.parametrize(
+    ("reason", "meant"), [(one, meant) for meant, words in MEANT.items() for one in words]
+)
 def test_every_word_for_an_end_has_openais(reply, wire, reason, meant):
     """The last chunk says it."""
     taken(reply, call(wire), finish(reason))

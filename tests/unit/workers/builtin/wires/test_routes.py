@@ -248,6 +248,32 @@ def test_what_claude_takes_goes_to_it(goes, case):
     assert goes(f"anthropic:{model}", **options) is is_ours
 
 
+BOUND = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
+MAP = {"type": "object", "properties": {"m": {"type": "object"}}}
+PLAIN = {"type": "object", "properties": {"n": {"type": "integer"}}}
+ROOTED = {"$ref": "#/$defs/A", "$defs": {"A": PLAIN}}
+BETA = {"Anthropic-Beta": "x"}
+FORMATS = {
+    "plain": ("claude-sonnet-4-5", PLAIN, {}, True),
+    "reference at the root": ("claude-sonnet-4-5", ROOTED, {}, True),
+    "with a bound": ("claude-sonnet-4-5", BOUND, {}, False),
+    "in words": ("claude-sonnet-4-5", MAP, {}, True),
+    "in words with a bound": ("nobody-3", BOUND, {}, True),
+    "with a beta of one's own": ("claude-sonnet-4-5", PLAIN, {"extra_headers": BETA}, False),
+    "with another header": ("claude-sonnet-4-5", PLAIN, {"headers": {"x": "y"}}, True),
+    "with headers that are none": ("claude-sonnet-4-5", PLAIN, {"headers": None}, True),
+    "in words with a beta": ("nobody-3", PLAIN, {"headers": BETA}, True),
+}
+
+
+@pytest.mark.parametrize("case", FORMATS)
+def test_a_schema_for_a_reply_of_claude_goes_as_it_is(goes, case):
+    """One that has to be bent is litellm's, and so is a header with two words in it."""
+    model, schema, options, is_ours = FORMATS[case]
+
+    assert goes(f"anthropic:{model}", response_format=schema, **options) is is_ours
+
+
 CALL = ToolCall(call_id="c", name="read", arguments={})
 BAD = ToolCall(call_id="c", name="read.it", arguments={})
 HI = Message.user("hi")
