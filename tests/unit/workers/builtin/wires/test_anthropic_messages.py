@@ -383,6 +383,8 @@ def test_a_call_without_id_and_name_is_still_one(reply):
 def test_pieces_of_arguments_outside_a_call_are_none(reply):
     """And an end of a block that is none says nothing."""
     events = [
+        closed(),
+        piece(type="input_json_delta", partial_json="{}"),
         opened("text", text=""),
         piece(type="input_json_delta", partial_json="{}"),
         closed(),
@@ -436,6 +438,20 @@ def test_the_last_usage_may_have_all(reply):
     assert next(iter(reply.end())) == UsageChunk(
         usage=TokenUsage(prompt_tokens=12, completion_tokens=7, total_tokens=19)
     )
+
+
+def test_a_count_that_the_last_usage_does_not_tell_is_the_firsts(reply):
+    """Null tells nothing."""
+    taken(reply, began(input_tokens=10), ended(input_tokens=None, output_tokens=7))
+
+    assert next(iter(reply.end())) == UsageChunk(
+        usage=TokenUsage(prompt_tokens=10, completion_tokens=7, total_tokens=17)
+    )
+
+
+def test_the_text_of_another_block_is_no_answer(reply):
+    """A block of a kind that nobody knows may have one."""
+    assert taken(reply, opened("x_result", text="no"), closed()) == []
 
 
 def test_the_first_usage_alone_counts(reply):

@@ -129,6 +129,7 @@ def test_models_without_a_system_prompt_hear_it_from_the_user(routed):
         ({}, {}),
         ({"organization": "o"}, {"openai-organization": "o"}),
         ({"organization": ""}, {}),
+        ({"organization": 5}, {}),
     ],
 )
 def test_headers_say_who_asks(routed, options, headers):

@@ -86,6 +86,13 @@ def test_a_server_of_ones_own_needs_an_address(goes, routed):
     assert not route.vendor.needs_key
 
 
+def test_a_vendor_needs_a_key():
+    """But for servers of one's own."""
+    free = {name for name, one in VENDORS.items() if not one.needs_key}
+
+    assert free == {"hosted_vllm", "llamafile", "lm_studio"}
+
+
 def test_a_key_is_the_options_or_the_environments(routed, monkeypatch):
     """An empty one is none."""
     assert routed("openrouter:a/b")[0].key is None
