@@ -25,6 +25,8 @@ class Node:
     thought: Thought | None = None
     """There when the node is ending or ended."""
     is_pruned: bool = False
+    revision: int = 0
+    """Which one of the run it belongs to; 0: to none."""
 
 
 @dataclass(slots=True)
