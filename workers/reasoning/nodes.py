@@ -36,3 +36,5 @@ class End:
     status: RunStatus
     answer: Any = None  # Any: plain data of the strategy
     reason: str | None = None
+    notes: tuple[str, ...] = ()
+    """About the answer."""

@@ -43,6 +43,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from workers.reasoning.answers import best_answer
 from workers.reasoning.draft import TreeDraft, score_of, unknown
 from workers.reasoning.inputs import (
     BranchRefused,
@@ -426,18 +427,11 @@ class Run:
         """Say how the run ends, and end what still runs."""
         if self._end is not None:
             return
-        self._end = End(status, answer, reason)
+        notes: tuple[str, ...] = ()
         if status in CUT_OFF:
-            self._end.answer = self._best()
+            answer, notes = best_answer(self._strategy, self._thoughts(), self._state)
+        self._end = End(status, answer, reason, notes)
         self._wind_down()
-
-    def _best(self) -> Any:  # Any: plain data of the strategy
-        try:
-            best = foreign.call(lambda: self._strategy.best(self._thoughts(), self._state))
-            drained(self._strategy)
-            return plain(best, "the best answer")
-        except (ForeignError, MisuseError):
-            return None
 
     def _wind_down(self) -> None:
         """End all branches, and finish when none is left."""
@@ -454,7 +448,7 @@ class Run:
             answer=end.answer,
             reason=end.reason,
             elapsed_ms=self._now_ms - self._begun.at_ms,
-            notes=left_out(self._branches(), self._begun.limits),
+            notes=(*end.notes, *left_out(self._branches(), self._begun.limits)),
         )
         self._tell(done)
         self._is_finished = True
