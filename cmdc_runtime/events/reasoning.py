@@ -123,7 +123,8 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
 
     ``reason`` says more about a status other than "done". ``elapsed_ms`` is None where nobody took
     the time. ``notes`` are lines about what the answer lacks, whatever the status: how many
-    branches the budget left out, and that the strategy's ``best`` has failed.
+    branches the budget left out, that the answer was cut and how long it was, and that the
+    strategy's ``best`` has failed.
     """
 
     content_fields = ("answer", "reason", "notes")

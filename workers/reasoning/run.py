@@ -43,7 +43,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
-from workers.reasoning.answers import best_answer
+from workers.reasoning.answers import NotedAnswer, best_answer, told_answer
 from workers.reasoning.draft import TreeDraft, score_of, unknown
 from workers.reasoning.inputs import (
     BranchRefused,
@@ -64,7 +64,6 @@ from workers.reasoning.inputs import (
     left_out,
     lost,
     name_of,
-    plain,
     thought_of,
 )
 from workers.reasoning.nodes import ACTIVE, CUT_OFF, End, Node
@@ -291,8 +290,7 @@ class Run:
         while decision is not None and self._end is None:
             match decision:
                 case Done():
-                    answer = plain(decision.answer, "the answer")
-                    return self._close("done", answer=answer)
+                    return self._close("done", noted=told_answer(decision.answer))
                 case Failed():
                     return self._close("failed", reason=foreign.text_of(decision.reason))
                 case _:
@@ -423,13 +421,15 @@ class Run:
                 self._tell_thought(node.thought, TokenUsage(), {})
         return self._wind_down()
 
-    def _close(self, status: RunStatus, *, answer: Any = None, reason: str | None = None) -> None:
+    def _close(
+        self, status: RunStatus, *, noted: NotedAnswer = (None, ()), reason: str | None = None
+    ) -> None:
         """Say how the run ends, and end what still runs."""
         if self._end is not None:
             return
-        notes: tuple[str, ...] = ()
         if status in CUT_OFF:
-            answer, notes = best_answer(self._strategy, self._thoughts(), self._state)
+            noted = best_answer(self._strategy, self._thoughts(), self._state)
+        answer, notes = noted
         self._end = End(status, answer, reason, notes)
         self._wind_down()
 

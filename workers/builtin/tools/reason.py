@@ -36,6 +36,7 @@ from cmdc_runtime.reasoning.result import ReasoningEvent
 from cmdc_runtime.subagent import REASON_TOOL
 from workers.builtin import reasoning as built_in
 from workers.builtin.tools._session import META_CHARS_MAX, session_of
+from workers.reasoning.answers import CUT
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
@@ -526,6 +527,11 @@ def _told(result: ReasoningResult) -> str:
     Raises:
         ToolError: there is no answer; the text says why.
     """
+    cuts = [f"[{note}]" for note in result.notes if note.startswith(CUT)]
+    return "\n\n".join([_answer(result), *cuts])
+
+
+def _answer(result: ReasoningResult) -> str:
     why = f"{result.status}: {result.reason}" if result.reason else result.status
     if result.status == "done":
         return _text(result.answer)

@@ -3,11 +3,13 @@
 import pytest
 
 from cmdc_runtime.events import ReasoningDone
-from cmdc_runtime.extensions.reasoning import Branch, Continue_
-from cmdc_runtime.reasoning import RunLimits
+from cmdc_runtime.extensions.reasoning import Branch, Continue_, Done
+from cmdc_runtime.reasoning import RunLimits, limits
 from scripts.reasoning.play import Play
-from tests.unit.workers.reasoning.test_run import Scripted, echo
+from tests.unit.workers.reasoning.test_run import Scripted, echo, played
 
+CUT = "the answer was cut: it is the first "
+MAX = limits.PLAIN_BYTES_MAX
 SHORT = RunLimits(max_steps=1)
 
 
@@ -49,3 +51,45 @@ def test_a_best_that_fails_where_there_is_no_thought_leaves_none():
 
     assert (result.status, result.answer) == ("failed", None)
     assert result.notes == ("the strategy's best() failed: ValueError: no idea",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "notes"),
+    [
+        ("x" * MAX, "x" * MAX, ()),
+        (
+            "x" * 300_000,
+            "x" * MAX,
+            (f"{CUT}262,144 of 300,000 bytes",),
+        ),
+        (
+            "x" + "é" * 150_000,
+            "x" + "é" * (MAX // 2 - 1),
+            (f"{CUT}262,143 of 300,001 bytes",),
+        ),
+        (
+            ["x" * 300_000],
+            '["' + "x" * (MAX - 2),
+            (f"{CUT}262,144 of 300,004 bytes of its JSON",),
+        ),
+    ],
+    ids=["as long as may be", "longer", "of signs of two bytes", "no text"],
+)
+def test_an_answer_that_is_too_long_is_cut_and_that_is_noted(answer, told, notes):
+    """It was paid for; the run failed, and told nothing of it. A sign is never cut in two."""
+    result = played(Branch("a"), Done(answer)).result
+
+    assert (result.status, result.answer, result.notes) == ("done", told, notes)
+
+
+def test_so_is_the_best_answer_of_a_run_that_is_cut_off():
+    """Of the strategy, and by the rule of all strategies."""
+    long = "x" * (MAX + 1)
+    by_strategy = Play(echo, SHORT).play(
+        Best(Branch("a"), Branch("b"), best=lambda _: long), "Why?"
+    )
+    by_rule = Play(lambda _: long, SHORT).play(Best(Branch("a"), Branch("b"), best=raising), "Why?")
+
+    assert by_strategy.answer == by_rule.answer == "x" * MAX
+    assert [len(by_strategy.notes), len(by_rule.notes)] == [1, 2]
+    assert by_rule.notes[1] == by_strategy.notes[0]
