@@ -116,6 +116,8 @@ class PluginContext:
     model: str = ""
     turn: int = 0
     """Requests to the model so far, counted over the session's life."""
+    usage: TokenUsage = TokenUsage()
+    """Of the session so far, its subagents that have ended included; the next two are of it."""
     total_tokens: int = 0
     cost_usd: float = 0.0
     """What was spent as far as prices are known; see ``is_priced``."""

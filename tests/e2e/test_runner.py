@@ -96,7 +96,7 @@ class Careful(cmdc.reasoning.ChainStrategy, frozen=True, kw_only=True):
 )
 def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
     """Whatever form it is given in: no call, no branch, and the run is told as others are."""
-    model = scripted(default=last_word)
+    model = scripted(default=lambda request: Text(last_word(request), usage=USED))
     session = agent(model, reasoning_strategy=given, max_depth=0)
     stream = session.subscribe()
     reply = session.run("Well?", timeout=TURN_S)
@@ -109,6 +109,8 @@ def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
     assert (result.status, result.strategy, result.branches) == ("done", name, 0)
     assert [one.content for one in result.thoughts] == answers
     assert len(model.requests) == len(answers)
+    assert [one.usage.total_tokens for one in result.nodes] == [30] * len(answers)
+    assert result.usage == reply.usage
     assert not any(isinstance(one.event, events.ToolExecutionStart) for one in told)
 
 
