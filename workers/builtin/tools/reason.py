@@ -429,6 +429,7 @@ class Reason(Tool):
         if len(self._strategies) < max(1, len(makers)):
             raise InvalidTool(f"tool {name!r}: give one strategy or more, each with its own name")
         time_s = limits.timeout
+        self.run_strategy = next(iter(self._strategies))
         self.timeout = SECONDS_MAX if time_s is None else min(time_s + CLOSING_S, SECONDS_MAX)
         self.parameters = _parameters(tuple(self._strategies))
 

@@ -411,3 +411,10 @@ def test_the_model_reads_that_an_answer_was_cut():
     assert told == (
         "x" * 262_144 + "\n\n[the answer was cut: it is the first 262,144 of 300,000 bytes]"
     )
+
+
+def test_a_run_that_nobody_told_of_is_of_the_first_strategy():
+    """Where the call names none, as the model reads of its argument."""
+    tool = reason.create({"quick": Quick, "slow": Rounds})
+
+    assert tool.run_strategy == tool.parameters["properties"]["strategy"]["default"] == "quick"
