@@ -226,6 +226,19 @@ def poisoned(client, model, daemon):
     session.run("Go on.")
 
 
+def cut(client, model, _daemon):
+    """An answer that an abort has cut off in the middle."""
+    half = model(("Half of ", Hold(), "it."), default="Well.")
+    session = client.create_agent(session_id="cut", model=half)
+    stream = session.subscribe()
+    session.prompt("Go.")
+    while stream.get(TURN_S).event.kind != "message_delta":
+        pass
+    session.abort(reason="enough")
+    half.release()
+    until(lambda: session.status().state == "idle")
+
+
 def standing(client, session_id):
     """Return what a session says of itself that its records decide."""
     status, messages = client.status(session_id), client.messages(session_id)
@@ -279,7 +292,7 @@ def rebuilt(journal, session_id):
 
 PLAYS = {
     play.__name__: play
-    for play in (talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned)
+    for play in (talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned, cut)
 }
 
 
