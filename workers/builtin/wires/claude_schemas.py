@@ -7,6 +7,8 @@ is made of them, and of a schema that is odd, is litellm's affair.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from cmdc_runtime.plain import DEPTH_MAX
+
 Schema = Mapping[str, object]
 
 NODES_MAX: Final = 1_000
@@ -43,16 +45,16 @@ class _Reader:
         self._definitions = definitions
         self._left = NODES_MAX
 
-    def closed(self, part: object) -> dict[str, object]:
+    def closed(self, part: object, depth: int = 0) -> dict[str, object]:
         """Return a part with all that is in it; raises _UnfitError."""
-        if not isinstance(part, Mapping) or self._left <= 0:
+        if not isinstance(part, Mapping) or self._left <= 0 or depth > DEPTH_MAX:
             raise _UnfitError
         self._left -= 1
         if _REF in part:
-            return self.closed(self._target(part))
+            return self.closed(self._target(part), depth + 1)
         if "enum" in part and "type" in part:  # one that does not fit the other is put right
             raise _UnfitError
-        found = {name: self._member(name, one) for name, one in part.items()}
+        found = {name: self._member(name, one, depth + 1) for name, one in part.items()}
         if _is_object(part.get("type")):
             found["additionalProperties"] = False
         return found
@@ -63,13 +65,13 @@ class _Reader:
             raise _UnfitError
         return self._definitions.get(name.removeprefix(_LOCAL))
 
-    def _member(self, name: str, one: object) -> object:
+    def _member(self, name: str, one: object, depth: int) -> object:
         if name == "properties" and isinstance(one, Mapping):
-            return {key: self.closed(inner) for key, inner in one.items()}
+            return {key: self.closed(inner, depth) for key, inner in one.items()}
         if name == "anyOf" and isinstance(one, list | tuple):
-            return [self.closed(inner) for inner in one]
+            return [self.closed(inner, depth) for inner in one]
         if name == "items":
-            return self.closed(one)
+            return self.closed(one, depth)
         if name not in _SAME or (name == "additionalProperties" and one is not False):
             raise _UnfitError
         return one

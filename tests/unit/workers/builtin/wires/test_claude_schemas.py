@@ -107,6 +107,14 @@ def test_references_that_grow_are_bounded():
     assert sent_schema({"$ref": "#/$defs/0", "$defs": {**pair, "20": WORD}}) is None
 
 
+@pytest.mark.parametrize("step", [dict, lambda ref: an_object(a=ref)], ids=["at once", "within"])
+def test_references_that_lead_on_are_bounded(step):
+    """Each definition leads to the next one: short as it stands, deep as it is meant."""
+    chain = {str(at): step({"$ref": f"#/$defs/{at + 1}"}) for at in range(NODES_MAX // 2 - 2)}
+
+    assert sent_schema({"$ref": "#/$defs/0", "$defs": {**chain, str(len(chain)): WORD}}) is None
+
+
 def test_what_was_given_stays_as_it_was():
     """It is the caller's."""
     schema = an_object(a=an_object())
