@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.requests import BackUp, BackupFacts
 from supervisor.adapters.journal.backup.copying import remove_copy
@@ -57,7 +58,8 @@ class Backups:
         delivery = await _apart(lambda: prepare(request.file, self.own, force=request.force))
         try:
             await self.journal.copy(copy)
-            made = await _apart(lambda: delivery.finish(copy))
+            made_ms = now_ms()
+            made = await _apart(lambda: delivery.finish(copy, made_ms))
         except asyncio.CancelledError:
             _apart(lambda: _clean(delivery, copy))  # the daemon ends, and waits for no disk
             raise

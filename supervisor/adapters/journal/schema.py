@@ -164,8 +164,13 @@ _MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = struct.Struct(">16s44xI4xI")
 
 
-def check_file(path: Path) -> None:
+_REMEDY: Final = "it was left untouched: start the newer program, or choose another state directory"
+
+
+def check_file(path: Path, remedy: str = _REMEDY) -> None:
     """Check by its header alone, without opening it as a database, that the file may be migrated.
+
+    ``remedy`` is what to do where it may not.
 
     Raises:
         JournalRefused: it is another kind of file, or a newer journal.
@@ -176,9 +181,9 @@ def check_file(path: Path) -> None:
     if not header:
         return
     if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-        raise _refused(path, "is not an SQLite database")
+        raise _refused(path, "is not an SQLite database", remedy)
     _, version, application_id = _HEADER.unpack(header)
-    _check(path, version, application_id)
+    _check(path, version, application_id, remedy)
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
@@ -212,13 +217,12 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _check(path: Path, version: int, application_id: int) -> None:
+def _check(path: Path, version: int, application_id: int, remedy: str = _REMEDY) -> None:
     if application_id not in (0, APPLICATION_ID):
-        raise _refused(path, "belongs to another program")
+        raise _refused(path, "belongs to another program", remedy)
     if version > VERSION:
-        raise _refused(
-            path, f"has format {version}, and this program knows formats up to {VERSION}"
-        )
+        why = f"has format {version}, and this program knows formats up to {VERSION}"
+        raise _refused(path, why, remedy)
 
 
 def _number(connection: sqlite3.Connection, query: str) -> int:
@@ -226,11 +230,8 @@ def _number(connection: sqlite3.Connection, query: str) -> int:
     return row[0]
 
 
-def _refused(path: Path, why: str) -> JournalRefused:
-    return JournalRefused(
-        f"{path} {why}; it was left untouched: "
-        "start the newer program, or choose another state directory"
-    )
+def _refused(path: Path, why: str, remedy: str = _REMEDY) -> JournalRefused:
+    return JournalRefused(f"{path} {why}; {remedy}")
 
 
 # --- retention ------------------------------------------------------------------------------------

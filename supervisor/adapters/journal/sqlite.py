@@ -26,6 +26,7 @@ import structlog
 
 from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.backup.copying import PageCopy
+from supervisor.adapters.journal.backup.seal import is_backup
 from supervisor.adapters.journal.base import (
     Durability,
     JournalFailed,
@@ -110,6 +111,7 @@ class SqliteStore(SqlStore):
             self._path.chmod(FILE_MODE)
             self._volume.claim()
             self._volume.reserve()
+            _refuse_backup(self._path)
             with self._progress.logged():
                 self.mended = Mender(self._path, self._sums, self._progress).mend()
                 check_file(self._path)
@@ -393,6 +395,22 @@ class SqliteStore(SqlStore):
 
 _ABANDONED: Final[list[tuple[sqlite3.Connection | None, BinaryIO | None]]] = []
 """What are not to be closed as long as the process lives."""
+
+
+def _refuse_backup(path: Path) -> None:
+    """Refuse a backup that somebody has copied to the journal's place.
+
+    It would be judged by the checksums and the log of the journal before it.
+
+    Raises:
+        JournalRefused: it is one.
+    """
+    with suppress(OSError):  # a sector that the disk does not give is mended, or told
+        if is_backup(path):
+            raise JournalRefused(
+                f"{path} is a backup that was copied there: `cmdc restore {path}` checks it, and "
+                "makes it the journal"
+            )
 
 
 def _text(data: bytes) -> str:

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import Overloaded, SessionExists, TransientError, UsageError
 from cmdc_runtime.requests import BackUp
 from supervisor.adapters.journal.backup import delivery
@@ -17,7 +18,7 @@ from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import AcceptCommand, CreateSession
 from supervisor.adapters.journal.repair.mending import COPY_FILE
-from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
 from supervisor.api.backups import Backups
 
 SESSIONS = 3
@@ -116,6 +117,50 @@ def test_a_file_that_is_no_backup_is_replaced_by_force_alone(state, folder):
     assert (folder / "b").read_text() == "my thesis"
     made(state, folder / "b", force=True)
     assert is_backup(folder / "b")
+
+
+def test_a_file_that_came_meanwhile_stays(state, folder, monkeypatch):
+    """What is at the place is looked at again before the backup takes it."""
+    written = delivery.write_sealed
+
+    def write(*arguments):
+        (folder / "b").write_text("my thesis")
+        return written(*arguments)
+
+    monkeypatch.setattr(delivery, "write_sealed", write)
+    with pytest.raises(UsageError, match="is no backup of a journal"):
+        made(state, folder / "b")
+    assert (folder / "b").read_text() == "my thesis"
+    assert names(folder) == ["b"]
+
+
+def test_another_name_of_the_journal_takes_none(state, folder):
+    """To close it once would drop the locks that SQLite has on it."""
+
+    async def work(backups, _journal):
+        os.link(state / JOURNAL_FILE, folder / "b")
+        with pytest.raises(UsageError, match="is a file of the daemon's own folder"):
+            await backups.make(BackUp(file=str(folder / "b"), force=True))
+
+    asyncio.run(with_backups(state, work))
+    assert (folder / "b").samefile(state / JOURNAL_FILE)
+    assert names(folder) == ["b"]
+
+
+def test_a_backup_is_of_the_moment_of_its_copy(state, folder, monkeypatch):
+    """What comes while it is checked and written is not in it, however long that takes."""
+    checked, moments = delivery.damage_of, []
+
+    def check(copy):
+        moments.append(now_ms())
+        while now_ms() <= moments[0]:
+            pass
+        return checked(copy)
+
+    monkeypatch.setattr(delivery, "damage_of", check)
+    facts = made(state, folder / "b")
+    assert facts.made_ms <= moments[0]
+    assert check_backup(folder / "b").seal.made_ms == facts.made_ms
 
 
 def test_an_empty_file_has_nothing_to_lose(state, folder):

@@ -12,7 +12,8 @@ from contextlib import closing
 import pytest
 
 from cmdc_runtime.requests import BackUp
-from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.backup.seal import write_sealed
+from supervisor.adapters.journal.base import JournalRefused, SessionRow
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
     AppendRecords,
@@ -21,9 +22,10 @@ from supervisor.adapters.journal.operations import (
     ListLiveSessions,
     LoadSession,
 )
-from supervisor.adapters.journal.repair.restoring import REPLACEMENT, REPLACING
+from supervisor.adapters.journal.repair.restoring import REPLACEMENT, REPLACING, SCHEMA_FILE
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES
-from supervisor.adapters.journal.repair.volume import wal_of
+from supervisor.adapters.journal.repair.volume import RESERVE_FILE, wal_of
+from supervisor.adapters.journal.schema import APPLICATION_ID, MIGRATIONS
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SUMS_FILE, SqliteJournal
 from supervisor.api.backups import Backups
 
@@ -263,6 +265,49 @@ def test_a_journal_that_a_daemon_has_is_left(state, file):
     refused(with_journal(state, work), 3, "a daemon runs with the journal in", "stop it first")
 
 
+def test_a_journal_that_a_daemon_has_is_left_without_its_lock_file_too(state, file):
+    """Somebody may have deleted that for its room; SQLite's lock is on the journal itself."""
+
+    async def work(journal):
+        (state / RESERVE_FILE).unlink()
+        before = (state / JOURNAL_FILE).stat().st_ino
+        done = restore(file, state, "--force")
+        assert (state / JOURNAL_FILE).stat().st_ino == before
+        await prompt(journal)
+        return done
+
+    refused(with_journal(state, work), 3, "a daemon runs with the journal in", "stop it first")
+    assert sum(len(one.unanswered) for one in with_journal(state, look)) == 1
+
+
+def test_a_backup_that_was_copied_to_the_journals_place_is_not_taken_for_it(state, file):
+    """Its pages are not those of the checksums there; the command that is named takes it."""
+    before = with_journal(state, look)
+    with_journal(state, prompt)
+    shutil.copy(file, state / JOURNAL_FILE)
+    (state / JOURNAL_FILE).chmod(0o600)
+    with pytest.raises(JournalRefused, match=f"is a backup.*`cmdc restore {state}/"):
+        with_journal(state, look)
+    assert (state / JOURNAL_FILE).read_bytes() == file.read_bytes()
+
+    assert restore(state / JOURNAL_FILE, state).returncode == 0
+    assert with_journal(state, look) == before
+
+
+def test_what_stops_a_restore_behind_its_last_step_back_is_told(state, file):
+    """The next start finishes it, so nobody may take it for undone."""
+    before = with_journal(state, look)
+    with_journal(state, prompt)
+    (state / SCHEMA_FILE).unlink()
+    (state / SCHEMA_FILE).mkdir()
+    done = restore(file, state, "--force")
+
+    refused(done, 1, SCHEMA_FILE, "the next start of the daemon finishes it")
+    assert (state / REPLACEMENT).exists()
+    (state / SCHEMA_FILE).rmdir()
+    assert with_journal(state, look) == before
+
+
 def changed(file, how):
     """Change a backup."""
     data = bytearray(file.read_bytes())
@@ -313,14 +358,73 @@ def test_a_backup_of_a_newer_program_is_refused(state, file, tmp_path):
         return await backed_up(journal, state, tmp_path / "newer")
 
     newer = with_journal(state, work)
-    refused(restore(newer, tmp_path / "other"), 1, "has format 99")
+    done = restore(newer, tmp_path / "other")
+    refused(done, 1, f"{newer} has format 99", "restore it with the program that wrote it")
+    assert "state directory" not in done.stderr
     assert not (tmp_path / "other" / JOURNAL_FILE).exists()
 
 
-@pytest.mark.parametrize("name", ["missing", "."])
-def test_what_cannot_be_read_is_told(state, tmp_path, name):
-    """By its name."""
-    refused(restore(tmp_path / name, state), 1, "cannot be read: ")
+def test_an_older_backup_is_brought_to_the_format_of_today(state, file, tmp_path):
+    """By the daemon that goes on with it, as its own journal would be."""
+    old = tmp_path / "old.sqlite3"
+    with closing(sqlite3.connect(old)) as db:
+        for statement in MIGRATIONS[0]:
+            db.execute(statement)
+        db.execute("INSERT INTO sessions VALUES ('old', 1, x'', NULL, NULL, 1, 0, NULL, NULL)")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+    done = restore(sealed(old, tmp_path / "old"), tmp_path / "other")
+
+    assert done.returncode == 0, done.stderr
+    (stored,) = with_journal(tmp_path / "other", look)
+    assert stored.row.session_id == "old"
+
+
+@pytest.mark.parametrize(
+    ("pragma", "told"),
+    [
+        ("user_version = 1", "has not the tables of a journal"),
+        ("application_id = 7", "belongs to another program"),
+    ],
+)
+def test_a_database_of_another_program_is_refused(state, file, tmp_path, pragma, told):
+    """Though it was sealed, and by force, too; what is advised is about the file."""
+    other = tmp_path / "other.sqlite3"
+    with closing(sqlite3.connect(other)) as db:
+        db.execute(f"PRAGMA {pragma}")
+        db.execute("CREATE TABLE t (body BLOB)")
+    before = contents(state)
+    done = restore(sealed(other, tmp_path / "other"), state, "--force")
+
+    refused(done, 1, told)
+    assert "state directory" not in done.stderr
+    assert contents(state) == before
+
+
+def sealed(database, place):
+    """Give a database the seal of a backup."""
+    with database.open("rb") as source, place.open("wb") as target:
+        write_sealed(source, target, made_ms=1)
+    return place
+
+
+@pytest.mark.parametrize("flags", [(), ("--force",), ("--check",)])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("missing", "cannot be read: No such file"),
+        (".", "is no regular file"),
+        ("fifo", "is no regular file"),
+        ("ring", "cannot be read: Too many levels"),
+        ("n" * 300, "cannot be read: File name too long"),
+    ],
+)
+def test_what_cannot_be_read_is_told(state, tmp_path, name, why, flags):
+    """By its name, and nobody waits for what a pipe may bring."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "ring").symlink_to("ring")
+    refused(restore(tmp_path / name, state, *flags), 1, str(tmp_path / name), why)
 
 
 def test_a_check_says_what_a_backup_is(state, file):

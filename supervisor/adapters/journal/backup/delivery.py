@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cmdc_runtime import faults
-from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import StorageFull, UsageError
 from cmdc_runtime.requests import BackupFacts
 from supervisor.adapters.journal.backup.copying import DAEMON
@@ -39,10 +38,14 @@ class Delivery:
 
     given: str
     place: Path
+    _own: Sequence[Path]
+    _force: bool
     _file: BinaryIO
 
-    def finish(self, copy: Path) -> BackupFacts:
+    def finish(self, copy: Path, made_ms: int) -> BackupFacts:
         """Write a copy of the journal, which nobody has open, to the place.
+
+        ``made_ms`` is the wall time when the copy was whole.
 
         Raises:
             JournalFailed: the copy is damaged, so that the journal is.
@@ -55,13 +58,13 @@ class Delivery:
                 "the daemon, which mends it, and make the backup then"
             )
         sessions = _sessions_in(copy)
-        made_ms = now_ms()
         with errors_told(self.given):
             with copy.open("rb") as source:
                 write_sealed(source, self._file, made_ms)
             self._file.flush()
             os.fsync(self._file.fileno())
             found = os.fstat(self._file.fileno())
+            _check_place(self.given, self.place, self._own, force=self._force)
             _pass(WRITTEN)
             Path(self._file.name).replace(self.place)
             sync_directory(self.place.parent)
@@ -104,12 +107,12 @@ def prepare(file: str, own: Sequence[Path], *, force: bool) -> Delivery:
                 "best on another disk"
             )
     with errors_told(file):
-        _check_place(file, place, force=force)
+        _check_place(file, place, own, force=force)
         _clear(place)
         descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=_prefix(place))
         with suppress(OSError):  # of a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return Delivery(file, place, open(name, "wb", opener=lambda *_: descriptor))
+        return Delivery(file, place, own, force, open(name, "wb", opener=lambda *_: descriptor))
 
 
 @contextmanager
@@ -136,7 +139,7 @@ def _place_of(file: str) -> Path:
     return Path(os.path.realpath(file))
 
 
-def _check_place(file: str, place: Path, *, force: bool) -> None:
+def _check_place(file: str, place: Path, own: Sequence[Path], *, force: bool) -> None:
     try:
         found = place.stat()
     except FileNotFoundError:
@@ -145,11 +148,22 @@ def _check_place(file: str, place: Path, *, force: bool) -> None:
         raise UsageError(f"{file} is a folder: a backup takes the name of a file")
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"{file} is no regular file, so no backup can take its place")
+    if found.st_nlink > 1 and any(_has(folder, found) for folder in own):
+        # Before it is opened: to close it would drop the locks that SQLite has on it.
+        raise UsageError(f"{file} is a file of the daemon's own folder by another name")
     if found.st_size and not force and not is_backup(place):
         raise UsageError(
             f"{file} is there and is no backup of a journal: take another name, or force it "
             "(cmdc backup --force) to replace that file"
         )
+
+
+def _has(folder: Path, wanted: os.stat_result) -> bool:
+    """Say whether a file is in a folder, whatever it is called there."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        found = (one.stat(follow_symlinks=False) for one in entries)
+        return any(os.path.samestat(one, wanted) for one in found)
+    return False
 
 
 def _prefix(place: Path) -> str:

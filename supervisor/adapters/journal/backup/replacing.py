@@ -6,6 +6,7 @@ or the next one who restores, puts it in its place.
 """
 
 import sqlite3
+import stat
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -144,12 +145,17 @@ def check_backup(file: Path) -> Backup:
         UsageError: it can't be read.
         JournalRefused: it is no backup, of a newer program, or damaged.
     """
-    return _taken(file, Path("/dev/null"), file)
+    try:
+        return _taken(file, Path("/dev/null"), file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error
 
 
 def _taken(file: Path, target: Path, database: Path) -> Backup:
     """Write the pages of a backup to ``target``, and return what is in ``database``: the same."""
     try:
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited for
+            raise UsageError(f"{file} is no regular file: `cmdc backup` writes one")
         source = file.open("rb")
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
@@ -167,7 +173,7 @@ def _taken(file: Path, target: Path, database: Path) -> Backup:
             f"{file} is damaged: {len(damaged)} of its {seal.pages} pages are not as they were "
             f"written (the first is {damaged[0]}): take another backup"
         )
-    check_file(file)
+    check_file(file, "restore it with the program that wrote it, or take another backup")
     if (damage := damage_of(database)) is not None:
         raise JournalRefused(f"{file} is damaged: {damage}: take another backup")
     try:
@@ -216,13 +222,28 @@ def replace_journal(file: Path, state_dir: Path, *, force: bool) -> Replaced:
             settle(fresh, path.with_name(REPLACEMENT))
         finally:
             fresh.unlink(missing_ok=True)
-        return Replaced(path, backup, finish_replacing(path, sums))
+        return Replaced(path, backup, _placed(file, path, sums))
     except OSError as error:
         if lacks_room(error):
             raise JournalFull(f"there is no room for {file} in {state_dir}") from error
         raise JournalFailed(f"{file} can't be put into {state_dir}: {error}") from error
     finally:
         volume.release()
+
+
+def _placed(file: Path, path: Path, sums: PageSums) -> Path | None:
+    """Put the replacement, which is durable, in the journal's place; return the one kept beside.
+
+    Raises:
+        JournalFailed: it is not there yet, or not all that belongs to it.
+    """
+    try:
+        return finish_replacing(path, sums)
+    except OSError as error:
+        raise JournalFailed(
+            f"{file} was copied to {path.parent}, and putting it in the journal's place ended with "
+            f"{error}: the next start of the daemon finishes it, and so does this command again"
+        ) from error
 
 
 def _check_older(path: Path, backup: Backup) -> None:

@@ -129,7 +129,8 @@ class Mender:
         elif len(self.sums) and not self.path.stat().st_size:
             raise JournalRefused(
                 f"{self.path} is empty, and it had {len(self.sums)} pages: put a backup in its "
-                f"place, or remove journal.* in {self.path.parent} to begin without what was there"
+                f"place (cmdc restore --force), or remove journal.* in {self.path.parent} to begin "
+                "without what was there"
             )
         wal = wal_of(self.path)
         with suppress(FileNotFoundError):
@@ -278,7 +279,8 @@ class Mender:
         except UnreadableError as error:
             raise JournalRefused(
                 f"{self.path} is damaged, and {error}; it was left as it is, and a copy is at "
-                f"{self._aside.files}: put a backup in its place, or choose another state directory"
+                f"{self._aside.files}: put a backup in its place (cmdc restore --force), or choose "
+                "another state directory"
             ) from error
         finally:
             for path in (work, fresh):

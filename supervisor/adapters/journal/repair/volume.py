@@ -45,6 +45,9 @@ _ENOUGH_BYTES: Final = 2 * JOURNAL_RESERVE_BYTES
 """The reserve and as much again: else what was just given up would count as room."""
 
 _LOCK_RETRY_S: Final = 0.02
+_SQLITE_LOCKS: Final = (0x4000_0000, 512)
+"""Where in a database SQLite has its locks, and how many bytes they take:
+https://www.sqlite.org/lockingv3.html."""
 _PRIMARY: Final = 0xFF
 """The low byte of an extended code: https://www.sqlite.org/rescode.html."""
 _OUT_OF_MEMORY: Final = frozenset({sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR_NOMEM})
@@ -131,6 +134,7 @@ class Volume:
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._check_unused()
             except BlockingIOError:
                 if time.monotonic() < deadline_s:
                     time.sleep(_LOCK_RETRY_S)
@@ -141,6 +145,24 @@ class Volume:
                 ) from None
             self._lock = fd
             return
+
+    def _check_unused(self) -> None:
+        """Check that no process has the journal open whose own lock somebody has deleted.
+
+        Raises:
+            BlockingIOError: one has.
+        """
+        try:
+            file = self._path.open("r+b")
+        except OSError:  # there is none, or whoever opens it next says why it can't be
+            return
+        with file:
+            try:
+                first, count = _SQLITE_LOCKS
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, count, first)
+            except OSError as error:  # any other error is of a file system without locks
+                if error.errno in {errno.EACCES, errno.EAGAIN}:
+                    raise BlockingIOError(error.errno, error.strerror) from error
 
     def release(self) -> None:
         """Let the next daemon have it."""
