@@ -1,7 +1,7 @@
 """``python -m supervisor.restore``: what ``cmdc restore`` turns into.
 
-Exit status: 0 done, 1 the backup or the journal is not as it must be, 2 wrong options, 3 a daemon
-runs with this journal.
+Exit status: 0 done, 1 the backup or the journal is not as it must be or the output cannot be
+written, 2 wrong options, 3 a daemon runs with this journal, 130 interrupted.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from supervisor.logs import configure_logs
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_RUNNING: Final = 3
+EXIT_INTERRUPTED: Final = 130
 
 
 class _DaemonThereError(CmdcError):
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(str(error), EXIT_RUNNING)
     except CmdcError as error:
         return _failed(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        why = "interrupted: nothing was changed, or the next start of the daemon finishes it"
+        return _failed(why, EXIT_INTERRUPTED)
 
 
 def _restore(file: Path, config: DaemonConfig, *, force: bool, as_json: bool) -> int:
@@ -114,8 +118,21 @@ def _line(backup: Backup) -> str:
 
 
 def _print(told: dict[str, object], *, as_json: bool, line: str) -> None:
-    sys.stdout.write(f"{json.dumps(told) if as_json else unbroken(line)}\n")
-    sys.stdout.flush()
+    """Write what was done.
+
+    Raises:
+        BrokenPipeError: nobody reads it.
+        CmdcError: it cannot be written; says what was done all the same.
+    """
+    said = f"{json.dumps(told) if as_json else unbroken(line)}\n"
+    coding = sys.stdout.encoding
+    try:
+        sys.stdout.write(said.encode(coding, "backslashreplace").decode(coding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CmdcError(f"{line}; standard output cannot be written: {error.strerror}") from error
 
 
 def _failed(why: str, status: int) -> int:

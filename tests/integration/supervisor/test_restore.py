@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -87,18 +88,18 @@ async def look(journal):
     return [await journal.read(LoadSession(row.session_id)) for row in rows]
 
 
-def restore(file, state, *flags, **variables):
-    """Run the command as it is after ``cmdc restore`` has become it."""
+def command(file, state, *flags, **variables):
+    """Return the words of the command, as it is after ``cmdc restore`` has become it."""
     ours = {name: text for name, text in os.environ.items() if not name.startswith("CMDC_")}
     places = {"CMDC_STATE_DIR": str(state), "CMDC_RUNTIME_DIR": str(state.parent / "run")}
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "supervisor.restore", *flags, str(file)],
-        env=ours | places | variables,
-        capture_output=True,
-        text=True,
-        timeout=END_S,
-        check=False,
-    )
+    words = [sys.executable, "-P", "-m", "supervisor.restore", *flags, str(file)]
+    return {"args": words, "env": ours | places | variables}
+
+
+def restore(file, state, *flags, **variables):
+    """Run it to its end."""
+    run = command(file, state, *flags, **variables)
+    return subprocess.run(**run, capture_output=True, text=True, timeout=END_S, check=False)
 
 
 def refused(done, status, *words):
@@ -306,6 +307,83 @@ def test_what_stops_a_restore_behind_its_last_step_back_is_told(state, file):
     assert (state / REPLACEMENT).exists()
     (state / SCHEMA_FILE).rmdir()
     assert with_journal(state, look) == before
+
+
+def test_an_output_that_takes_nothing_is_told(state, file):
+    """With what was done all the same."""
+    with Path("/dev/full").open("wb") as full:
+        run = command(file, state) | {"stdout": full, "stderr": subprocess.PIPE, "text": True}
+        done = subprocess.run(**run, timeout=END_S, check=False)
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"{state / JOURNAL_FILE} is {file}: {SESSIONS} sessions" in line
+    assert "standard output cannot be written: No space left on device" in line
+    assert len(list(state.glob(f"{JOURNAL_FILE}.replaced-*[0-9]"))) == 1
+
+
+def test_an_output_that_nobody_reads_is_left_quietly(state, file):
+    """As of ``| head``."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    run = command(file, state, "--check") | {"stdout": writes, "stderr": subprocess.PIPE}
+    done = subprocess.run(**run, timeout=END_S, check=False)
+    os.close(writes)
+
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_name_that_the_output_does_not_know_is_shown_escaped(state, file):
+    """What is done stays done."""
+    named = file.rename(file.with_name("b\u00e9"))
+    done = restore(named, state, "--check", PYTHONIOENCODING="ascii")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "b\\xe9 is whole" in done.stdout
+
+
+def test_an_interrupt_is_told_in_one_line(state, file):
+    """Here while it waits for the lock; nothing was changed."""
+    before = contents(state)
+    interrupted = (
+        "import signal, sys\n"
+        "from supervisor import restore\n"
+        "from supervisor.adapters.journal.repair.volume import Volume\n"
+        "Volume.claim = lambda _: signal.raise_signal(signal.SIGINT)\n"
+        "sys.exit(restore.main(sys.argv[1:]))\n"
+    )
+    run = command(file, state)
+    run["args"] = [sys.executable, "-c", interrupted, str(file)]
+    done = subprocess.run(**run, capture_output=True, text=True, timeout=END_S, check=False)
+
+    refused(done, 130, "cmdc restore: interrupted: nothing was changed, or the next start of the")
+    assert len(done.stderr.splitlines()) == 1
+    assert contents(state) == before
+
+
+def test_a_daemon_that_starts_leaves_the_journal_of_one_that_runs(state, file):
+    """Whose lock file somebody has deleted; it does not look at the files before it knows."""
+    start = (
+        "import asyncio, pathlib, sys\n"
+        "from supervisor.adapters.journal.sqlite import SqliteJournal\n"
+        "asyncio.run(SqliteJournal(pathlib.Path(sys.argv[1])).open())\n"
+    )
+
+    async def work(journal):
+        await prompt(journal)
+        (state / RESERVE_FILE).unlink()
+        left = state / REPLACING
+        left.write_bytes(b"that somebody who is first would remove")
+        words = [sys.executable, "-c", start, str(state)]
+        done = await asyncio.to_thread(
+            subprocess.run, words, capture_output=True, text=True, timeout=END_S, check=False
+        )
+        assert left.exists()
+        return done
+
+    done = with_journal(state, work)
+    assert done.returncode == 1
+    assert "JournalLocked: cannot open the journal" in done.stderr
 
 
 def changed(file, how):
