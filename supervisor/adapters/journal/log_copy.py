@@ -151,12 +151,14 @@ class LogCopy:
             self._write_again()
 
     def _is_whole(self) -> bool:
-        known = memoryview(self._data)
-        return all(
-            _read(self._fd, at, len(part)) == part
-            for at in range(0, len(known), _READ_BYTES)
-            if (part := known[at : at + _READ_BYTES])
-        )
+        known, end = self._data, len(self._data)
+        for at in range(0, end, _READ_BYTES):
+            size = min(_READ_BYTES, end - at)
+            found = _read(self._fd, at, size)
+            # Views are compared byte by byte, which takes ten times as long.
+            if len(found) < size or not known.startswith(found, at):
+                return False
+        return True
 
     def _read_on(self, begin: int) -> tuple[bytes, bytes]:
         """Return what stands in the log from ``begin`` up to what is known, and what is behind.

@@ -216,6 +216,7 @@ class SqliteStore(SqlStore):
             JournalFull: there is no room for it.
         """
         self.look()
+        self._log.check_whole()  # SQLite looks at no checksum of a log that it has open
         (pages,) = self.db.execute("PRAGMA page_count").fetchone()
         wanted = pages * PAGE_BYTES + 2 * JOURNAL_RESERVE_BYTES
         free = shutil.disk_usage(path.parent).free

@@ -13,6 +13,7 @@ from cmdc_runtime.errors import UsageError
 from supervisor.adapters.journal.backup.copying import PageCopy
 from supervisor.adapters.journal.backup.seal import damage_of, open_to_read
 from supervisor.adapters.journal.base import JournalFailed, JournalFull, SessionRow
+from supervisor.adapters.journal.log_copy import stamp_of
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
@@ -191,6 +192,30 @@ def test_a_page_that_somebody_has_overwritten_is_put_right_first(state):
 
     with_journal(state, work)
     assert found_in(state / COPY_FILE)["s-0"] == ROUNDS + 1
+
+
+def test_a_bit_of_the_log_that_the_disk_has_turned_is_put_right_first(state):
+    """No time of change tells it, and SQLite looks at no checksum of a log that it has open."""
+
+    async def work(journal):
+        await fill(journal)
+        await turn(journal, 0, ROUNDS + 1)
+        log = journal._store._log
+        at = log.data.rindex(BODY) + 99
+        os.pwrite(log._fd, b"y", at)
+        log._seen = stamp_of(os.fstat(log._fd))
+        journal._store.db.execute("PRAGMA shrink_memory")
+        await journal.copy(state / COPY_FILE)
+
+    with_journal(state, work)
+    with closing(open_to_read(state / COPY_FILE)) as db:
+        bodies = {body for table in ("records", "commands") for (body,) in bodies_in(db, table)}
+    assert bodies == {BODY}
+
+
+def bodies_in(db, table):
+    """Return the bodies of a table."""
+    return db.execute(f"SELECT body FROM {table}")
 
 
 def test_a_journal_that_is_brought_back_ends_its_copy(state, monkeypatch):
