@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import signal
-import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from cmdc_runtime.prctl import set_child_subreaper
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import DaemonFacts
-from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder, socket_path
+from cmdc_runtime.runtime_dir import Holder, socket_path
 from cmdc_runtime.version import VERSION
 from cmdc_runtime.wire.frames import FromClient, FromWorker, Notify, ToClient, ToWorker
 from cmdc_runtime.wire.sockets import Role
@@ -144,7 +143,6 @@ def started_threads(count: int = THREADS) -> ThreadPoolExecutor:
 
 log = structlog.get_logger()
 
-_LISTENER_BYTES_MAX: Final = len("/pymp-12345678/listener-12345678")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -164,7 +162,6 @@ class Daemon:
         self._instance = secrets.token_hex(8)
         holder = Holder(pid=os.getpid(), version=VERSION, started_at_ms=now_ms())
         self._endpoint = Endpoint.claim(config.runtime_dir, holder, embedded=config.embedded)
-        _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
         self._zygote = Zygote(on_lost=self._zygote_lost)
@@ -543,12 +540,3 @@ def _keep(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # 
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(done)
     return task
-
-
-def _keep_temporary_files_in(directory: Path) -> None:
-    """Let multiprocess make its socket's folder in ``directory``, where it is found and removed.
-
-    Only the daemon's own files are meant: workers are other processes and keep their TMPDIR.
-    """
-    if len(os.fsencode(directory)) + _LISTENER_BYTES_MAX <= SOCKET_PATH_BYTES_MAX:
-        tempfile.tempdir = str(directory)

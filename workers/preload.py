@@ -1,8 +1,7 @@
 """What the zygote imports and warms before it forks: everything that an agent needs.
 
-Importing this module does the work, because a zygote gets module names only. Rules: whatever
-fails lands in ``REPORT.problems`` and never raises, as the zygote swallows import errors; when the
-import is done there is one thread, no ZeroMQ context, no event loop, and nothing for the garbage
+Rules: whatever fails lands in the report's ``problems`` and never raises; when ``preload`` is done
+there is one thread, no ZeroMQ context, no event loop, and nothing for the garbage
 collector to touch. To preload one more module, add its name to ``_MODULES``.
 """
 
@@ -17,9 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from cmdc_runtime.prctl import set_dumpable
+from cmdc_runtime.wire.forks import PreloadReport
 from workers.limits import step_forward
 
 # Before the first import of litellm: no download at import (its thread would live on in the
@@ -53,20 +51,8 @@ THREADS_WAIT_S: Final = 2.0
 """How long threads of the warm-up may take to end; anyio's is asked to and not joined."""
 
 
-class PreloadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the preload; the zygote's first child reports it to the daemon."""
-
-    origin: str
-    """Folder of the ``workers`` package that was imported."""
-    modules: int
-    import_ms: float
-    warm_ms: float
-    """0 when the warm-up call failed."""
-    problems: tuple[str, ...]
-    """One line for everything that is missing or left over."""
-
-
-def _preload() -> PreloadReport:
+def preload() -> PreloadReport:
+    """Import and warm everything, and let the garbage collector never look at it again."""
     _close_to_others()
     os.environ.update(_ENVIRONMENT)
     gc.disable()  # 300,000 objects are made to stay: collecting between is 15-30 % of the time
@@ -77,7 +63,6 @@ def _preload() -> PreloadReport:
     warm_ms = _timed("rehearsal", _rehearse, "", problems)
     warm_ms += _timed("warm-up", _warm, "", problems) if "litellm" in sys.modules else 0.0
     problems += _left_over(before_fds)
-    _timed("forking", _outlive_failed_forks, "", problems)
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -133,12 +118,6 @@ def _warm(_name: str) -> None:
     warm()
 
 
-def _outlive_failed_forks(_name: str) -> None:
-    from workers.forking import outlive_failed_forks  # noqa: PLC0415 - reported as a problem like all
-
-    outlive_failed_forks()
-
-
 def _open_fds() -> dict[str, str]:
     fds = {}
     for fd in Path("/proc/self/fd").iterdir():
@@ -168,6 +147,3 @@ def _threads_after_wait() -> int:
             break
         time.sleep(0.001)
     return threads
-
-
-REPORT: Final = _preload()

@@ -35,13 +35,12 @@ from cmdc_runtime.wire.frames import (
     ToWorker,
 )
 from supervisor.adapters.awake import awake_timeout
-from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Published, Router
 from supervisor.adapters.survivors import Survivor
-from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
+from supervisor.adapters.zygote import Boot, Zygote, ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     FORK_RETRY_S,

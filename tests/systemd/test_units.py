@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from supervisor.adapters.forkserver import TRACKER_WAIT_S
 
 from cmdc_runtime.cli import main, service
-from supervisor.adapters.forkserver import TRACKER_WAIT_S
 from supervisor.adapters.zygote import ZygoteOptions
 from supervisor.core import limits
 from supervisor.entry import EXIT_RUNNING, EXIT_USAGE
