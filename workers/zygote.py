@@ -135,7 +135,8 @@ class Zygote:
             own.detach()
         low = 0
         for kept in sorted({*self._inherited, *(() if fd is None else (fd,))}):
-            os.closerange(low, kept)
+            if low < kept:  # CPython closes all of them for the range that begins and ends at 0
+                os.closerange(low, kept)
             low = kept + 1
         os.closerange(low, _FDS_MAX)
         run_module(module, boot)

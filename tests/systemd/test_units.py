@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from supervisor.adapters.forkserver import TRACKER_WAIT_S
 
 from cmdc_runtime.cli import main, service
 from supervisor.adapters.zygote import ZygoteOptions
@@ -39,7 +38,6 @@ def test_systemd_waits_for_the_daemon_and_not_the_other_way_round(path):
         + limits.HANDSHAKE_S
         + limits.HOST_END_S
         + zygote.close_s_max
-        + TRACKER_WAIT_S
         + limits.JOURNAL_CLOSE_S
     )
 

@@ -37,8 +37,6 @@ def config(monkeypatch):
     monkeypatch.setattr(module, "set_child_subreaper", lambda: None)  # this is no daemon
     # Other children of this process are daemons of other tests, and no strangers.
     monkeypatch.setattr(module, "end_strangers", lambda _own: 0)
-    # What multiprocess makes there it goes on using in this process.
-    monkeypatch.setattr(module, "_keep_temporary_files_in", lambda _directory: None)
     with tempfile.TemporaryDirectory(prefix="d-") as name:
         folder = Path(name)
         yield DaemonConfig(runtime_dir=folder / "run", state_dir=folder / "state", spares=0)
