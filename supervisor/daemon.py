@@ -49,7 +49,7 @@ from supervisor.adapters.router import Router
 from supervisor.adapters.self_check import Caller, ask_journal, ask_reaper
 from supervisor.adapters.survivors import find_survivors
 from supervisor.adapters.systemd import Notifier
-from supervisor.adapters.zygote import Zygote, ZygoteLost
+from supervisor.adapters.zygote import Zygote, ZygoteLost, ZygoteOptions
 from supervisor.api.gate import Admission, Gate
 from supervisor.api.handlers import ApiContext
 from supervisor.api.request_router import RequestRouter
@@ -165,6 +165,7 @@ class Daemon:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
         self._zygote = Zygote(on_lost=self._zygote_lost)
+        self._full = Zygote(ZygoteOptions(needs=("litellm",)))
         self._zygote_child = ZygoteChild(self._zygote, self._warmed)
         self._runtime = self._zygote_child.runtime = TreeRuntime(
             root_spec(self._zygote_child), self._report
@@ -249,12 +250,13 @@ class Daemon:
     def _make_containments(self, config: DaemonConfig) -> Containments:
         kept = [cgroup_name(one.entry.session_id, one.entry.incarnation) for one in self._survivors]
         made = Containments(config.runtime_dir, config.state_dir, config.log_level, kept)
-        made.know(lambda: self._zygote.pids | self._reaper.pids)
+        made.know(lambda: self._zygote.pids | self._full.pids | self._reaper.pids)
         return made
 
     def _make_pool(self, config: DaemonConfig) -> WorkerPool:
         return WorkerPool(
             self._zygote,
+            self._full,
             self._reaper,
             self._containments,
             self._endpoint.workers,
@@ -488,6 +490,7 @@ class Daemon:
             self._pool.close,
             self._requests.close,
             self._zygote.close,
+            self._full.close,
             self._end_strangers,
             self._containments.close,
         )
@@ -520,7 +523,7 @@ class Daemon:
     async def _end_strangers(self) -> None:
         """End what came to this process from its dead workers and that no sweep has known."""
         self._pool.reap()
-        killed = await asyncio.to_thread(end_strangers, self._zygote.pids | self._reaper.pids)
+        killed = await asyncio.to_thread(end_strangers, self._pool.own_pids)
         if killed:
             log.warning("orphan.killed", killed=killed)
         self._reaper.close()

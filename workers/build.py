@@ -32,6 +32,7 @@ from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
 from cmdc_runtime.wire.frames import Assign
 from workers.agent import Agent, Saver
+from workers.builtin.providers.default import needs_litellm
 from workers.core import aside
 from workers.core.budget import Budget
 from workers.core.evolve import replay
@@ -134,6 +135,10 @@ def _is_path(value: str) -> bool:
 PROVIDER = "default"
 
 
+class LitellmNeeded(Exception):
+    """The session's model is asked by litellm, which is not in this process."""
+
+
 class BuildError(Exception):
     """The definition can't be made into an agent, now or later."""
 
@@ -153,6 +158,8 @@ class BuildContext:
     """Called before each step of rebuilding, and with None when there is no other."""
     report_code_step: Callable[[int], None] = lambda _step: None
     """Called before each step that opens packed code of a command, and with 0 behind it."""
+    is_lean: bool = False
+    """The process does not have litellm, and can be exchanged for one that has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +184,7 @@ def build_agent(
         BuildError: a tool, a plugin or ``redact`` can't be loaded; the message names it.
         ChangedError: the code of one is not the code that the session took.
         CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
+        LitellmNeeded: so it is.
     """
     context.at(None)
     keep(spec)
@@ -196,6 +204,8 @@ def build_agent(
         memory = replay(memory, news)
         lost = session_code.newly_left_out(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
+        if context.is_lean and needs_litellm(memory.model, memory.provider_opts):
+            raise LitellmNeeded
         keep(spec, memory)
         tools, plugins = session_code.tools_of(memory, own), session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")

@@ -11,7 +11,7 @@ import os
 import pkgutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -33,35 +33,45 @@ _MODULES: Final = (
     "cloudpickle",
     "jsonschema",
     "zmq",
-    "litellm",
-    # What litellm loads at the first call, late in a stream, or for another wire than OpenAI's.
-    "anyio._backends._asyncio",
-    "openai.resources",
-    "openai.resources.chat",
-    "litellm.litellm_core_utils.default_encoding",
-    "litellm.litellm_core_utils.streaming_chunk_builder_utils",
     "cmdc_runtime.process",
+    "workers.builtin.providers.default",
     "workers.worker",
     "workers.toolhost.start",
 )
-_FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "providers", "tools"))
+_FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "tools"))
 """Packages of which every module is preloaded: a new built-in needs no line here."""
+_BESIDE: Final = {
+    # What litellm loads at the first call, late in a stream, or for another wire than OpenAI's.
+    "litellm": (
+        "workers.builtin.providers.litellm",
+        "anyio._backends._asyncio",
+        "openai.resources",
+        "openai.resources.chat",
+        "litellm.litellm_core_utils.default_encoding",
+        "litellm.litellm_core_utils.streaming_chunk_builder_utils",
+    ),
+}
+"""What belongs to a module that only some zygotes need."""
 
 THREADS_WAIT_S: Final = 2.0
 """How long threads of the warm-up may take to end; anyio's is asked to and not joined."""
 
 
-def preload() -> PreloadReport:
-    """Import and warm everything, and let the garbage collector never look at it again."""
+def preload(needs: Iterable[str]) -> PreloadReport:
+    """Import and warm everything, and let the garbage collector never look at it again.
+
+    ``needs`` are modules that not every zygote has.
+    """
     _close_to_others()
     os.environ.update(_ENVIRONMENT)
     gc.disable()  # 300,000 objects are made to stay: collecting between is 15-30 % of the time
     problems: list[str] = []
     before_fds = _open_fds()
-    import_ms = sum(_timed(name, _import, name, problems) for name in _MODULES)
+    names = [*_MODULES, *(part for name in needs for part in (name, *_BESIDE.get(name, ())))]
+    import_ms = sum(_timed(name, _import, name, problems) for name in names)
     import_ms += sum(_timed(name, _import_all, name, problems) for name in _FOLDERS)
     warm_ms = _timed("rehearsal", _rehearse, "", problems)
-    warm_ms += _timed("warm-up", _warm, "", problems) if "litellm" in sys.modules else 0.0
+    warm_ms += _timed("warm-up", _warm, "", problems)
     problems += _left_over(before_fds)
     gc.collect()
     gc.freeze()

@@ -57,6 +57,7 @@ from cmdc_runtime.wire.frames import (
     HostLost,
     JournalCommand,
     JournalRecord,
+    LitellmWanted,
     NotStarted,
     Ready,
     Started,
@@ -65,7 +66,7 @@ from cmdc_runtime.wire.frames import (
 )
 from workers import callbacks
 from workers.agent import Agent
-from workers.build import BuildContext, BuildError, ChangedError, build_agent
+from workers.build import BuildContext, BuildError, ChangedError, LitellmNeeded, build_agent
 from workers.core import aside
 from workers.core.snapshot import SessionHistory
 from workers.heartbeat import Heartbeat, WorkerLoop
@@ -159,6 +160,7 @@ class Worker:
         self._id = WorkerId(str(boot["worker_id"]))
         self._output = str(boot.get("output", ""))
         self._grace_s = float(boot.get("grace_s", 0.0))
+        self._is_lean = bool(boot.get("is_lean", False))
         self._link = Link(address, self._id, self._on_frame, self._on_unreadable)
         self._detachment = Detachment(self._link, self._announcement, self._end_orphaned)
         self._runtime_dir = Path(address.removeprefix("ipc://")).parent
@@ -380,8 +382,12 @@ class Worker:
                 self._exit_callbacks,
                 self._report_step,
                 self._report_code_step,
+                is_lean=self._is_lean and not assign.looks,
             )
             agent = build_agent(assign, spec, past, context)
+        except LitellmNeeded:
+            self._link.send(LitellmWanted())
+            return
         except CheckpointUnreadable as error:
             self._give_up("rebuild", str(error))
             return

@@ -189,7 +189,7 @@ def preloaded(begin: Begin) -> Preloaded:
     """Import all that children need, and return what came of it."""
     sys.path[:] = begin.path
     try:
-        report = importlib.import_module(begin.preload).preload()
+        report = importlib.import_module(begin.preload).preload(begin.needs)
     except BaseException:  # noqa: BLE001 - foreign code at import: the daemon says it
         return Preloaded(report=None, failure=traceback.format_exc(limit=-8)[-FAILURE_CHARS_MAX:])
     loaded = [name for name in begin.needs if name in sys.modules]

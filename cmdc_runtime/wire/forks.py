@@ -38,13 +38,13 @@ class ToZygote(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=s
 
 
 class Begin(ToZygote, frozen=True, kw_only=True, array_like=True):
-    """Import what is needed: call ``preload()`` of the module of that name."""
+    """Import what is needed: call ``preload(needs)`` of the module of that name."""
 
     preload: str
     path: tuple[str, ...]
     """Where modules are looked for, as in the daemon."""
     needs: tuple[str, ...]
-    """Modules that have to be loaded then."""
+    """Modules that have to be loaded then, beside what every worker needs."""
 
 
 class Fork(ToZygote, frozen=True, kw_only=True, array_like=True):

@@ -367,6 +367,13 @@ class HostWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
     address: str
 
 
+class LitellmWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The session's model is asked by litellm, which this process does not have.
+
+    Nothing was recorded or published: another process takes its place.
+    """
+
+
 class IdleNotice(FromWorker, frozen=True, kw_only=True, array_like=True, tag="doze"):
     """The session has been idle for long: its process can be given up if nobody waits for it.
 

@@ -71,8 +71,8 @@ class ZygoteOptions:
     """What a zygote loads and how long it may take."""
 
     preload: str = PRELOAD_MODULE
-    needs: tuple[str, ...] = ("litellm",)
-    """Modules without which the zygote is of no use."""
+    needs: tuple[str, ...] = ()
+    """Modules beside what every worker needs, without which the zygote is of no use."""
     warm_s_max: float = 120.0
     """From launch to its report; 3 s on an idle machine."""
     fork_s_max: float = 10.0

@@ -71,6 +71,8 @@ class WorkerPool:
     """All workers of the daemon."""
 
     zygote: Zygote
+    full: Zygote
+    """That of the processes which have litellm; it is warmed when the first one is wanted."""
     reaper: Reaper
     containments: Containments
     address: str
@@ -121,8 +123,15 @@ class WorkerPool:
         """Return how many workers there are."""
         return len(self._workers)
 
-    async def acquire(self, is_waiting: Callable[[], bool]) -> Worker:
+    @property
+    def own_pids(self) -> frozenset[int]:
+        """Children of the daemon that are waited for elsewhere."""
+        return self.zygote.pids | self.full.pids | self.reaper.pids
+
+    async def acquire(self, is_waiting: Callable[[], bool], *, has_litellm: bool = False) -> Worker:
         """Return a worker that waits for its Assign: a spare, or a new one.
+
+        None of the spares has litellm.
 
         Where no process can be forked, one who waits is kept waiting until it can be or until
         ``is_waiting`` says no; another is told at once what is wrong.
@@ -130,25 +139,27 @@ class WorkerPool:
         Raises one of ``SpawnErrors``.
         """
         if not is_waiting():
-            return await self._acquire_in_turn(None)
+            return await self._acquire_in_turn(None, has_litellm=has_litellm)
         pause_s = FORK_RETRY_S
         while is_waiting():
             try:
-                if not self._spares:
+                if not self._spares and not has_litellm:
                     await self.zygote.warmed.wait()  # its handler warms it, at its own pace
-                return await self._acquire_in_turn(is_waiting)
+                return await self._acquire_in_turn(is_waiting, has_litellm=has_litellm)
             except (ZygoteFailed, ZygoteLost):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, FORK_RETRY_S_MAX)
         raise ZygoteLost(NOBODY_WAITS)
 
-    async def _acquire_in_turn(self, is_waiting: Callable[[], bool] | None) -> Worker:
+    async def _acquire_in_turn(
+        self, is_waiting: Callable[[], bool] | None, *, has_litellm: bool
+    ) -> Worker:
         """Return a worker when fewer than may become agents together are about to."""
         await self.starts.enter(is_first=is_waiting is None)
         worker = None
         try:
             if is_waiting is None or is_waiting():
-                worker = await self._acquire()
+                worker = await self._acquire(has_litellm=has_litellm)
         finally:
             if worker is None:
                 self.starts.leave()
@@ -179,7 +190,7 @@ class WorkerPool:
     def release(self, worker: Worker) -> None:
         """Take back a worker that was acquired and not assigned."""
         self.starts.over(worker.pid)
-        if worker.has_ended or len(self._spares) >= self.spares_wanted:
+        if worker.has_ended or worker.has_litellm or len(self._spares) >= self.spares_wanted:
             self.kill(worker)
         else:
             self._keep(worker)
@@ -189,8 +200,8 @@ class WorkerPool:
         self.signal(worker, signal.SIGKILL)
         worker.containment.kill()
 
-    async def _acquire(self) -> Worker:
-        while self._spares:
+    async def _acquire(self, *, has_litellm: bool) -> Worker:
+        while self._spares and not has_litellm:
             worker = self._spares.popleft()
             self._wake.set()
             try:
@@ -200,10 +211,11 @@ class WorkerPool:
             except BaseException:  # nobody waits for it any more, or it can't be looked at
                 self.release(worker)
                 raise
+        zygote = self.full if has_litellm else self.zygote
         try:
-            worker = await self._fork()
+            worker = await self._fork(zygote)
         except ZygoteLost:  # it died over this very fork: the next one comes from a new zygote
-            worker = await self._fork()
+            worker = await self._fork(zygote)
         self._wake.set()
         if not worker.has_ended:
             return worker
@@ -229,7 +241,7 @@ class WorkerPool:
         while True:
             try:
                 while len(self._spares) < self.spares_wanted:
-                    self._keep(await self._fork())
+                    self._keep(await self._fork(self.zygote))
             except SpawnErrors as error:
                 log.warning("spare.not_forked", problem=str(error), retry_s=SPARE_RETRY_S)
                 await asyncio.sleep(SPARE_RETRY_S)
@@ -397,7 +409,7 @@ class WorkerPool:
         self._is_closing = True
         for spare in self._spares:
             self.signal(spare, signal.SIGKILL)
-        await self.zygote.close()
+        await self._close_zygotes()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -412,14 +424,17 @@ class WorkerPool:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._empty.wait()
-        await self.zygote.close()  # who still waits for a process, a tool host say, waits no more
+        await self._close_zygotes()  # who still waits for a process, a tool host say, waits no more
         while self._tasks:  # the end of one may be what another one begins with
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _close_zygotes(self) -> None:
+        await asyncio.gather(self.zygote.close(), self.full.close())
 
     def reap(self) -> None:
         """Reap what was left to the daemon by a process that died before its children."""
         try:
-            reaped = reap_adopted(self.zygote.pids | self.reaper.pids)
+            reaped = reap_adopted(self.own_pids)
             if len(reaped) >= REAPED_MAX:
                 asyncio.get_running_loop().call_soon(self.reap)
         except OSError as error:  # no descriptor is left to look with
@@ -430,8 +445,8 @@ class WorkerPool:
         def on_lost(address: str, message: str) -> None:
             self.send(worker, HostLost(address=address, message=message))
 
-        spawn, check = self._spawn, self._check_open
-        return ToolHosts(self.zygote, self.reaper, worker.containment, on_lost, spawn, check)
+        parts = self.zygote, self.reaper, worker.containment, on_lost
+        return ToolHosts(*parts, self._spawn, self._check_open, lambda: self.own_pids)
 
     def _has_processes(self) -> bool:
         return any(worker.is_forked for worker in self._workers.values())
@@ -440,7 +455,7 @@ class WorkerPool:
         if self._is_closing:
             raise Overloaded("the daemon is about to end")
 
-    async def _fork(self) -> Worker:
+    async def _fork(self, zygote: Zygote) -> Worker:
         self._check_open()
         self._number += 1
         worker_id = new_worker_id(self._number)
@@ -453,6 +468,7 @@ class WorkerPool:
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
             "grace_s": self.grace_s,
+            "is_lean": int(zygote is not self.full),
             "slot_fd": containment.lend_slot(),
             **containment.boot,
         }
@@ -460,10 +476,11 @@ class WorkerPool:
         ready: asyncio.Future[None] = loop.create_future()
         # Known before it is forked: its first frame may be faster than the fork's return.
         worker = Worker(worker_id, containment, pid=0, pidfd=-1, ready=ready)
+        worker.has_litellm = zygote is self.full
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = worker
         try:
-            child = await self.zygote.fork(boot)
+            child = await zygote.fork(boot)
         except BaseException:
             del self._workers[worker.peer]
             await containment.close()
@@ -544,7 +561,7 @@ class WorkerPool:
         self._unswept[worker.pid] = worker.mark
         async with self._sweeping:  # those who die meanwhile are swept together
             dead, self._unswept = self._unswept, {}
-            own = self.zygote.pids | self.reaper.pids if dead else frozenset()
+            own = self.own_pids if dead else frozenset()
             marks = [mark for one in dead.values() if (mark := one) is not None]
             try:
                 killed = await asyncio.to_thread(sweep, dead, marks, own) if dead else 0

@@ -55,6 +55,8 @@ class ToolHosts:
     on_lost: Callable[[str, str], None]
     spawn: Callable[[Coroutine[Any, Any, None], str], None]  # Any: asyncio's own
     check_open: Callable[[], None]
+    own_pids: Callable[[], frozenset[int]]
+    """Children of the daemon that are waited for elsewhere."""
     all: set[ToolHost] = field(default_factory=set)
     max_open_files: int | None = None
     _is_forking: bool = False
@@ -135,7 +137,7 @@ class ToolHosts:
         """End what a dead host's calls have started, wherever it went."""
         if await self.containment.end_subgroup(_place(host)):
             return
-        known = self.zygote.pids | self.reaper.pids
+        known = self.own_pids()
         try:
             name = Path(host.address).name
             await asyncio.to_thread(end_calls, name, self.containment.bearer, known)

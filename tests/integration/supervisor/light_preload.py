@@ -8,6 +8,6 @@ from cmdc_runtime.wire.forks import PreloadReport
 ORIGIN = str(Path(cmdc_runtime.__file__).parent.parent / "workers")
 
 
-def preload():
+def preload(_needs):
     """Do nothing."""
     return PreloadReport(origin=ORIGIN)

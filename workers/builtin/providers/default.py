@@ -48,6 +48,19 @@ def create() -> Provider:
     return _Default()
 
 
+def needs_litellm(model: str, provider_opts: dict[str, object]) -> bool:
+    """Say whether requests to a model go by litellm, whatever is asked.
+
+    What is asked, as a tool that the vendor's wire has no word for, may send more of them there.
+    """
+    request = ModelRequest(model=model, messages=(), provider_opts=provider_opts)
+    try:
+        with border(request):
+            return route_of(request) is None
+    except ProviderError:  # of options that nobody takes: the first request says it
+        return False
+
+
 class _Foreign(Provider, ModelTable, AnswerTable):
     """What litellm's provider is."""
 
