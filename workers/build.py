@@ -385,12 +385,35 @@ def _wire(
         replies=replies,
     )
     performers = Performers(parts, agent.post, context.exit_callbacks)
+    place = _Place(agent, is_lean=context.is_lean)
     agent.wire(
         performers,
-        IdleTimer(spec.hibernate_after, lambda: performers.is_idle, agent.report_idle),
+        IdleTimer(
+            spec.hibernate_after,
+            lambda: performers.is_idle,
+            lambda: agent.report_idle(is_misplaced=place.is_wrong()),
+            place.is_wrong,
+        ),
         msgspec.structs.replace(spec, user_data=loaded.user_data),
     )
     return agent
+
+
+class _Place:
+    """Whether a session's process has what its model needs, which may have been switched."""
+
+    def __init__(self, agent: Agent, *, is_lean: bool) -> None:
+        self._agent, self._is_lean = agent, is_lean
+        self._asked: tuple[str, object] | None = None
+        self._is_wrong = False
+
+    def is_wrong(self) -> bool:
+        """Say whether another process would be better; asked anew for another model alone."""
+        memory = self._agent.memory()
+        if self._is_lean and (memory.model, memory.provider_opts) != self._asked:
+            self._asked = memory.model, memory.provider_opts
+            self._is_wrong = needs_litellm(memory.model, memory.provider_opts)
+        return self._is_wrong
 
 
 def _backoff(spec: AgentSpec) -> Backoff:

@@ -370,7 +370,8 @@ class HostWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
 class LitellmWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
     """The session's model is asked by litellm, which this process does not have.
 
-    Nothing was recorded or published: another process takes its place.
+    Of one that is not up: nothing was recorded or published, and another process takes its place.
+    Else that holds for the next one.
     """
 
 

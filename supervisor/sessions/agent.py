@@ -316,7 +316,7 @@ class Agent(WorkerOwner):
                 self.owner.process_up(self)
             case IdleNotice(status=status):
                 self.owner.process_idle(self, status)
-            case LitellmWanted() if not (self._was_up or self.has_spoken):
+            case LitellmWanted():
                 self.owner.process_lean(self)
             case _:
                 self._on_word(frame)

@@ -404,10 +404,11 @@ class Session:
         self.announced.set()
 
     def process_lean(self, process: Agent) -> None:
-        """Give the session a process that has litellm, now and later."""
+        """Give the session a process that has litellm: now if it is not up, or the next one."""
         if self._agent_start is not None and process is self._process:
             self.needs_litellm = True
-            self._agent_start.exchange(process)
+            if self.phase is Phase.STARTING and not process.has_spoken:
+                self._agent_start.exchange(process)
 
     def process_idle(self, process: Agent, status: bytes) -> None:
         """Give the process up unless somebody depends on it: it says so again later."""
