@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cmdc_runtime.huge_pages import collapse
 from cmdc_runtime.prctl import set_dumpable
 from cmdc_runtime.wire.forks import PreloadReport
 from workers.limits import step_forward
@@ -76,11 +77,13 @@ def preload(needs: Iterable[str]) -> PreloadReport:
     gc.collect()
     gc.freeze()
     gc.enable()
+    huge_bytes, _ = collapse()
     return PreloadReport(
         origin=str(Path(__file__).parent),
         modules=len(sys.modules),
         import_ms=import_ms,
         warm_ms=warm_ms,
+        huge_bytes=huge_bytes,
         problems=tuple(problems),
     )
 

@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 import multiprocess
 
+from cmdc_runtime.huge_pages import is_eager, keep_small
 from cmdc_runtime.prctl import set_parent_death_signal
 from cmdc_runtime.process import EXIT_OK, EXIT_ORPHANED, run_module
 from cmdc_runtime.wire.forks import (
@@ -63,6 +64,8 @@ class Zygote:
         self._own = {one.fileno() for one in (control, self._woken, self._waker)}
         self._inherited: list[int] = []
         """Descriptors that a child has, too: what was open when everything was imported."""
+        self._keeps_small = False
+        """Whether children are to tell the kernel to make no huge pages of their memory."""
         self._is_due = False
         """Whether a child may have ended that was not looked for."""
         self._looked_at = 0.0
@@ -78,6 +81,7 @@ class Zygote:
         if answer.report is None:
             return
         self._inherited = sorted(open_fds() - self._own)
+        self._keeps_small = is_eager()
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -139,6 +143,8 @@ class Zygote:
                 os.closerange(low, kept)
             low = kept + 1
         os.closerange(low, _FDS_MAX)
+        if self._keeps_small:
+            keep_small()
         run_module(module, boot)
 
     def _wake_at_ends(self) -> None:

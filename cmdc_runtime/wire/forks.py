@@ -29,6 +29,8 @@ class PreloadReport(msgspec.Struct, frozen=True, kw_only=True):
     import_ms: float = 0.0
     warm_ms: float = 0.0
     """0 when the warm-up call failed."""
+    huge_bytes: int = 0
+    """Of its memory, in huge pages; 0 where the kernel makes none."""
     problems: tuple[str, ...] = ()
     """One line for everything that is missing or left over."""
 

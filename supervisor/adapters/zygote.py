@@ -93,6 +93,8 @@ class WarmReport:
     import_ms: float
     warm_ms: float
     """Of the warm-up call; 0 if it failed."""
+    huge_mib: int
+    """Of its memory in huge pages."""
     versions: dict[str, str]
     problems: tuple[str, ...]
     """What a person should see to; the zygote forks all the same."""
@@ -449,6 +451,7 @@ class Zygote:
             total_ms=round(total_ms, 1),
             import_ms=round(report.import_ms, 1),
             warm_ms=round(report.warm_ms, 1),
+            huge_mib=report.huge_bytes >> 20,
             versions=told.versions,
             problems=report.problems,
         )

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.huge_pages import refusal
 from supervisor.adapters import zygote as module
 from supervisor.adapters.orphans import reap_adopted
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost, ZygoteOptions
@@ -85,11 +86,12 @@ async def failure(tmp_path, preload, **options):
 
 
 @pytest.mark.slow
-def test_the_real_zygote_forks_children_that_have_litellm_and_one_thread(tmp_path):
+@pytest.mark.parametrize("needs", [(), ("litellm",)], ids=["lean", "full"])
+def test_the_real_zygote_forks_children_that_have_what_they_need(tmp_path, needs):
     """Everything slow is done before the fork, and nothing unsafe to fork is left."""
 
     async def scenario():
-        zygote = Zygote()
+        zygote = Zygote(ZygoteOptions(needs=needs))
         try:
             report = await zygote.warm()
             child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
@@ -104,9 +106,11 @@ def test_the_real_zygote_forks_children_that_have_litellm_and_one_thread(tmp_pat
 
     assert report.problems == ()
     assert report.warm_ms > 0
-    assert set(report.versions) == {"litellm"}
+    assert set(report.versions) == set(needs)
     assert facts["threads"] == 1
-    assert {"litellm", "workers.worker", "zmq"} <= set(facts["modules"])
+    assert {"workers.worker", "zmq", *needs} <= set(facts["modules"])
+    assert ("litellm" in facts["modules"]) == ("litellm" in needs)
+    assert (report.huge_mib > 0) == (refusal() == "")
 
 
 def test_a_child_runs_the_named_module_below_the_zygote_and_without_the_main_module(tmp_path):
