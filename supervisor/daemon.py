@@ -49,7 +49,7 @@ from supervisor.adapters.router import Router
 from supervisor.adapters.self_check import Caller, ask_journal, ask_reaper
 from supervisor.adapters.survivors import find_survivors
 from supervisor.adapters.systemd import Notifier
-from supervisor.adapters.zygote import Zygote, ZygoteLost, ZygoteOptions
+from supervisor.adapters.zygote import Zygote, ZygoteLost
 from supervisor.api.gate import Admission, Gate
 from supervisor.api.handlers import ApiContext
 from supervisor.api.request_router import RequestRouter
@@ -165,7 +165,6 @@ class Daemon:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
         self._zygote = Zygote(on_lost=self._zygote_lost)
-        self._full = Zygote(ZygoteOptions(needs=("litellm",)))
         self._zygote_child = ZygoteChild(self._zygote, self._warmed)
         self._runtime = self._zygote_child.runtime = TreeRuntime(
             root_spec(self._zygote_child), self._report
@@ -250,13 +249,12 @@ class Daemon:
     def _make_containments(self, config: DaemonConfig) -> Containments:
         kept = [cgroup_name(one.entry.session_id, one.entry.incarnation) for one in self._survivors]
         made = Containments(config.runtime_dir, config.state_dir, config.log_level, kept)
-        made.know(lambda: self._zygote.pids | self._full.pids | self._reaper.pids)
+        made.know(lambda: self._pool.own_pids)
         return made
 
     def _make_pool(self, config: DaemonConfig) -> WorkerPool:
         return WorkerPool(
             self._zygote,
-            self._full,
             self._reaper,
             self._containments,
             self._endpoint.workers,
@@ -327,6 +325,7 @@ class Daemon:
         accept_gate = AcceptGate(self._endpoint.directory)
         background = [
             _keep("spares", self._pool.keep_spares()),
+            *([] if self._config.embedded else [_keep("zygote", self._pool.warm_full())]),
             _keep("containments", self._containments.watch()),
             _keep("pruning", self._pruning.keep()),
             _keep("accept_gate", accept_gate.keep()),
@@ -490,7 +489,6 @@ class Daemon:
             self._pool.close,
             self._requests.close,
             self._zygote.close,
-            self._full.close,
             self._end_strangers,
             self._containments.close,
         )

@@ -40,11 +40,18 @@ from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Published, Router
 from supervisor.adapters.survivors import Survivor
-from supervisor.adapters.zygote import Boot, Zygote, ZygoteFailed, ZygoteLost
+from supervisor.adapters.zygote import (
+    Boot,
+    Zygote,
+    ZygoteFailed,
+    ZygoteLost,
+    ZygoteOptions,
+)
 from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     FORK_RETRY_S,
     FORK_RETRY_S_MAX,
+    FULL_IDLE_S,
     HANDSHAKE_S,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
@@ -66,19 +73,23 @@ _SHOWN_CHARS: Final = 120
 """Of an address in an error."""
 
 
+def _zygote_with_litellm() -> Zygote:
+    return Zygote(ZygoteOptions(needs=("litellm",)))
+
+
 @dataclass(slots=True)
 class WorkerPool:
     """All workers of the daemon."""
 
     zygote: Zygote
-    full: Zygote
-    """That of the processes which have litellm; it is warmed when the first one is wanted."""
     reaper: Reaper
     containments: Containments
     address: str
     spares_wanted: int
     grace_s: float = 0.0
     """How long agents go on without a daemon."""
+    full: Zygote = field(default_factory=_zygote_with_litellm)
+    """That of the processes which have litellm; it is warmed when the first one is wanted."""
     router: Router[FromWorker, ToWorker] = field(init=False)
     _workers: dict[bytes, Worker] = field(default_factory=dict)
     _spares: deque[Worker] = field(default_factory=deque)
@@ -252,6 +263,21 @@ class WorkerPool:
             await self._wake.wait()
             # A fork costs a core some milliseconds, which the agent just acquired needs now.
             await asyncio.sleep(SPARE_PAUSE_S)
+
+    async def warm_full(self) -> None:
+        """Warm the zygote that has litellm when no process was forked for ``FULL_IDLE_S``, once.
+
+        A session that needs it before that has it warmed, or waits for it meanwhile.
+        """
+        while not self.full.is_warm:
+            forked = self._number
+            await asyncio.sleep(FULL_IDLE_S)
+            if forked == self._number and self.zygote.is_warm:
+                try:
+                    await self.full.warm()
+                except (ZygoteFailed, ZygoteLost) as error:
+                    log.warning("zygote.not_warmed", problem=str(error))
+                return
 
     def want_spares(self, count: int) -> None:
         """Keep this many spares from now on; those beyond it end."""

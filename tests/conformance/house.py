@@ -273,12 +273,14 @@ class StageServices:
         self.hub, self.journal = Hub(), Journal()
         self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
+        zygote = Zygote(troupe, self.wire)
         self.pool = WorkerPool(
-            Zygote(troupe, self.wire),
+            zygote,
             Reaper(),
             containments,
             f"ipc://{containments.heartbeats_path}",
             0,
+            full=zygote,
         )
         self.pool.hear(self.wire)
         self._on_down = stage.told_down

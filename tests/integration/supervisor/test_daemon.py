@@ -45,7 +45,7 @@ def config(monkeypatch):
 def test_root_that_gives_up_ends_the_daemon_and_no_session(config, monkeypatch):
     """It ends within its bound, whatever sessions may take, and the next one goes on with them."""
 
-    async def acquire(_pool, _is_waiting):
+    async def acquire(_pool, _is_waiting, *, has_litellm=False):
         return Worker(2**22 + 1)  # it hears nothing and never ends
 
     async def main():

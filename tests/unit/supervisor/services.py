@@ -96,7 +96,7 @@ class WorkerPool:
     async def swept(self, session_id):
         await self.is_swept.wait()
 
-    async def acquire(self, is_waiting):
+    async def acquire(self, is_waiting, *, has_litellm=False):
         await self.is_open.wait()
         if self.problems:
             raise self.problems.pop(0)

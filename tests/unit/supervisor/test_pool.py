@@ -38,7 +38,7 @@ class Forking(WorkerPool):
         self.may_fork = asyncio.Event()
         self.may_fork.set()
 
-    async def _fork(self):
+    async def _fork(self, _zygote):
         self.forks = number = self.forks + 1
         self.at_once += 1
         self.most = max(self.most, self.at_once)
@@ -171,7 +171,7 @@ def test_spares_are_not_forked_while_there_is_no_zygote(monkeypatch):
 class Spare:
     """A spare that answers, is stopped, is mute, or ends over the question."""
 
-    id, pid, pidfd, is_forked, hosts = "w-9", 9, -1, False, None
+    id, pid, pidfd, is_forked, has_litellm, hosts = "w-9", 9, -1, False, False, None
 
     def __init__(self, how):
         self.how, self.peer, self.has_ended, self.killed = how, how.encode(), how == "ended", []
