@@ -302,7 +302,7 @@ class Daemon:
             on_signal(number, self._stop.set)
         hangup = Hangup(on_reload=self._reload.request, on_gone=self._stop.set)
         on_signal(signal.SIGHUP, hangup.hear)
-        on_signal(signal.SIGCHLD, self._pool.reap)
+        on_signal(signal.SIGCHLD, self._pool.sweeper.reap)
         on_signal(signal.SIGUSR1, partial(self._record, "asked for by SIGUSR1"))
         on_signal(signal.SIGUSR2, self._hand_over)
         self._containments.start(self._config.echo_fd)
@@ -520,7 +520,7 @@ class Daemon:
 
     async def _end_strangers(self) -> None:
         """End what came to this process from its dead workers and that no sweep has known."""
-        self._pool.reap()
+        self._pool.sweeper.reap()
         killed = await asyncio.to_thread(end_strangers, self._pool.own_pids)
         if killed:
             log.warning("orphan.killed", killed=killed)

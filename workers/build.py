@@ -385,25 +385,16 @@ def _wire(
         replies=replies,
     )
     performers = Performers(parts, agent.post, context.exit_callbacks)
-    place = _Place(agent, is_lean=context.is_lean)
-    agent.wire(
-        performers,
-        IdleTimer(
-            spec.hibernate_after,
-            lambda: performers.is_idle,
-            lambda: agent.report_idle(is_misplaced=place.is_wrong()),
-            place.is_wrong,
-        ),
-        msgspec.structs.replace(spec, user_data=loaded.user_data),
-    )
+    idle_timer = _idle_timer(agent, performers, spec.hibernate_after, _Place(agent, context))
+    agent.wire(performers, idle_timer, msgspec.structs.replace(spec, user_data=loaded.user_data))
     return agent
 
 
 class _Place:
     """Whether a session's process has what its model needs, which may have been switched."""
 
-    def __init__(self, agent: Agent, *, is_lean: bool) -> None:
-        self._agent, self._is_lean = agent, is_lean
+    def __init__(self, agent: Agent, context: BuildContext) -> None:
+        self._agent, self._is_lean = agent, context.is_lean
         self._asked: tuple[str, object] | None = None
         self._is_wrong = False
 
@@ -414,6 +405,15 @@ class _Place:
             self._asked = memory.model, memory.provider_opts
             self._is_wrong = needs_litellm(memory.model, memory.provider_opts)
         return self._is_wrong
+
+
+def _idle_timer(
+    agent: Agent, performers: Performers, after_s: float | None, place: _Place
+) -> IdleTimer:
+    def on_idle() -> None:
+        agent.report_idle(is_misplaced=place.is_wrong())
+
+    return IdleTimer(after_s, lambda: performers.is_idle, on_idle, place.is_wrong)
 
 
 def _backoff(spec: AgentSpec) -> Backoff:

@@ -33,9 +33,9 @@ from cmdc_runtime.wire.forks import (
     ChildEnded,
     Fork,
     Forked,
+    ForkRefused,
     FromZygote,
     Preloaded,
-    Refused,
     Unsafe,
     encode,
     order_of,
@@ -108,7 +108,7 @@ class Zygote:
             child.start()
         except OSError as error:
             close_pipes(pipes)
-            self._send(Refused(number=order.number, errno=error.errno or 0))
+            self._send(ForkRefused(number=order.number, errno=error.errno or 0))
             return True
         finally:
             if fd is not None:
@@ -123,7 +123,7 @@ class Zygote:
             pidfd = os.pidfd_open(child.pid)
         except OSError as error:
             child.kill()
-            self._send(Refused(number=order.number, errno=error.errno or 0))
+            self._send(ForkRefused(number=order.number, errno=error.errno or 0))
             return
         try:
             self._send(Forked(number=order.number, pid=child.pid), pidfd)

@@ -1,9 +1,9 @@
 """What a daemon and its zygote say to each other: orders to fork, and what became of them.
 
 One message on a socket of kind SEQPACKET is one frame; a descriptor comes beside it (SCM_RIGHTS).
-Rules: the daemon says ``Begin`` first and ``Fork`` afterwards; the zygote answers each order with
-``Forked`` or ``Refused``, in their order, and says of each child once that it has ended. Where one
-of them is gone, the other finds the end of the socket.
+Rules: the daemon says ``Begin`` first and ``Fork`` afterwards; the zygote answers each order in its
+turn with ``Forked`` or ``ForkRefused``, and says of each child once that it has ended. Where one of
+them is gone, the other finds the end of the socket.
 """
 
 from typing import Final, TypeAlias
@@ -83,7 +83,7 @@ class Forked(FromZygote, frozen=True, kw_only=True, array_like=True):
     pid: int
 
 
-class Refused(FromZygote, frozen=True, kw_only=True, array_like=True):
+class ForkRefused(FromZygote, frozen=True, kw_only=True, array_like=True):
     """The kernel forked no child for the order with this ``number``, and its errno says why."""
 
     number: int
@@ -103,8 +103,10 @@ class ChildEnded(FromZygote, frozen=True, kw_only=True, array_like=True):
     status: int
 
 
+ZygoteAnswer: TypeAlias = Preloaded | Forked | ForkRefused | Unsafe | ChildEnded
+
 _to_zygote: Final = msgspec.msgpack.Decoder(Begin | Fork)
-_from_zygote: Final = msgspec.msgpack.Decoder(Preloaded | Forked | Refused | Unsafe | ChildEnded)
+_from_zygote: Final = msgspec.msgpack.Decoder(ZygoteAnswer)
 encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -114,7 +116,7 @@ def order_of(data: bytes) -> Begin | Fork:
     return order
 
 
-def answer_of(data: bytes) -> Preloaded | Forked | Refused | Unsafe | ChildEnded:
+def answer_of(data: bytes) -> ZygoteAnswer:
     """Return what the zygote says; raises msgspec.DecodeError."""
-    answer: Preloaded | Forked | Refused | Unsafe | ChildEnded = _from_zygote.decode(data)
+    answer: ZygoteAnswer = _from_zygote.decode(data)
     return answer

@@ -31,8 +31,8 @@ from cmdc_runtime.wire.forks import (
     ChildEnded,
     Fork,
     Forked,
+    ForkRefused,
     Preloaded,
-    Refused,
     ToZygote,
     Unsafe,
     answer_of,
@@ -258,7 +258,7 @@ class _Server:
             case Forked(number=number, pid=pid):
                 self._children[pid] = child = Child(pid, fds[0])
                 _hand_over(self._forks.pop(number), child)
-            case Refused(number=number, errno=errno):
+            case ForkRefused(number=number, errno=errno):
                 forked = self._forks.pop(number)
                 if not forked.done():
                     what = f"no process could be forked: {os.strerror(errno)}"

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from cmdc_runtime.errors import AccessDenied, CmdcError, Overloaded, ProtocolError
-from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
+from cmdc_runtime.ids import WorkerId, new_worker_id
 from cmdc_runtime.reasons import Other, PlainReason
 from cmdc_runtime.runtime_dir import REGISTRY, is_host_socket, register, registered_ids, unregister
 from cmdc_runtime.wire.frames import (
@@ -35,7 +35,6 @@ from cmdc_runtime.wire.frames import (
     ToWorker,
 )
 from supervisor.adapters.awake import awake_timeout
-from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Published, Router
@@ -58,10 +57,10 @@ from supervisor.core.limits import (
     SPARE_ANSWER_S,
     SPARE_PAUSE_S,
     SPARE_RETRY_S,
-    SWEEP_RETRY_S,
 )
 from supervisor.processes.containment import Containments
 from supervisor.processes.starts import Starts
+from supervisor.processes.sweeper import Sweeper
 from supervisor.processes.tool_hosts import SpawnErrors, ToolHosts
 from supervisor.processes.worker import Worker, WorkerOwner
 
@@ -103,15 +102,16 @@ class WorkerPool:
     """Those of an earlier daemon that are not decided upon yet, and their pids; they call again."""
     _survivors: dict[WorkerId, Worker] = field(default_factory=dict)
     """Those that were adopted, until they are finalized."""
-    _unswept: dict[int, Mark | None] = field(default_factory=dict)
-    _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _litter: dict[SessionId, asyncio.Event] = field(default_factory=dict)
-    """Of each session with a dead process that was not swept behind yet: set when it is."""
+    sweeper: Sweeper = field(init=False)
     hung: int = 0
     """Spares that were killed since they did not answer."""
     starts: Starts = field(default_factory=Starts)
     _origin: Origin = field(default_factory=own_origin)
     """Looked up at once: those who started this daemon may end before it is asked for."""
+
+    def __post_init__(self) -> None:
+        """Sweep behind the workers, and leave alone what is waited for."""
+        self.sweeper = Sweeper(lambda: self.own_pids)
 
     @property
     def folder(self) -> Path:
@@ -457,16 +457,6 @@ class WorkerPool:
     async def _close_zygotes(self) -> None:
         await asyncio.gather(self.zygote.close(), self.full.close())
 
-    def reap(self) -> None:
-        """Reap what was left to the daemon by a process that died before its children."""
-        try:
-            reaped = reap_adopted(self.own_pids)
-            if len(reaped) >= REAPED_MAX:
-                asyncio.get_running_loop().call_soon(self.reap)
-        except OSError as error:  # no descriptor is left to look with
-            log.warning("orphan.not_reaped", problem=str(error), retry_s=SWEEP_RETRY_S)
-            asyncio.get_running_loop().call_later(SWEEP_RETRY_S, self.reap)
-
     def _hosts_of(self, worker: Worker) -> ToolHosts:
         def on_lost(address: str, message: str) -> None:
             self.send(worker, HostLost(address=address, message=message))
@@ -551,52 +541,14 @@ class WorkerPool:
         self._workers.pop(worker.peer, None)
         self._survivors.pop(worker.id, None)
         unregister(self.folder, worker.id)
-        with self._littered(worker):
+        with self.sweeper.littered(worker):
             if worker.owner is not None:
                 worker.owner.on_exit(record)
             await worker.containment.close()
             worker.retire()
             if self._is_closing and not self._has_processes():
                 self._empty.set()
-            await self._sweep(worker)
-
-    @contextlib.contextmanager
-    def _littered(self, worker: Worker) -> Iterator[None]:
-        """Have ``swept`` wait meanwhile, unless the process's cgroup has ended what it left."""
-        if worker.mark is None or worker.containment.is_contained:
-            yield
-            return
-        session_id, is_swept = SessionId(worker.mark[0]), asyncio.Event()
-        self._litter[session_id] = is_swept
-        try:
-            yield
-        finally:
-            is_swept.set()
-            if self._litter.get(session_id) is is_swept:
-                del self._litter[session_id]
-
-    async def swept(self, session_id: SessionId) -> None:
-        """Return when what dead processes of a session have left is ended, as far as it is known.
-
-        So that the next one finds free what they had; their end is told before that.
-        """
-        while (is_swept := self._litter.get(session_id)) is not None:
-            await is_swept.wait()
-
-    async def _sweep(self, worker: Worker) -> None:
-        self._unswept[worker.pid] = worker.mark
-        async with self._sweeping:  # those who die meanwhile are swept together
-            dead, self._unswept = self._unswept, {}
-            own = self.own_pids if dead else frozenset()
-            marks = [mark for one in dead.values() if (mark := one) is not None]
-            try:
-                killed = await asyncio.to_thread(sweep, dead, marks, own) if dead else 0
-            except OSError as error:  # as in ``reap``; the next finalizing sweeps for them too
-                log.warning("orphan.not_swept", problem=str(error))
-                self._unswept |= dead
-                killed = 0
-        if killed:
-            log.info("orphan.killed", killed=killed)
+            await self.sweeper.sweep(worker)
 
     async def _examine(self, worker: Worker, record: ExitRecord) -> None:
         """End what a dead worker leaves, and find out what there is to know of it."""

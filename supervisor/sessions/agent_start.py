@@ -82,7 +82,7 @@ class AgentStart:
     async def _acquire(self) -> None:
         session, pool = self.session, self.services.pool
         try:
-            await pool.swept(session.id)
+            await pool.sweeper.swept(session.id)
             worker = await pool.acquire(
                 lambda: session.was_up and not self._is_over, has_litellm=session.needs_litellm
             )

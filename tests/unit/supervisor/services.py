@@ -92,6 +92,7 @@ class WorkerPool:
         self.is_open.set()
         self.is_swept = asyncio.Event()
         self.is_swept.set()
+        self.sweeper = self
 
     async def swept(self, session_id):
         await self.is_swept.wait()

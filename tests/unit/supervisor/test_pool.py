@@ -18,6 +18,7 @@ from cmdc_runtime.wire.frames import Batch, Detached, HostWanted, IdleNotice, Re
 from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
 from supervisor.processes import pool as module
+from supervisor.processes import sweeper
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.starts import Starts
 from supervisor.processes.worker import Worker
@@ -434,7 +435,7 @@ def finalized(monkeypatch, *, is_contained):
         await settle()
 
         async def wait(session_id):
-            await made.swept(session_id)
+            await made.sweeper.swept(session_id)
             told.append(f"{session_id} goes on")
 
         waits = [asyncio.create_task(wait(session_id)) for session_id in ("s-1", "s-2")]
@@ -443,7 +444,7 @@ def finalized(monkeypatch, *, is_contained):
         await asyncio.gather(finalizing, *waits)
         return told
 
-    monkeypatch.setattr(module, "sweep", sweep)
+    monkeypatch.setattr(sweeper, "sweep", sweep)
     return play(scenario)
 
 
