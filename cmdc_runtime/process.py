@@ -21,6 +21,9 @@ HIBERNATE: Final = "hibernate"
 DAEMON_RESTARTED: Final = "the daemon was restarted"
 """Why a session's process ended that ended with its daemon: no fault of what it was doing."""
 
+UNWATCHED: Final = "its process ended while no daemon ran"
+"""Why a child is down whose parent's process goes on: nobody saw how it ended."""
+
 RESUMED: Final = "the session was resumed from a saved state"
 """Why a process goes on with what it finds, though none of the session died of it."""
 

@@ -181,6 +181,7 @@ class Agent:
             session_id=assign.session_id,
             model=memory.model,
             turn=memory.turns_begun,
+            usage=memory.usage,
             total_tokens=memory.usage.total_tokens,
             cost_usd=memory.usage.cost_usd or 0.0,
             is_priced=is_priced(memory),

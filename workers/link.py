@@ -135,9 +135,7 @@ class Link:
         on_frame: Callable[[ToWorker], None],
         on_unreadable: Callable[[str], None],
     ) -> None:
-        """Connect; ``on_frame`` gets every frame, once ``start`` was called.
-
-        ``Written`` and ``Contained`` are for the link itself.
+        """Connect; ``on_frame`` gets each frame but ``Written`` and ``Contained``, after ``start``.
 
         ``on_unreadable`` gets which message could not be read, and why: without it the worker
         would wait for what has come already.
@@ -230,7 +228,8 @@ class Link:
         by its environment alone.
         """
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_contained.wait(), CONTAINED_S)
+            async with asyncio.timeout(CONTAINED_S):
+                await self._is_contained.wait()
 
     async def room(self) -> None:
         """Return when the daemon keeps up: a producer of many events waits here."""

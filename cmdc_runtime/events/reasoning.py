@@ -123,10 +123,11 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
 
     ``reason`` says more about a status other than "done". ``elapsed_ms`` is None where nobody took
     the time. ``notes`` are lines about what the answer lacks, whatever the status: how many
-    branches the budget left out.
+    branches the budget left out, that the answer was cut and how long it was, and that the
+    strategy's ``best`` has failed.
     """
 
-    content_fields = ("answer", "reason")
+    content_fields = ("answer", "reason", "notes")
     span = "reason"
 
     run_id: str

@@ -27,7 +27,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """What a model answered to a question of a plugin's own."""
 
     text: str
-    usage: TokenUsage = TokenUsage()
+    usage: TokenUsage = field(default_factory=TokenUsage)
 
 
 class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +116,8 @@ class PluginContext:
     model: str = ""
     turn: int = 0
     """Requests to the model so far, counted over the session's life."""
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    """Of the session so far, its subagents that have ended included; the next two are of it."""
     total_tokens: int = 0
     cost_usd: float = 0.0
     """What was spent as far as prices are known; see ``is_priced``."""

@@ -201,7 +201,7 @@ class ReasoningStrategy:
         """Return the answer of a run that is cut off: by its budget, its time or its steps.
 
         Unless overridden: the content of the thought with the best score, else of the latest one;
-        None where there is none.
+        None where there is none. So it is where an override raises, which the result notes.
         """
         found = [one for one in thoughts if one.error is None and one.metadata.get(ROLE) != JUDGE]
         scored = [one for one in found if one.score is not None]

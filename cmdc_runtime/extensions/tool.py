@@ -123,6 +123,10 @@ class Tool(ABC):
     """After an unexpected exception; None means ``tool_max_retries``, or 0 for "write"."""
     needs_approval: NeedsApproval = False
     """Ask a person before each call; a method ``needs_approval(self, args)`` decides for each."""
+    run_strategy: str = ""
+    """Of a tool whose calls are runs of reasoning, published by ``context.session``: the strategy
+    of a call whose argument ``strategy`` names none. A call that ends before it has published
+    anything gets a ``reasoning_done`` of it by the session."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:  # Any: whatever a base class takes
         """Let ``isolation`` follow a new ``execute``."""

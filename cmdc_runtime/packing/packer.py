@@ -316,7 +316,7 @@ def _ours(reference: str, noun: str) -> type[BuiltIn] | None:
         offered = _offered(known)
         near = nearest(name, offered)
         hint = f"only {', '.join(sorted(offered))}" if near is None else f"did you mean {near}?"
-        raise _CannotTravelError(f"there is no built-in {noun} {short(name)}, {hint}")
+        raise _CannotTravelError(f"there is no built-in {noun} {short(reference)}, {hint}")
     return found
 
 

@@ -22,7 +22,8 @@ NODES_MAX: Final = 2_000
 PROMPT_CHARS_MAX: Final = 1_000_000
 """Of one branch's prompt, feedback included, and of one thought of the strategy's own."""
 PLAIN_BYTES_MAX: Final = 256 * 1024
-"""Of a run's answer, and of what is said beside a branch, a thought or a score."""
+"""Of a run's answer, which is cut there, and of what is said beside a branch, a thought or a score,
+which is refused."""
 SCORE_MAX: Final = 1e9
 """Of a score, and below 0."""
 NODE_ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

@@ -72,7 +72,8 @@ class ReasoningResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why, where the status is not "done"."""
     notes: tuple[str, ...] = ()
-    """What the answer lacks, whatever the status: how many branches the budget has left out."""
+    """What the answer lacks, whatever the status: how many branches the budget has left out, that
+    it was cut and how long it was, and that the strategy's ``best`` has failed."""
     thoughts: tuple[Thought, ...] = ()
     """In the order in which they were asked for, those that failed or were pruned included."""
     best_score: float | None = None

@@ -22,6 +22,7 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.plain import SHOWN_CHARS_MAX, whole_problem
+from cmdc_runtime.process import UNWATCHED
 from cmdc_runtime.reasons import AnyReason, Other, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.wire.codec import encode
@@ -74,6 +75,8 @@ class Adoption:
     """Of these, who was not waited for yet: nobody is twice."""
     _stuck: dict[SessionId, Unkillable] = field(default_factory=dict)
     """Sessions with a process that SIGKILL does not end: no other takes its place."""
+    _rejected: set[tuple[SessionId, int]] = field(default_factory=set)
+    """Processes, by session and incarnation, that were there and were ended here."""
     _resumed: int = 0
 
     async def run(self) -> AdoptionResult:
@@ -126,6 +129,7 @@ class Adoption:
 
     async def _end(self, survivor: Survivor) -> None:
         """End an agent that is not kept, with everything that it has started."""
+        self._rejected.add((survivor.entry.session_id, survivor.entry.incarnation))
         stuck = await reject(self.sessions.pool.containments, survivor)
         if stuck is not None:
             self._stuck[survivor.entry.session_id] = stuck
@@ -192,7 +196,25 @@ class Adoption:
             return False
         if row.parent_id is None:
             return True
-        return parent is not None and parent in self._adopted and parent.phase is Phase.UP
+        return self._is_kept(parent)
+
+    def _is_kept(self, session: Session | None) -> bool:
+        """Say whether a session goes on in the process that it had."""
+        return session is not None and session in self._adopted and session.phase is Phase.UP
+
+    def _why_down(self, row: SessionRow) -> AnyReason:
+        """Say why a session's process is gone: of a child, whether its parent's end was the cause.
+
+        Whose process was there at the beginning of this daemon ended with the one before.
+        """
+        if (stuck := self._stuck.get(row.session_id)) is not None:
+            return stuck
+        if row.parent_id is None:
+            return self.reason
+        if not self._is_kept(self.sessions.live.get(row.parent_id)):
+            return Shutdown(detail=PARENT_ENDED)
+        is_here = (row.session_id, row.incarnation) in self._rejected
+        return self.reason if is_here else Other(detail=UNWATCHED)
 
     def _adopt(
         self,
@@ -215,9 +237,8 @@ class Adoption:
 
     async def _start_anew(self, row: SessionRow, spec: StartSession) -> bool:
         sessions = self.sessions
-        is_child, stuck = row.parent_id is not None, self._stuck.get(row.session_id)
-        reason = stuck or (Shutdown(detail=PARENT_ENDED) if is_child else self.reason)
-        goes_on = not is_child and stuck is None
+        reason = self._why_down(row)
+        goes_on = row.parent_id is None and row.session_id not in self._stuck
         last_down = await sessions.monitors.settle(row, reason, restarting=goes_on)
         if last_down is not None and parks(last_down.reason):
             sessions.park(row, last_down.reason)

@@ -1,7 +1,4 @@
-"""What a session needs of the rest of the daemon, and what its processes need of the session.
-
-Both stand below those who are meant: the sessions make a session, and a session its agents.
-"""
+"""What a session needs of the rest of the daemon; it stands below the sessions, which make one."""
 
 import asyncio
 from typing import Any, Protocol

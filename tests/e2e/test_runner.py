@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -96,7 +97,7 @@ class Careful(cmdc.reasoning.ChainStrategy, frozen=True, kw_only=True):
 )
 def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
     """Whatever form it is given in: no call, no branch, and the run is told as others are."""
-    model = scripted(default=last_word)
+    model = scripted(default=lambda request: Text(last_word(request), usage=USED))
     session = agent(model, reasoning_strategy=given, max_depth=0)
     stream = session.subscribe()
     reply = session.run("Well?", timeout=TURN_S)
@@ -109,6 +110,8 @@ def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
     assert (result.status, result.strategy, result.branches) == ("done", name, 0)
     assert [one.content for one in result.thoughts] == answers
     assert len(model.requests) == len(answers)
+    assert [one.usage.total_tokens for one in result.nodes] == [30] * len(answers)
+    assert result.usage == reply.usage
     assert not any(isinstance(one.event, events.ToolExecutionStart) for one in told)
 
 
@@ -297,9 +300,42 @@ def test_a_strategy_that_ends_its_process_is_a_failed_result(client, scripted, c
 
     assert result.status == "failed"
     assert result.answer == ("0" if count and restarts else None)
-    assert ("0 restarts" if not restarts else "died" if count else "exit status 3") in result.reason
-    if count and restarts:
+    assert ("exit status 3" if restarts else "0 restarts") in result.reason
+    if restarts:
         assert (told[-1].kind, told[-1].status) == ("reasoning_done", "failed")
+
+
+class Holding(Ask):
+    """Holds the interpreter's lock for ever, once it knows an answer or before it has asked."""
+
+    name = "holding"
+
+    def init(self, opts, context):
+        if self.opts.get("count") == 0:
+            re.match("(a+)+b", "a" * 100)
+
+    def aggregate(self, thoughts, state):
+        re.match("(a+)+b", "a" * 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 0])
+def test_a_strategy_that_lets_nothing_else_run_is_a_failed_result(client, scripted, count):
+    """No timeout of the run holds against it: its process is found silent, twice, and is killed."""
+    told, given = [], (Holding, {"count": count})
+    result = cmdc.Runner.run(
+        given,
+        "Well?",
+        options={"model": scripted(default=last_word), "unresponsive_after": 3.0},
+        timeout=None if count else 1.0,
+        on_event=told.append,
+        client=client,
+    )
+
+    assert (result.status, result.answer) == ("failed", "0" if count else None)
+    assert "the process died while this call ran: unresponsive: silent for" in result.reason
+    assert (told[-1].kind, told[-1].status) == ("reasoning_done", "failed")
+    assert result == ReasoningResult.of(told)
 
 
 class Hung(Ask):

@@ -129,7 +129,7 @@ def test_usage_of_a_subagent_that_failed_is_counted(agent, scripted):
     reply = session.run("Go.", timeout=TURN_S)
 
     (told,) = results(model.requests[-1])
-    assert "the subagent's cycle was failed: " in told
+    assert "the subagent's cycle failed: " in told
     assert "no such river" in told
     assert reply.usage.total_tokens == 1_230
 

@@ -278,6 +278,28 @@ def test_a_subagent_is_taken_over_with_its_parent(cradle, scripted):
     assert after == before
 
 
+def test_a_subagent_that_died_meanwhile_is_told_of_as_that(cradle, scripted, poll):
+    """Its parent's process goes on, and has ended nothing."""
+    below = scripted((Hold(), "never"))
+    task = {"description": "Find out.", "subagent_type": "scout"}
+    above = scripted(ToolCalls(ToolUse("task", task)), "Nobody knows.")
+    scout = cmdc.SubAgent("scout", "Looks at things.", model=below)
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=above, session_id="s-1", subagents=[scout])
+        session.prompt("Where does it end?")
+        below.wait_held()
+        pid = {one.session_id: one.pid for one in client.list_sessions()}["s-1.1"]
+        cradle.kill()
+        os.kill(pid, signal.SIGKILL)
+        assert poll(lambda: not psutil.pid_exists(pid))
+        cradle.start()
+        assert session.collect_reply(timeout=TURN_S) == "Nobody knows."
+        assert session.status().incarnation == 1
+    told = above.requests[-1]["messages"][-1]["content"]
+    assert told == "Error: the subagent crashed: its process ended while no daemon ran"
+
+
 def test_a_held_call_is_approved_under_the_next_daemon(cradle, scripted, tmp_path):
     """The call waits in the agent, for a person who does not know of any daemon."""
     command = {"command": f"echo x >> {tmp_path / 'ran'}"}

@@ -341,6 +341,7 @@ def attached_tool(tool: ToolFacts) -> AttachedTool:
         isolation=tool.isolation,
         packed=tool.packed,
         chars=tool.chars,
+        run_strategy=tool.run_strategy,
     )
 
 
@@ -356,7 +357,14 @@ def change_tools(
     """Remove tools, then add others; what was allowed of a tool goes with it."""
     kept = tuple(tool for tool in memory.tools if tool.name not in detached)
     added = tuple(
-        ToolFacts(tool.name, tool.is_repeatable, tool.isolation, tool.packed, tool.chars)
+        ToolFacts(
+            tool.name,
+            tool.is_repeatable,
+            tool.isolation,
+            tool.packed,
+            tool.chars,
+            tool.run_strategy,
+        )
         for tool in attached
     )
     allowed = frozenset(one for one in memory.always_approved if one[0] not in detached)

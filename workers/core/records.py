@@ -215,6 +215,7 @@ class AttachedTool(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Literal["process", "thread", "task"]
     packed: Packed
     chars: Count = 0
+    run_strategy: str = ""
 
 
 class ToolsChanged(Record, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ A started call without an end runs again only if its tool may; otherwise its out
 the model reads that.
 """
 
+from dataclasses import replace
 from typing import Final, Literal
 
 from cmdc_runtime.events import AgentRecovered, RecordSetAside, StreamReset
@@ -14,14 +15,13 @@ from workers.core import cycle
 from workers.core.conversation import place
 from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import Resumed
-from workers.core.state import Memory, OpenCall
+from workers.core.state import Memory
 from workers.core.step import CountSubagents, Step
 from workers.core.tool_calls import CallEnd, call_tools, close_call, end_calls, may_have_acted
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
-_CUT: Final = CallEnd(
-    "Error: the process died while this call ran.", "crashed", is_cut=True, has_failed=True
-)
+_DIED: Final = "the process died while this call ran"
+_CUT: Final = CallEnd(f"Error: {_DIED}.", "crashed", is_cut=True, has_failed=True)
 _NOT_MADE: Final = CallEnd("Error: the call was not made: the cycle was given up.", "crashed")
 
 
@@ -51,26 +51,24 @@ def drop_cycle(memory: Memory, why: str, at_ms: int) -> Step:
     if memory.cycle is None:
         cycle.next_prompt(step, at_ms)
     else:
-        _give_up(step, f"crashed({why})", at_ms)
+        _give_up(step, f"crashed({why})", why, at_ms)
     return step
 
 
-def _give_up(step: Step, why: str, at_ms: int) -> None:
+def _give_up(step: Step, why: str, cause: str, at_ms: int) -> None:
+    """Give the running cycle up; ``cause`` is what the last process died of."""
+    cut = replace(_CUT, why=f"{_DIED}: {cause}")
     step.publish(StreamReset())
-    end_calls(step, _unfinished)
+    end_calls(step, lambda open_: _NOT_MADE if open_.started_at_ms is None else cut)
     cycle.announce_abort(step, why)
     cycle.abort(step, why, at_ms)
-
-
-def _unfinished(open_: OpenCall) -> CallEnd:
-    return _NOT_MADE if open_.started_at_ms is None else _CUT
 
 
 def _resume_cycle(step: Step, incarnation: Incarnation, reason: AnyReason, at_ms: int) -> None:
     calls = step.memory.calls
     if why := _why_given_up(step, reason, at_ms):
         _publish_recovery(step, incarnation, reason, "idle")
-        _give_up(step, why, at_ms)
+        _give_up(step, why, str(reason), at_ms)
     elif not calls:
         _publish_recovery(step, incarnation, reason, "stream")
         step.publish(StreamReset())

@@ -18,7 +18,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.events.reasoning import JUDGE, ROLE, TEXT_CHARS_MAX, over
 from cmdc_runtime.extensions.context import BranchAnswer
-from cmdc_runtime.ids import CallId, SessionId, branch_ref
+from cmdc_runtime.ids import CallId, SessionId, branch_ref, run_of_call
 from cmdc_runtime.messages import TokenUsage
 from workers.core.records import RunEnd, RunStep
 from workers.core.state import EndedRun, Memory, OpenCall, OpenRun, RunningBranch
@@ -171,7 +171,7 @@ def ends_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Even
         for branch_id, parent_id in run.branches
         if branch_id not in late
     )
-    return thoughts if late else (*thoughts, _done(run, run_end))
+    return thoughts if late else (*thoughts, done(run, run_end))
 
 
 def settle(memory: Memory, child_id: SessionId) -> Memory:
@@ -193,7 +193,7 @@ def ends_behind(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tu
     ended, branch = found
     thought = _thought(ended.run, ended.end, branch, answer)
     is_last = len(ended.branches) == 1
-    return (thought, _done(ended.run, ended.end)) if is_last else (thought,)
+    return (thought, done(ended.run, ended.end)) if is_last else (thought,)
 
 
 def _waiting_for(memory: Memory, child_id: SessionId) -> tuple[EndedRun, RunningBranch] | None:
@@ -215,7 +215,21 @@ def _thought(
     )
 
 
-def _done(run: OpenRun, run_end: RunEnd) -> ReasoningDone:
+def untold(memory: Memory, open_: OpenCall) -> OpenRun | None:
+    """Return the run of a call that has begun and published nothing of it; None: it makes none.
+
+    A process may die of a strategy, or a call be ended, before it has asked anything.
+    """
+    tool = memory.tool(open_.call.name)
+    if tool is None or not tool.run_strategy or open_.started_at_ms is None or open_.told:
+        return None
+    named = open_.call.arguments.get("strategy")
+    strategy = named if isinstance(named, str) and named else tool.run_strategy
+    return OpenRun(run_of_call(open_.call.call_id, memory.turns), strategy)
+
+
+def done(run: OpenRun, run_end: RunEnd) -> ReasoningDone:
+    """Return what tells the end of a run whose call was over before it."""
     return ReasoningDone(
         run_id=run.run_id,
         strategy=run.strategy,

@@ -121,6 +121,8 @@ class ToolFacts:
     packed: Packed | None = None
     chars: Count = 0
     """Of its description in every request."""
+    run_strategy: str = ""
+    """As ``Tool.run_strategy``."""
 
 
 @dataclass(frozen=True, slots=True)

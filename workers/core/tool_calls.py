@@ -110,13 +110,18 @@ def _run_end(
     memory: Memory, open_: OpenCall, end: CallEnd
 ) -> tuple[RunEnd | None, tuple[Event, ...]]:
     """Return how the open run of a call ends, where it has one, and the events of that."""
-    if open_.run is None:
-        return None, ()
     said = end.why or end.text.removeprefix("Error: ")
     is_aborted = end.is_cut and not end.has_failed
+    status: Literal["aborted", "failed"] = "aborted" if is_aborted else "failed"
+    reason = shown(said, LINE_CHARS_MAX)
+    if open_.run is None:
+        untold = None if end.ok else runs.untold(memory, open_)
+        return None, () if untold is None else (
+            runs.done(untold, RunEnd(status=status, reason=reason)),
+        )
     run_end = RunEnd(
-        status="aborted" if is_aborted else "failed",
-        reason=shown(said, LINE_CHARS_MAX),
+        status=status,
+        reason=reason,
         answer=None if is_aborted else runs.best_of(memory, open_),
         waits=not end.leaves and bool(runs.running(memory, open_)),
     )

@@ -257,7 +257,8 @@ class _Account:
 
 # Any: plain data of whoever ended it.
 def _ended(outcome: str, reason: Any) -> str:
-    return f"the subagent's cycle was {outcome}: {shown(reason, REASON_CHARS_MAX) or 'no reason'}"
+    how = outcome if outcome == "failed" else f"was {outcome}"
+    return f"the subagent's cycle {how}: {shown(reason, REASON_CHARS_MAX) or 'no reason'}"
 
 
 def end_event(reason: AnyReason) -> str:

@@ -100,7 +100,15 @@ class LoadedTool:
         tool = self.tool
         chars = len(msgspec.json.encode(_spec(tool, ToolContext())))
         is_repeatable = tool.effects in REPEATABLE
-        return ToolFacts(tool.name, is_repeatable, tool.isolation, self.packed, chars)
+        named: object = tool.run_strategy  # a stranger's class may have another thing there
+        return ToolFacts(
+            tool.name,
+            is_repeatable,
+            tool.isolation,
+            self.packed,
+            chars,
+            run_strategy=named if isinstance(named, str) else "",
+        )
 
 
 class Toolbox:

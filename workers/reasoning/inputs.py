@@ -300,14 +300,16 @@ def lost(branch: Branch, why: str) -> Thought:
     return Thought(str(branch.id), "", branch.parent_id, metadata=metadata)
 
 
-def plain(value: object, what: str) -> Any:  # Any: what was given, as data
+def plain(
+    value: object, what: str, bytes_max: int = PLAIN_BYTES_MAX
+) -> Any:  # Any: what was given, as data
     """Return data as it is read back.
 
     Raises:
         MisuseError: it is no plain data, or too much.
     """
     try:
-        return copied(value, PLAIN_BYTES_MAX)
+        return copied(value, bytes_max)
     except ValueError as error:
         raise MisuseError(f"{what}: {error}") from error
 

@@ -25,6 +25,8 @@ class Node:
     thought: Thought | None = None
     """There when the node is ending or ended."""
     is_pruned: bool = False
+    revision: int = 0
+    """Which one of the run it belongs to; 0: to none."""
 
 
 @dataclass(slots=True)
@@ -34,3 +36,5 @@ class End:
     status: RunStatus
     answer: Any = None  # Any: plain data of the strategy
     reason: str | None = None
+    notes: tuple[str, ...] = ()
+    """About the answer."""

@@ -10,11 +10,10 @@ when nobody wants its thought any more, and *ended*. The run waits for the branc
 decision, the *batch*; when it is over it waits for those that are ending, and finishes then.
 """
 
-import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -43,14 +42,9 @@ from cmdc_runtime.extensions.reasoning import (
 )
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.model_names import model_problem
-from cmdc_runtime.plain import number_problem, short
-from cmdc_runtime.reasoning.limits import (
-    NODE_ID,
-    NODES_MAX,
-    SCORE_MAX,
-)
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from workers.reasoning.answers import NotedAnswer, best_answer, told_answer
+from workers.reasoning.draft import TreeDraft, score_of, unknown
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
@@ -66,19 +60,14 @@ from workers.reasoning.inputs import (
     StartBranch,
     Tell,
     ThoughtCame,
-    check_text,
     is_broke,
     left_out,
     lost,
     name_of,
-    plain,
-    plain_dict,
     thought_of,
 )
 from workers.reasoning.nodes import ACTIVE, CUT_OFF, End, Node
 from workers.reasoning.remains import best_of, open_of
-
-_NODE_ID: Final = re.compile(NODE_ID)
 
 
 class Run:
@@ -270,11 +259,7 @@ class Run:
         node = self._known(scored.id)
         if node.thought is None or scored.score is None:
             raise MisuseError(f"scored: {scored.id!r} has no thought, or was given no score")
-        problem = number_problem(scored.score, -SCORE_MAX, SCORE_MAX)
-        if problem is not None:
-            raise MisuseError(f"the score of {scored.id!r}: {problem}")
-        score = float(scored.score)
-        detail = plain_dict(scored.score_detail, f"the score_detail of {scored.id!r}")
+        score, detail = score_of(scored)
         if (score, detail) == (node.thought.score, node.thought.score_detail):
             return
         node.thought = msgspec.structs.replace(node.thought, score=score, score_detail=detail)
@@ -295,7 +280,7 @@ class Run:
 
     def _known(self, node_id: str) -> Node:
         if (node := self._nodes.get(node_id)) is None:
-            raise MisuseError(f"there is no thought or branch {short(node_id)}")
+            raise unknown(node_id)
         return node
 
     # --- what it decides ---
@@ -305,8 +290,7 @@ class Run:
         while decision is not None and self._end is None:
             match decision:
                 case Done():
-                    answer = plain(decision.answer, "the answer")
-                    return self._close("done", answer=answer)
+                    return self._close("done", noted=told_answer(decision.answer))
                 case Failed():
                     return self._close("failed", reason=foreign.text_of(decision.reason))
                 case _:
@@ -319,120 +303,51 @@ class Run:
 
     def _carried_out(self, decision: Decision) -> Decision | None:
         """Do what is decided, and return what is decided next; None: branches run."""
+        draft = TreeDraft(self._nodes, self._names)
         match decision:
-            case Continue_():
-                self._put(decision.thought)
+            case Continue_(thought=given):
+                for one in given if isinstance(given, list | tuple) else [given]:
+                    draft.put(one)
+                self._add(draft)
                 return self._step()
             case Revise():
                 if self._revisions >= self._begun.limits.max_revisions:
                     reason = f"{self._revisions} revisions were made"
                     self._close("max_steps_exceeded", reason=reason)
                     return None
-                batch = self._revised(decision)
+                nodes = [self._known(one) for one in decision.branch_ids] or self._batch
+                self._revisions += 1
+                batch = [draft.again(one, decision.feedback, self._revisions) for one in nodes]
             case _:
                 branches = [decision] if isinstance(decision, Branch) else decision
-                batch = [self._wanted(branch) for branch in branches]  # type: ignore[union-attr]
+                batch = [draft.wanted(branch) for branch in branches]  # type: ignore[union-attr]
         self._batch = list({node.id: node for node in batch}.values())
         if not self._batch:
             raise MisuseError("a decision without a branch")
+        self._add(draft)
         self._start()
         return self._completed()
 
-    def _put(self, thoughts: object) -> None:
-        """Put thoughts of the strategy's own into the tree."""
-        for given in thoughts if isinstance(thoughts, list | tuple) else [thoughts]:
-            thought = self._own(given)
-            if thought.id in self._nodes:
-                raise MisuseError(f"there is a thought {thought.id!r} already")
-            self._check_place(thought.id, thought.parent_id)
-            check_text(thought.content, f"thought {thought.id!r}")
-            metadata = plain_dict(thought.metadata, f"the metadata of {thought.id!r}")
-            score = thought.score
-            bare = msgspec.structs.replace(thought, score=None, score_detail={}, metadata=metadata)
-            self._nodes[thought.id] = Node(thought.id, thought=bare)
-            self._tell_thought(bare, TokenUsage(), metadata)
-            if score is not None:
-                self._score(thought)
-
-    def _own(self, given: object) -> Thought:
-        if isinstance(given, str):
-            return Thought(self._name("t"), given)
-        if isinstance(given, dict):
-            try:
-                return msgspec.convert({"id": self._name("t"), **given}, Thought)
-            except (msgspec.ValidationError, TypeError) as error:
-                raise MisuseError(f"Continue_: {error}") from error
-        if not isinstance(given, Thought):
-            raise MisuseError(f"Continue_ takes a text or a Thought, got {short(given)}")
-        return given
-
-    def _wanted(self, branch: object) -> Node:
-        """Return the node of a branch that is asked for: a new one, or the one of its id."""
-        if not isinstance(branch, Branch):
-            raise MisuseError(f"a decision has branches, got {short(branch)}")
-        if branch.id is not None and (node := self._nodes.get(branch.id)) is not None:
-            if node.branch is None or node.branch.prompt != branch.prompt:
-                raise NotDeterministicError(f"branch {branch.id!r} has another prompt now")
-            return node
-        node_id = self._name("b") if branch.id is None else branch.id
-        return self._added(msgspec.structs.replace(branch, id=node_id))
-
-    def _revised(self, decision: Revise) -> list[Node]:
-        """Return the nodes of branches that run again with feedback."""
-        nodes = [self._known(one) for one in decision.branch_ids] or self._batch
-        self._revisions += 1
-        return [self._again(node, decision.feedback) for node in nodes]
-
-    def _again(self, node: Node, feedback: str) -> Node:
-        if node.branch is None:
-            raise MisuseError(f"{node.id!r} is no branch, and cannot be revised")
-        again = msgspec.structs.replace(
-            node.branch,
-            id=f"{node.root}.r{self._revisions}",
-            prompt=f"{node.base}\n\n{feedback}",
-            parent_id=node.id,
-        )
-        added = self._added(again, revision=self._revisions)
-        added.root, added.base = node.root, node.base
-        return added
-
-    def _added(self, branch: Branch, revision: int = 0) -> Node:
-        node_id = str(branch.id)
-        self._check_place(node_id, branch.parent_id)
-        check_text(branch.prompt, f"the prompt of branch {node_id!r}")
-        metadata = plain_dict(branch.metadata, f"the metadata of branch {node_id!r}")
-        if branch.model is not None and (problem := model_problem(branch.model)) is not None:
-            raise MisuseError(f"the model of branch {node_id!r}: {problem}")
-        branch = msgspec.structs.replace(branch, metadata=metadata)
-        node = Node(node_id, branch, root=node_id, base=branch.prompt, phase="waiting")
-        self._nodes[node_id] = node
-        self._tell(
-            ReasoningBranch(
-                **self._whose(),
-                branch_id=node_id,
-                parent_id=branch.parent_id,
-                prompt=branch.prompt[:TEXT_CHARS_MAX],
-                model=branch.model,
-                metadata=metadata,
-                revision=revision,
-            )
-        )
-        return node
-
-    def _check_place(self, node_id: object, parent_id: str | None) -> None:
-        if not isinstance(node_id, str) or _NODE_ID.fullmatch(node_id) is None:
-            raise MisuseError(f"{short(node_id)} cannot name a thought or a branch: {NODE_ID}")
-        if parent_id is not None:
-            self._known(parent_id)
-        if len(self._nodes) >= NODES_MAX:
-            raise MisuseError(f"a run has at most {NODES_MAX:,} thoughts and branches")
-
-    def _name(self, letter: str) -> str:
-        while True:
-            self._names[letter] += 1
-            name = f"{letter}{self._names[letter]}"
-            if name not in self._nodes:
-                return name
+    def _add(self, draft: TreeDraft) -> None:
+        """Put all that a decision adds into the tree, and tell it."""
+        for node in draft.fresh.values():
+            self._nodes[node.id] = node
+            if (branch := node.branch) is not None:
+                told = ReasoningBranch(
+                    **self._whose(),
+                    branch_id=node.id,
+                    parent_id=branch.parent_id,
+                    prompt=branch.prompt[:TEXT_CHARS_MAX],
+                    model=branch.model,
+                    metadata=branch.metadata,
+                    revision=node.revision,
+                )
+                self._tell(told)
+            elif (thought := node.thought) is not None:
+                node.thought = msgspec.structs.replace(thought, score=None, score_detail={})
+                self._tell_thought(node.thought, TokenUsage(), thought.metadata)
+                if thought.score is not None:
+                    self._score(thought)
 
     # --- branches come and go ---
 
@@ -506,22 +421,17 @@ class Run:
                 self._tell_thought(node.thought, TokenUsage(), {})
         return self._wind_down()
 
-    def _close(self, status: RunStatus, *, answer: Any = None, reason: str | None = None) -> None:
+    def _close(
+        self, status: RunStatus, *, noted: NotedAnswer = (None, ()), reason: str | None = None
+    ) -> None:
         """Say how the run ends, and end what still runs."""
         if self._end is not None:
             return
-        self._end = End(status, answer, reason)
         if status in CUT_OFF:
-            self._end.answer = self._best()
+            noted = best_answer(self._strategy, self._thoughts(), self._state)
+        answer, notes = noted
+        self._end = End(status, answer, reason, notes)
         self._wind_down()
-
-    def _best(self) -> Any:  # Any: plain data of the strategy
-        try:
-            best = foreign.call(lambda: self._strategy.best(self._thoughts(), self._state))
-            drained(self._strategy)
-            return plain(best, "the best answer")
-        except (ForeignError, MisuseError):
-            return None
 
     def _wind_down(self) -> None:
         """End all branches, and finish when none is left."""
@@ -538,7 +448,7 @@ class Run:
             answer=end.answer,
             reason=end.reason,
             elapsed_ms=self._now_ms - self._begun.at_ms,
-            notes=left_out(self._branches(), self._begun.limits),
+            notes=(*end.notes, *left_out(self._branches(), self._begun.limits)),
         )
         self._tell(done)
         self._is_finished = True

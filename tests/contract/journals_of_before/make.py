@@ -2,8 +2,9 @@
 
 Run it only to add the journal of a version that is about to change how records are made:
 copy this file and ``code_of_before.py`` to ``/tmp``, run it there as ``python make.py NAME
-[SESSION ...]``, and move what it wrote here: sessions start again in the folder that they began in,
-which must be there on any machine. It refuses to write over one.
+[SESSION ...]``, and move what it wrote here. Sessions start again in the folder that they began in,
+and their code names the file that it stood in, so it refuses any other folder; and it refuses to
+write over a journal.
 """
 
 import contextlib
@@ -30,6 +31,8 @@ from workers.core.snapshot import STRIPPED, restore
 from workers.core.state import Memory, Policy
 
 HERE = Path(__file__).parent
+ANYWHERE = Path("/tmp")
+"""The folder that is there on any machine."""
 CODE = "code_of_before"
 """A module beside this one, which agents import by its name."""
 TURN_S = 20.0
@@ -226,6 +229,19 @@ def poisoned(client, model, daemon):
     session.run("Go on.")
 
 
+def cut(client, model, _daemon):
+    """An answer that an abort has cut off in the middle."""
+    half = model(("Half of ", Hold(), "it."), default="Well.")
+    session = client.create_agent(session_id="cut", model=half)
+    stream = session.subscribe()
+    session.prompt("Go.")
+    while stream.get(TURN_S).event.kind != "message_delta":
+        pass
+    session.abort(reason="enough")
+    half.release()
+    until(lambda: session.status().state == "idle")
+
+
 def standing(client, session_id):
     """Return what a session says of itself that its records decide."""
     status, messages = client.status(session_id), client.messages(session_id)
@@ -279,13 +295,14 @@ def rebuilt(journal, session_id):
 
 PLAYS = {
     play.__name__: play
-    for play in (talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned)
+    for play in (talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned, cut)
 }
 
 
 def main(name, *sessions):
     """Play the sessions, all of them where none is named; end everything and keep the journal."""
     target = HERE / f"{name}.db"
+    assert HERE == Path.cwd() == ANYWHERE, f"run it in {ANYWHERE}, as a copy there"
     assert not target.exists(), f"{target} is there already"
     daemon = Dying()
     played = sessions or tuple(PLAYS)

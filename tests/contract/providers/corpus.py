@@ -33,6 +33,23 @@ SCHEMAS = (
         "additionalProperties": False,
     },
     {"type": "object", "properties": {"m": {"type": "object"}}},
+    {
+        "$ref": "#/$defs/A",
+        "$defs": {
+            "A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}, "c": WORD}},
+            "B": {
+                "title": "B",
+                "type": ["object", "null"],
+                "properties": {
+                    "kind": {"enum": ["x", "y"]},
+                    "at": {"type": "string", "format": "date-time"},
+                    "many": {"type": "array", "items": {"anyOf": [WORD, {"type": "null"}]}},
+                },
+            },
+        },
+    },
+    {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}},
+    {"type": "object", "properties": {"n": {"type": "integer", "enum": ["a"]}}},
 )
 OPENAI = ("gpt-4o", "gpt-4o-mini", "gpt-4.1", "gpt-3.5-turbo", "gpt-4", "nobody-knows")
 REASONING = ("o1", "o3", "o3-mini", "o4-mini", "gpt-5", "gpt-5.1", "gpt-5.4", "gpt-5-chat-latest")
@@ -44,7 +61,12 @@ OTHERS = (
     "openrouter:nobody/knows",
     "hosted_vllm:nobody",
     "hosted_vllm:meta/llama",
+    "lm_studio:nobody",
+    "lm_studio:openai/gpt-oss-20b",
+    "llamafile:nobody",
 )
+LOCAL = ("hosted_vllm", "lm_studio", "llamafile")
+"""Servers of one's own: a request has their address."""
 CLAUDES = ("claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-5", "nobody-3")
 OPTIONS = {
     "temperature": [0, 0.3, 1],
@@ -82,7 +104,7 @@ def request_of(number, names=None):
     """Return the request of a number, the same each time; ``names`` are the models it may ask."""
     chance = random.Random(number)
     model = chance.choice(names or models())
-    options = {"api_base": BASE} if model.startswith("hosted_vllm") else {}
+    options = {"api_base": BASE} if model.startswith(LOCAL) else {}
     if chance.random() < 0.6:
         for name in chance.sample(sorted(OPTIONS), chance.randint(1, 3)):
             options[name] = chance.choice(OPTIONS[name])

@@ -12,9 +12,13 @@ DIFFERENCES = {
         "where a server tells none, litellm counts tokens itself and tells that as a usage; here"
         " it is unknown"
     ),
-    "redirects are not followed": (
-        "a key goes to the address that it was meant for and nowhere else; the answer is told as it"
-        " is, with its status"
+    "no status is made up": (
+        "a server that has said 200 and tells of a failure in the stream has no other status;"
+        " litellm gives some of these failures a 500 of its own"
+    ),
+    "redirects lead to the same server or nowhere": (
+        "a key goes to the server that it was meant for and nowhere else, and no request is made"
+        " another on the way; the answer is told as it is, with its status and where it leads"
     ),
     "one user agent": (
         "requests say that they are this project's, and nothing about libraries and machines; to"

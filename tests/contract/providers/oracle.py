@@ -3,6 +3,8 @@
 import importlib
 import json
 
+BETA = "anthropic-beta"
+
 
 class Oracle:
     """litellm, behind the settings that the project imports it with."""
@@ -15,7 +17,10 @@ class Oracle:
         self._endpoint = types.CallTypes.completion
 
     def asked(self, request):
-        """Return address and body that litellm makes of a request; None where it refuses it."""
+        """Return address, body and beta that litellm makes of a request; None: it refuses it.
+
+        The beta is a header of Anthropic's, which names what a request needs.
+        """
         arguments = self._adapter.call_arguments(request)
         arguments.pop("api_key", None)
         told = json.loads(json.dumps(self._raw(self._endpoint, arguments)))
@@ -25,4 +30,4 @@ class Oracle:
         # The library behind it puts these where they belong when it sends.
         body |= body.pop("extra_body", None) or {}
         body.pop("extra_headers", None)
-        return told["raw_request_api_base"], body
+        return told["raw_request_api_base"], body, told["raw_request_headers"].get(BETA)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.providers.corpus import models, request_of
 from tests.contract.providers.differences import DIFFERENCES
-from tests.contract.providers.oracle import Oracle
+from tests.contract.providers.oracle import BETA, Oracle
 from workers.builtin.providers.default import call_of
 from workers.builtin.wires.routes import route_of
 
@@ -46,12 +46,12 @@ def keys(monkeypatch):
 
 def expected(oracle, request):
     """Return what litellm makes of a request, as it is sent in the end."""
-    address, body = oracle.asked(request)
+    address, body, beta = oracle.asked(request)
     if request.model.startswith("anthropic"):
         body |= {"stream": True}  # added after the oracle has looked
     elif not address.endswith(OPENAI_PATH):
         address = address.rstrip("/") + OPENAI_PATH  # added by the library behind litellm
-    return address, body
+    return address, body, beta
 
 
 def without(key, value):
@@ -63,7 +63,7 @@ def without(key, value):
 
 @pytest.mark.parametrize("model", models())
 def test_a_request_is_what_litellm_would_send(oracle, model):
-    """Address and body; what litellm itself refuses is never sent without it."""
+    """Address, body and beta; what litellm itself refuses is never sent without it."""
     requests = [request_of(number, [model]) for number in range(EACH)]
     routed = [(one, route) for one in requests if (route := route_of(one)) is not None]
     for request, route in routed:
@@ -74,6 +74,7 @@ def test_a_request_is_what_litellm_would_send(oracle, model):
             body["tools"] = without("additionalProperties", body.get("tools", []))
             body = {name: one for name, one in body.items() if one != []}
 
-        assert (call.address, body) == expected(oracle, request), request
+        sent = (call.address, body, call.headers.get(BETA))
+        assert sent == expected(oracle, request), request
 
     assert len(routed) >= (0 if "nobody-3" in model else SHARE_MIN * EACH)

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Items? .* `ReadOnly` qualifier:UserWarning"),
     pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
 ]
-VENDORS = ("openai", "anthropic", "groq", "openrouter", "hosted_vllm")
+VENDORS = ("openai", "anthropic", "groq", "openrouter", "hosted_vllm", "lm_studio", "llamafile")
 UNKNOWN = ("nobody", "gpt-5.9-nobody", "claude-nobody")
 USAGES = 6
 """Of a model."""

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.errors import SessionParked
-from cmdc_runtime.process import CODE_STAGE, EXIT_CRASHED
+from cmdc_runtime.process import CODE_STAGE, EXIT_CRASHED, UNWATCHED
 from cmdc_runtime.reasons import AnyReason, Down, Other, Shutdown, StartFailed, Unkillable
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.wire.codec import decode_as, encode
@@ -278,6 +278,28 @@ def test_subagent_is_kept_with_the_process_that_called_it(parent, are_kept):
 
     assert [agent.session_id for agent in taken] == are_kept
     assert set(ended) == set(agents) - set(taken)
+
+
+@pytest.mark.parametrize(
+    ("agents", "reason"),
+    [
+        ([Agent("p")], Other(detail=UNWATCHED)),
+        ([Agent("p"), Agent("c", incarnation=2)], Other(detail=UNWATCHED)),
+        ([Agent("p"), Agent("c", speaks=False)], GONE),
+        ([Agent("p", does=DIES)], Shutdown(detail=PARENT_ENDED)),
+        ([Agent("p", does=DIES), Agent("c")], Shutdown(detail=PARENT_ENDED)),
+    ],
+    ids=["it died", "another one lives", "it was ended here", "both died", "its parent died"],
+)
+def test_a_subagent_without_a_process_is_told_of_in_words_that_are_true(agents, reason):
+    """Its parent's end is named where that has ended, and else what has happened to it."""
+
+    async def look(sessions):
+        return decode_as(Down, (await sessions.journal.read(FindNewestDown("c"))).body)
+
+    _, down = played([row_of("c", parent_id="p"), row_of("p")], agents, look)
+
+    assert (down.reason, down.restarting) == (reason, False)
 
 
 def test_all_levels_of_a_family_keep_their_processes():

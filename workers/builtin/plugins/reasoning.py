@@ -3,7 +3,8 @@
 What a strategy asks stands in ``cmdc_runtime.reasoning.strategies``: its first text is said after
 the prompt, each further one when the model would end the cycle, so that its next answer builds on
 the one before. Each text of the model is a thought. Events have the fields of a strategy's run, so
-``ReasoningResult.of`` reads them too; what thoughts took is told with their requests.
+``ReasoningResult.of`` reads them too. What a thought took is what the session has used since the
+one before: also requests that came to calls alone, and subagents of those.
 ``reasoning_done`` comes once, when the last phase is answered, or at the end of a cycle that did
 not come that far; what other plugins have corrected after that is not in it.
 """
@@ -20,6 +21,7 @@ from cmdc_runtime.extensions.hooks import AfterResponse, AfterTurn, BeforeFinish
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import MessageId
+from cmdc_runtime.messages import TokenUsage
 
 
 class Reasoning(Plugin):
@@ -37,19 +39,22 @@ class Reasoning(Plugin):
         """How many texts of the strategy were said; 0 where it does not reason."""
         thoughts: tuple[MessageId, ...] = ()
         """The messages that are the thoughts."""
+        used: TokenUsage | None = None
+        """What the session had used at the last thought, or before the first; None: who wrote this
+        state did not know."""
         runs: int = 0
         """How many cycles it has reasoned in, the running one included: its run is named so."""
 
     def before_prompt(
         self,
         event: BeforePrompt,
-        context: PluginContext,  # noqa: ARG002 - the contract of the hook
+        context: PluginContext,
     ) -> Intervene | None:
         """Begin the strategy, where the prompt is long enough."""
         if len(event.text.strip()) < self.config.min_prompt_length:
             self.state = self.State(runs=self.state.runs)
             return None
-        self.state = self.State(phase=1, runs=self.state.runs + 1)
+        self.state = self.State(phase=1, used=context.usage, runs=self.state.runs + 1)
         return Intervene(self.config.phases[0])
 
     def after_response(
@@ -63,6 +68,8 @@ class Reasoning(Plugin):
         if not state.phase or not text or message.id in state.thoughts:
             return None
         count = len(state.thoughts)
+        usage = context.usage - (context.usage if state.used is None else state.used)
+        state.used = context.usage
         state.thoughts = (*state.thoughts, message.id)
         return Emit(
             ReasoningThought(
@@ -71,6 +78,7 @@ class Reasoning(Plugin):
                 thought_id=f"t{count + 1}",
                 parent_id=f"t{count}" if count else None,
                 content=text[:TEXT_CHARS_MAX],
+                usage=usage,
             )
         )
 

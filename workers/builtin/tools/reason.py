@@ -36,6 +36,7 @@ from cmdc_runtime.reasoning.result import ReasoningEvent
 from cmdc_runtime.subagent import REASON_TOOL
 from workers.builtin import reasoning as built_in
 from workers.builtin.tools._session import META_CHARS_MAX, session_of
+from workers.reasoning.answers import CUT
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
@@ -428,6 +429,7 @@ class Reason(Tool):
         if len(self._strategies) < max(1, len(makers)):
             raise InvalidTool(f"tool {name!r}: give one strategy or more, each with its own name")
         time_s = limits.timeout
+        self.run_strategy = next(iter(self._strategies))
         self.timeout = SECONDS_MAX if time_s is None else min(time_s + CLOSING_S, SECONDS_MAX)
         self.parameters = _parameters(tuple(self._strategies))
 
@@ -526,6 +528,11 @@ def _told(result: ReasoningResult) -> str:
     Raises:
         ToolError: there is no answer; the text says why.
     """
+    cuts = [f"[{note}]" for note in result.notes if note.startswith(CUT)]
+    return "\n\n".join([_answer(result), *cuts])
+
+
+def _answer(result: ReasoningResult) -> str:
     why = f"{result.status}: {result.reason}" if result.reason else result.status
     if result.status == "done":
         return _text(result.answer)

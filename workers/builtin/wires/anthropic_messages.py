@@ -15,7 +15,9 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.ids import CallId
 from workers.builtin.providers._conversation import arguments_of
 from workers.builtin.providers._failures import Heard
+from workers.builtin.providers._formats import is_sent
 from workers.builtin.providers._prompt_caching import CACHE_CONTROL
+from workers.builtin.wires.claude_schemas import BETA, sent_schema
 from workers.builtin.wires.prices import Priced
 from workers.builtin.wires.reply import StreamedReply
 from workers.builtin.wires.routes import Route
@@ -73,13 +75,20 @@ def body_of(route: Route, request: ModelRequest) -> dict[str, object]:
     parallel = arguments.get("parallel_tool_calls")
     if parallel is not None:
         body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": not parallel}
+    wanted = arguments.get("response_format")
+    if isinstance(wanted, Mapping):
+        schema = sent_schema(wanted["json_schema"]["schema"])
+        body["output_format"] = {"type": "json_schema", "schema": schema}
     return body
 
 
-def headers_of(route: Route, _request: ModelRequest) -> dict[str, str]:
+def headers_of(route: Route, request: ModelRequest) -> dict[str, str]:
     """Return the headers that say who asks, and in which version of the wire."""
-    key = {"x-api-key": route.key} if route.key else {}
-    return {**key, "anthropic-version": VERSION}
+    headers = {"x-api-key": route.key} if route.key else {}
+    schema = request.response_format
+    if schema is not None and is_sent(schema, route.facts, has_tools=bool(request.tools)):
+        headers["anthropic-beta"] = BETA
+    return {**headers, "anthropic-version": VERSION}
 
 
 def _tokens_max(route: Route, arguments: Mapping[str, object]) -> object:
@@ -156,6 +165,7 @@ class _Block(msgspec.Struct):
     text: str | None = None
     id: str | None = None
     name: str | None = None
+    input: dict[str, Any] | None = None  # Any: JSON as it came
 
 
 class _Delta(msgspec.Struct):
@@ -192,6 +202,7 @@ class AnthropicReply(StreamedReply):
         self._told: dict[str, object] = {}
         self._call = -1
         self._is_call = self._has_arguments = False
+        self._input: dict[str, Any] | None = None  # Any: JSON as it came
 
     def take(self, data: bytes) -> Iterator[Chunk]:
         """Yield the chunks of one event; see ``StreamedReply.take``."""
@@ -215,6 +226,7 @@ class AnthropicReply(StreamedReply):
         if self._is_call:
             self._call += 1
             self._has_calls = True
+            self._input = block.input
             call_id = CallId(block.id) if block.id else None
             yield ToolCallChunk(index=self._call, call_id=call_id, name=block.name or None)
         elif block.type == "text" and block.text:
@@ -232,6 +244,7 @@ class AnthropicReply(StreamedReply):
             yield ToolCallChunk(index=self._call, arguments=delta.partial_json)
 
     def _close(self) -> Iterator[Chunk]:
-        if self._is_call and not self._has_arguments:
-            yield ToolCallChunk(index=self._call, arguments="{}")
+        if self._is_call and not self._has_arguments:  # some servers have it all at once
+            arguments = msgspec.json.encode(self._input or {}).decode()
+            yield ToolCallChunk(index=self._call, arguments=arguments)
         self._is_call = False

@@ -4,9 +4,10 @@ What comes out of ``answer_to`` is the plain bytes of a success. All else is rai
 ``AnsweredError``, an address without a server as ``NoServerError``, a connection that breaks as
 ``ConnectionError``, silence as ``TimeoutError``.
 
-Proxies are those of the environment (``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``).
-Certificates are trusted that the system trusts, and those of certifi; ``SSL_CERT_FILE`` and
-``SSL_CERT_DIR`` stand in for both.
+Proxies are those of the environment (``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``),
+in upper or lower case; the lower case counts where there are both. Certificates are trusted that
+the system trusts, and those of certifi; ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` stand in for both.
+Redirects: see ``redirects``.
 """
 
 import asyncio
@@ -18,16 +19,17 @@ import ssl
 import urllib.request
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import aiohttp
 import certifi
 import msgspec
 
+from cmdc_runtime.extensions.provider import FailureKind, ProviderError
 from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
 from workers.builtin.providers._failures import (
     ERROR_BYTES_MAX,
@@ -36,6 +38,7 @@ from workers.builtin.providers._failures import (
     words_of,
 )
 from workers.builtin.providers._metering import ENCODING, GZIP, absence, is_packed, pieces
+from workers.builtin.wires import redirects
 
 CONNECT_TIMEOUT_S: Final = 30.0
 """For the connection, TLS included; the ``timeout`` option counts where it is less."""
@@ -95,6 +98,9 @@ def refusal(status: int, words: str, headers: Mapping[str, str]) -> AnsweredErro
 
 # --- connections ----------------------------------------------------------------------------------
 
+CERT_FILE: Final = "SSL_CERT_FILE"
+CERT_DIR: Final = "SSL_CERT_DIR"
+
 _SESSIONS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession]] = (
     WeakKeyDictionary()
 )
@@ -122,14 +128,23 @@ async def close() -> None:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return what certificates are checked by."""
-    return _tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    """Return what certificates are checked by.
+
+    Raises:
+        ProviderError: the variables name nothing that holds certificates.
+    """
+    file, folder = os.environ.get(CERT_FILE) or None, os.environ.get(CERT_DIR) or None
+    try:
+        return _tls(file, folder)
+    except OSError as error:  # of a file alone: a folder is looked into when a server is asked
+        why = f"nothing was sent: {CERT_FILE} in the environment, {file!r}: {error.strerror}"
+        raise ProviderError(FailureKind.PERMANENT, why) from error
 
 
 @functools.lru_cache(4)
 def _tls(file: str | None, folder: str | None) -> ssl.SSLContext:
     if file or folder:
-        return ssl.create_default_context(cafile=file or None, capath=folder or None)
+        return ssl.create_default_context(cafile=file, capath=folder)
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
@@ -144,13 +159,20 @@ def proxy_of(address: str) -> str | None:
     parts = urlsplit(address)
     proxies = urllib.request.getproxies_environment()
     proxy = proxies.get(parts.scheme.lower()) or proxies.get("all")
-
-    if not proxy or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+    if not proxy or _is_excepted(parts, proxies):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if (problem := address_problem(proxy)) is not None:
         raise BadAddressError(f"the proxy of the environment: {problem}")
     return proxy
+
+
+def _is_excepted(parts: SplitResult, proxies: dict[str, str]) -> bool:
+    """Say whether ``NO_PROXY`` names a server; an IPv6 address may stand there without brackets."""
+    if "*" in (one.strip() for one in proxies.get("no", "").split(",")):
+        return True
+    hosts = (parts.netloc.rpartition("@")[2], parts.hostname or "")
+    return any(urllib.request.proxy_bypass(one, proxies) for one in hosts)
 
 
 # --- one request ----------------------------------------------------------------------------------
@@ -173,7 +195,7 @@ async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[by
     if (problem := address_problem(call.address)) is not None:
         raise BadAddressError(problem)
     with _failures(call):
-        response = await _ask(call, heard)
+        response = await _asked(call, heard)
     try:
         if response.status // 100 != HTTPStatus.OK // 100:
             with _failures(call):
@@ -183,6 +205,18 @@ async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[by
     finally:
         # A connection whose answer was not read to its end can't be used again.
         response.close()
+
+
+async def _asked(call: Call, heard: Heard) -> aiohttp.ClientResponse:
+    """Send a request, and send it again where its server says that it belongs elsewhere there."""
+    for _ in range(redirects.FOLLOWED_MAX):
+        response = await _ask(call, heard)
+        goal = redirects.goal_of(call.address, response.status, response.headers.get("location"))
+        if goal is None:
+            return response
+        response.close()
+        call = replace(call, address=goal)
+    return await _ask(call, heard)
 
 
 async def _ask(call: Call, heard: Heard) -> aiohttp.ClientResponse:
@@ -201,7 +235,7 @@ async def _ask(call: Call, heard: Heard) -> aiohttp.ClientResponse:
         proxy=proxy,
         ssl=tls_context() if address.lower().startswith("https:") else True,
         timeout=timeout,
-        allow_redirects=False,  # a key goes where it was meant to go, and nowhere else
+        allow_redirects=False,  # it would make another request of some
     )
 
 
@@ -242,8 +276,14 @@ async def _refused(response: aiohttp.ClientResponse, heard: Heard) -> AnsweredEr
             if len(body) >= ERROR_BYTES_MAX:
                 break
     heard.note(bytes(body))
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return refusal(response.status, _said(bytes(body)), headers)
+    location = response.headers.get("location")
+    redirected = redirects.told(str(response.url), response.status, location)
+    words = redirected or _said(bytes(body))
+    return refusal(response.status, words, _lowered(response.headers))
+
+
+def _lowered(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return {name.lower(): value for name, value in (headers or {}).items()}
 
 
 def _said(body: bytes) -> str:
@@ -260,16 +300,20 @@ def _failures(call: Call) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientHttpProxyError as error:
-        raise refusal(error.status, f"the proxy says: {error.message}", {}) from error
+        told = f"the proxy says: {error.message}"
+        raise refusal(error.status, told, _lowered(error.headers)) from error
     except aiohttp.InvalidURL as error:
         raise BadAddressError(f"{shown_address(call.address)!r}: it can't be read") from error
     except aiohttp.ClientConnectorError as error:
         why = _why(error)
         if why is None:
             raise ConnectionError(_told(error)) from error
-        parts = urlsplit(f"//{error.host}:{error.port}")
+        host = f"[{error.host}]" if ":" in error.host else error.host
         scheme = urlsplit(call.address).scheme
-        raise NoServerError(f"no server at {scheme}://{parts.netloc}: {why}") from error
+        where = f"no server at {scheme}://{host}:{error.port}"
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            where = f"no proxy at {host}:{error.port}, which the environment names"
+        raise NoServerError(f"{where}: {why}") from error
     except TimeoutError as error:
         raise TimeoutError(_late(call)) from error
     except (aiohttp.ClientError, OSError) as error:

@@ -17,8 +17,10 @@ import msgspec
 
 from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.messages import Message
-from cmdc_runtime.provider_options import OURS, VIA
+from cmdc_runtime.provider_options import HEADERS, OURS, VIA
 from workers.builtin.providers._facts import ModelFacts, litellm_model
+from workers.builtin.providers._formats import is_sent, rooted
+from workers.builtin.wires.claude_schemas import sent_schema
 from workers.builtin.wires.table import Entry, entry_of, facts_of
 
 # --- vendors --------------------------------------------------------------------------------------
@@ -80,6 +82,22 @@ VENDORS: Final[Mapping[str, Vendor]] = {
         addresses=("HOSTED_VLLM_API_BASE",),
         needs_key=False,
         refuses=frozenset({"user"}),
+    ),
+    "llamafile": Vendor(
+        wire=WireFormat.OPENAI,
+        address="http://127.0.0.1:8080/v1",
+        keys=("LLAMAFILE_API_KEY",),
+        addresses=("LLAMAFILE_API_BASE",),
+        needs_key=False,
+        refuses=frozenset({"user", "reasoning_effort"}),
+    ),
+    "lm_studio": Vendor(
+        wire=WireFormat.OPENAI,
+        address="",
+        keys=("LM_STUDIO_API_KEY",),
+        addresses=("LM_STUDIO_API_BASE",),
+        needs_key=False,
+        refuses=frozenset({"user", "reasoning_effort"}),
     ),
     "openrouter": Vendor(
         wire=WireFormat.OPENAI,
@@ -262,7 +280,7 @@ def _body_of(options: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _fits_anthropic(route: Route, request: ModelRequest, options: Mapping[str, object]) -> bool:
-    if not options.keys() <= _ANTHROPIC | OF_THE_WAY or request.response_format is not None:
+    if not options.keys() <= _ANTHROPIC | OF_THE_WAY or not _asks_plainly(route, request, options):
         return False
     samples = not options.keys().isdisjoint(_SAMPLING | {"top_k"})
     takes_samples = (
@@ -275,6 +293,17 @@ def _fits_anthropic(route: Route, request: ModelRequest, options: Mapping[str, o
     is_named = all(map(_CLAUDE_TOOL.fullmatch, names))
     is_plain = is_named and _thinks_as_asked(route, options.get("thinking"))
     return is_plain and _is_a_conversation(request.messages)
+
+
+def _asks_plainly(route: Route, request: ModelRequest, options: Mapping[str, object]) -> bool:
+    """Say whether a schema for the reply, if there is one, is sent as it is, or in words."""
+    schema = request.response_format
+    if schema is None or not is_sent(schema, route.facts, has_tools=bool(request.tools)):
+        return True
+    given = (options.get(name) for name in HEADERS)
+    names = {str(name).lower() for one in given if isinstance(one, Mapping) for name in one}
+    # The schema needs a word in a header, which would have to be added to what is given.
+    return "anthropic-beta" not in names and sent_schema(rooted(schema)) is not None
 
 
 def _is_a_conversation(messages: Sequence[Message]) -> bool:

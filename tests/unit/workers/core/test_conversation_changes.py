@@ -294,7 +294,9 @@ def test_what_a_call_said_is_changed_while_its_batch_runs():
 
 def test_what_is_written_down_of_code_brings_it_back():
     """All that the tables know of a tool, and of a plugin."""
-    tool = ToolFacts("x", is_repeatable=True, isolation="task", packed=PACKED, chars=7)
+    tool = ToolFacts(
+        "x", is_repeatable=True, isolation="task", packed=PACKED, chars=7, run_strategy="tree"
+    )
     plugin = PluginFacts("guard", frozenset({"after_turn"}), PACKED)
     memory = conversation.change_tools(Memory(), (conversation.attached_tool(tool),), ())
     memory = conversation.change_plugin_set(memory, (conversation.attached_plugin(plugin),), ())

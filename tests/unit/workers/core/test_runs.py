@@ -15,7 +15,8 @@ from cmdc_runtime.events import (
     SubagentStart,
     ToolExecutionEnd,
 )
-from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.ids import run_of_call
+from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core import runs
 from workers.core.inputs import (
     BranchTask,
@@ -27,7 +28,7 @@ from workers.core.inputs import (
     ToolStepReported,
 )
 from workers.core.records import RunStep, ToolEnded
-from workers.core.state import OpenRun, State
+from workers.core.state import Memory, OpenRun, State, ToolFacts
 from workers.core.step import EndSubagents
 
 OF = {"run_id": "a@1", "strategy": "tree"}
@@ -290,7 +291,7 @@ def test_a_run_that_processes_die_of_has_failed_with_its_best_branch(session, st
 
     (done,) = dead.events(ReasoningDone)
     assert (done.status, done.answer) == ("failed", answer)
-    assert done.reason == "the process died while this call ran."
+    assert done.reason == "the process died while this call ran: killed by signal 9 (SIGKILL)"
 
 
 def test_a_judge_has_no_answer(session):
@@ -311,3 +312,54 @@ def test_a_judge_has_no_answer(session):
     (done,) = found.crash().crash().events(ReasoningDone)
 
     assert done.answer == "one"
+
+
+REASONER = (ToolFacts("read", is_repeatable=True, run_strategy="tree"), ToolFacts("write"))
+
+
+def reasoning(session, **arguments):
+    """Return a session whose call a, of a tool that makes runs, has begun and told nothing."""
+    found = session.new(Memory(model="x:m", tools=REASONER)).prompt("go", "p-1")
+    call = ToolCall(call_id="a", name="read", arguments=arguments)
+    return found.call(call, "write:b").begin("a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "strategy"),
+    [({}, "tree"), ({"strategy": "mine"}, "mine"), ({"strategy": 3}, "tree")],
+)
+def test_a_run_that_has_told_nothing_has_its_end_too(session, arguments, strategy):
+    """Of a call that has begun: a strategy may kill processes before it has asked anything."""
+    dead = reasoning(session, **arguments).crash().crash()
+
+    assert dead.events(ReasoningDone) == [
+        ReasoningDone(
+            run_id=run_of_call("a", dead.memory.turns),
+            strategy=strategy,
+            status="failed",
+            reason="the process died while this call ran: killed by signal 9 (SIGKILL)",
+        )
+    ]
+
+
+def test_so_has_one_that_is_aborted_and_one_whose_call_fails(session):
+    """However little of it there was."""
+    aborted = reasoning(session).give(Abort(reason="enough"))
+    refused = reasoning(session).report(ToolReturned, "a", False, "Error: cannot be told", 10)
+
+    (done,) = aborted.events(ReasoningDone)
+    assert (done.status, done.reason) == ("aborted", "enough")
+    (done,) = refused.events(ReasoningDone)
+    assert (done.status, done.reason) == ("failed", "cannot be told")
+
+
+def test_a_call_that_makes_a_run_no_more_has_no_other_end(session):
+    """It has told its end, has an answer, has not begun, or is of another tool."""
+    begun = reasoning(session)
+    over = begun.report(ToolStepReported, "a", DONE).give(Abort())
+    answered = begun.end("a")
+    unbegun = session.new(Memory(model="x:m", tools=REASONER)).prompt("go", "p-1").call("read:a")
+    other = begun.end("a").begin("b")
+
+    for found in (over, answered, unbegun.give(Abort()), other.crash().crash()):
+        assert found.events(ReasoningDone) == []

@@ -16,6 +16,7 @@ from cmdc_runtime.extensions.provider import (
     UsageChunk,
 )
 from cmdc_runtime.messages import Message, TokenUsage
+from tests.unit.workers.performers.cancelled import cancelled_within, cancels_itself, forever
 from workers.core.inputs import (
     FirstChunk,
     StreamEnded,
@@ -62,27 +63,12 @@ class Provider:
             self.is_closed.set()
 
 
-async def forever():
-    await asyncio.get_running_loop().create_future()
-
-
 async def unwilling():
     """Turn a cancellation into a failure, as clients do that wrap whatever they catch."""
     try:
         await forever()
     except asyncio.CancelledError:
         raise ProviderError(FailureKind.PERMANENT, "connection closed") from None
-
-
-async def cancelled_within():
-    inner = asyncio.ensure_future(forever())
-    inner.cancel()
-    await inner
-
-
-async def cancels_itself():
-    asyncio.current_task().cancel()
-    await forever()
 
 
 def calling(provider, posted, room=at_once):

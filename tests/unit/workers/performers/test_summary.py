@@ -15,6 +15,7 @@ from cmdc_runtime.extensions.provider import (
     UsageChunk,
 )
 from cmdc_runtime.messages import Message, TokenUsage
+from tests.unit.workers.performers.cancelled import cancelled_within, cancels_itself, forever
 from workers.core.inputs import Summarized, SummaryFailed
 from workers.core.retry import Backoff
 from workers.performers import model
@@ -48,23 +49,8 @@ class Provider:
                 yield one
 
 
-async def forever():
-    await asyncio.get_running_loop().create_future()
-
-
 async def a_while():
     await asyncio.sleep(SILENCE_S * 0.9)  # tidy: by the clock that jumps
-
-
-async def cancelled_within():
-    inner = asyncio.ensure_future(forever())
-    inner.cancel()
-    await inner
-
-
-async def cancels_itself():
-    asyncio.current_task().cancel()
-    await forever()
 
 
 def summarizer(provider, posted, folder, retries_max=0):

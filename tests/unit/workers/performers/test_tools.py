@@ -16,6 +16,7 @@ from cmdc_runtime import bounded_check, foreign
 from cmdc_runtime.extensions.tool import Tool, ToolError, tool
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packed_code import Packed
+from tests.unit.workers.performers.cancelled import forever
 from workers.core.inputs import ToolBegun, ToolReturned
 from workers.core.step import RunTools
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
@@ -106,10 +107,6 @@ class Runner:
 
 async def fine():
     return "fine"
-
-
-async def forever():
-    await asyncio.get_running_loop().create_future()
 
 
 async def come(condition):

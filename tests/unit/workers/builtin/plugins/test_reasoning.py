@@ -26,6 +26,7 @@ class Cycle:
     def __init__(self, **options):
         self.plugin = Reasoning(**options)
         self.messages = []
+        self.usage = TokenUsage()
 
     def context(self):
         """Return what the plugin sees."""
@@ -34,6 +35,7 @@ class Cycle:
             session_id="s-1",
             messages=tuple(self.messages),
             last_assistant_reply=said[-1] if said else None,
+            usage=self.usage,
         )
 
     def prompt(self, text="Why?"):
@@ -229,3 +231,41 @@ def test_an_unknown_strategy_is_refused_when_it_is_packed():
     for more in ({}, {"templates": ("a",)}):
         with pytest.raises(InvalidOptions, match="tree"):
             pack_plugin(Options(strategy="tree", **more), "plugins[0]")
+
+
+def used(tokens):
+    """Return what a request took."""
+    return TokenUsage(total_tokens=tokens, prompt_tokens=tokens, cost_usd=tokens / 8)
+
+
+def test_each_thought_has_the_usage_of_the_turns_that_it_came_of():
+    """Those that came to calls alone are its, and what the session had used before is nobody's."""
+    cycle = Cycle(strategy="step_back")
+    cycle.usage = used(1_000)
+    cycle.prompt()
+    emits = []
+    for text, tokens in (("In general …", 20), ("", 300), ("So here 4.", 4)):
+        cycle.usage += used(tokens)
+        emits.append(cycle.reply(text, *([] if text else [CALL])))
+    cycle.finish()
+    emits.append(cycle.finish())
+    told = [event for emit in emits if emit for event in emit.sealed().events()]
+    result = ReasoningResult.of(PluginEvent(name=name, payload=one) for name, one in told)
+
+    assert result.status == "done"
+    assert [one.usage for one in result.nodes] == [used(20), used(304)]
+    assert result.usage == used(324)
+
+
+def test_the_usage_of_a_cycle_is_not_that_of_the_one_before():
+    """What comes after its end is nobody's."""
+    cycle = Cycle()
+    cycle.prompt()
+    cycle.usage += used(1)
+    cycle.reply("4")
+    cycle.finish()
+    cycle.usage += used(20)
+    cycle.prompt("And?")
+    cycle.usage += used(300)
+
+    assert cycle.reply("5").name.usage == used(300)

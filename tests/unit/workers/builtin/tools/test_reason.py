@@ -397,3 +397,24 @@ def test_strategies_have_names_of_their_own():
         reason.create([Rounds, Rounds])
     with pytest.raises(Exception, match="give one strategy or more"):
         reason.create([])
+
+
+def test_the_model_reads_that_an_answer_was_cut():
+    """What is there of it, and how much that is."""
+
+    class Long(ReasoningStrategy):
+        def step(self, state, context):
+            return Done("x" * 300_000)
+
+    told = called(reason.create([Long]), Session(Random(0)))
+
+    assert told == (
+        "x" * 262_144 + "\n\n[the answer was cut: it is the first 262,144 of 300,000 bytes]"
+    )
+
+
+def test_a_run_that_nobody_told_of_is_of_the_first_strategy():
+    """Where the call names none, as the model reads of its argument."""
+    tool = reason.create({"quick": Quick, "slow": Rounds})
+
+    assert tool.run_strategy == tool.parameters["properties"]["strategy"]["default"] == "quick"

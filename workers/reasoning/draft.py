@@ -1,0 +1,149 @@
+"""What one decision adds to the tree of a run, looked at as a whole before any of it is told.
+
+A part that cannot be added raises, and nothing of the decision is: whoever drives the run would
+have to end branches, and show thoughts, that nobody has paid for. Parts may go on from those that
+stand before them.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime.extensions.reasoning import Branch, Thought
+from cmdc_runtime.model_names import model_problem
+from cmdc_runtime.plain import number_problem, short
+from cmdc_runtime.reasoning.limits import NODE_ID, NODES_MAX, SCORE_MAX
+from workers.reasoning.inputs import MisuseError, NotDeterministicError, check_text, plain_dict
+from workers.reasoning.nodes import Node
+
+_NODE_ID: Final = re.compile(NODE_ID)
+
+
+class TreeDraft:
+    """The nodes of one decision; ``fresh`` has those that are not in the tree yet, in their order.
+
+    Each method raises ``MisuseError`` for what cannot be added.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], names: dict[str, int]) -> None:
+        """Begin with the tree as it is; ``names`` counts those that are given, by their letter."""
+        self._nodes = nodes
+        self._names = names
+        self.fresh: dict[str, Node] = {}
+
+    def wanted(self, branch: object) -> Node:
+        """Return the node of a branch that is asked for: a new one, or the one of its id."""
+        if not isinstance(branch, Branch):
+            raise MisuseError(f"a decision has branches, got {short(branch)}")
+        node = None if branch.id is None else self._found(branch.id)
+        if node is not None:
+            return _same(node, branch, is_fresh=node.id in self.fresh)
+        node_id = self._name("b") if branch.id is None else branch.id
+        return self._added(msgspec.structs.replace(branch, id=node_id))
+
+    def again(self, node: Node, feedback: str, revision: int) -> Node:
+        """Return the node of a branch that runs again with feedback, one for all of its revisions.
+
+        Where a decision names several of them, it goes on from the first.
+        """
+        if node.branch is None:
+            raise MisuseError(f"{node.id!r} is no branch, and cannot be revised")
+        node_id = f"{node.root}.r{revision}"
+        if node_id in self.fresh:
+            return self.fresh[node_id]
+        if node_id in self._nodes:
+            raise MisuseError(
+                f"there is a branch {node_id!r} already, and a revision would be named so"
+            )
+        again = msgspec.structs.replace(
+            node.branch, id=node_id, prompt=f"{node.base}\n\n{feedback}", parent_id=node.id
+        )
+        added = self._added(again)
+        added.root, added.base, added.revision = node.root, node.base, revision
+        return added
+
+    def put(self, given: object) -> Node:
+        """Return the node of a thought of the strategy's own, with its score."""
+        thought = self._own(given)
+        if self._found(thought.id) is not None:
+            raise MisuseError(f"there is a thought {thought.id!r} already")
+        self._check_place(thought.id, thought.parent_id)
+        check_text(thought.content, f"thought {thought.id!r}")
+        metadata = plain_dict(thought.metadata, f"the metadata of {thought.id!r}")
+        if thought.score is not None:
+            score_of(thought)
+        whole = msgspec.structs.replace(thought, metadata=metadata)
+        return self._kept(Node(thought.id, thought=whole))
+
+    def _own(self, given: object) -> Thought:
+        if isinstance(given, str):
+            return Thought(self._name("t"), given)
+        if isinstance(given, dict):
+            try:
+                return msgspec.convert({"id": self._name("t"), **given}, Thought)
+            except (msgspec.ValidationError, TypeError) as error:
+                raise MisuseError(f"Continue_: {error}") from error
+        if not isinstance(given, Thought):
+            raise MisuseError(f"Continue_ takes a text or a Thought, got {short(given)}")
+        return given
+
+    def _added(self, branch: Branch) -> Node:
+        node_id = str(branch.id)
+        self._check_place(branch.id, branch.parent_id)
+        check_text(branch.prompt, f"the prompt of branch {node_id!r}")
+        metadata = plain_dict(branch.metadata, f"the metadata of branch {node_id!r}")
+        if branch.model is not None and (problem := model_problem(branch.model)) is not None:
+            raise MisuseError(f"the model of branch {node_id!r}: {problem}")
+        branch = msgspec.structs.replace(branch, metadata=metadata)
+        return self._kept(Node(node_id, branch, node_id, branch.prompt, phase="waiting"))
+
+    def _kept(self, node: Node) -> Node:
+        self.fresh[node.id] = node
+        return node
+
+    def _found(self, node_id: str) -> Node | None:
+        return self.fresh.get(node_id) or self._nodes.get(node_id)
+
+    def _check_place(self, node_id: object, parent_id: str | None) -> None:
+        if not isinstance(node_id, str) or _NODE_ID.fullmatch(node_id) is None:
+            raise MisuseError(f"{short(node_id)} cannot name a thought or a branch: {NODE_ID}")
+        if parent_id is not None and self._found(parent_id) is None:
+            raise unknown(parent_id)
+        if len(self._nodes) + len(self.fresh) >= NODES_MAX:
+            raise MisuseError(f"a run has at most {NODES_MAX:,} thoughts and branches")
+
+    def _name(self, letter: str) -> str:
+        while True:
+            self._names[letter] += 1
+            name = f"{letter}{self._names[letter]}"
+            if self._found(name) is None:
+                return name
+
+
+def _same(node: Node, branch: Branch, *, is_fresh: bool) -> Node:
+    """Return a node that a branch is asked for by the id of: it asks for the same."""
+    if node.branch is not None and node.branch.prompt == branch.prompt:
+        return node
+    if is_fresh:
+        raise MisuseError(f"a decision asks for two branches {node.id!r}, whose prompts differ")
+    raise NotDeterministicError(f"branch {node.id!r} has another prompt now")
+
+
+def unknown(node_id: object) -> MisuseError:
+    """Return the error of a strategy that names a node which is not there."""
+    return MisuseError(f"there is no thought or branch {short(node_id)}")
+
+
+def score_of(scored: Thought) -> tuple[float, dict[str, Any]]:  # Any: plain data of whoever scored
+    """Return the score of a thought that has one, and what was said beside it.
+
+    Raises:
+        MisuseError: it is no number that can be kept, or what is said beside it is no plain data.
+    """
+    problem = number_problem(scored.score, -SCORE_MAX, SCORE_MAX)
+    if scored.score is None or problem is not None:
+        raise MisuseError(f"the score of {scored.id!r}: {problem}")
+    detail = plain_dict(scored.score_detail, f"the score_detail of {scored.id!r}")
+    return float(scored.score), detail
