@@ -60,7 +60,7 @@ from workers.performers.replies import Replies
 from workers.performers.subagents import Subagents
 from workers.performers.summary import Summarizer
 from workers.performers.table import ExitCallbacks, PerformerParts, Performers
-from workers.performers.toolbox import CodeOpener
+from workers.performers.toolbox import CodeOpener, Toolbox, schema_of
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.pipeline import Pipeline, PluginServices
 from workers.session_code import LoadedPlugin, SessionCode
@@ -204,10 +204,12 @@ def build_agent(
         memory = replay(memory, news)
         lost = session_code.newly_left_out(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
-        if context.is_lean and needs_litellm(memory.model, memory.provider_opts):
-            raise LitellmNeeded
         keep(spec, memory)
-        tools, plugins = session_code.tools_of(memory, own), session_code.plugins_of(memory, opened)
+        tools = session_code.tools_of(memory, own)
+        schemas = tuple(map(schema_of, tools))
+        if context.is_lean and needs_litellm(memory.model, memory.provider_opts, schemas):
+            raise LitellmNeeded
+        plugins = session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
         context.at(None)
         if session_code.code.news:
@@ -385,7 +387,9 @@ def _wire(
         replies=replies,
     )
     performers = Performers(parts, agent.post, context.exit_callbacks)
-    idle_timer = _idle_timer(agent, performers, spec.hibernate_after, _Place(agent, context))
+    idle_timer = _idle_timer(
+        agent, performers, spec.hibernate_after, _Place(agent, runner.toolbox, context)
+    )
     agent.wire(performers, idle_timer, msgspec.structs.replace(spec, user_data=loaded.user_data))
     return agent
 
@@ -393,17 +397,20 @@ def _wire(
 class _Place:
     """Whether a session's process has what its model needs, which may have been switched."""
 
-    def __init__(self, agent: Agent, context: BuildContext) -> None:
-        self._agent, self._is_lean = agent, context.is_lean
-        self._asked: tuple[str, object] | None = None
+    def __init__(self, agent: Agent, toolbox: Toolbox, context: BuildContext) -> None:
+        self._agent, self._toolbox, self._is_lean = agent, toolbox, context.is_lean
+        self._asked: tuple[object, ...] = ()
         self._is_wrong = False
 
     def is_wrong(self) -> bool:
-        """Say whether another process would be better; asked anew for another model alone."""
+        """Say whether another process would be better; asked anew where model or tools differ."""
         memory = self._agent.memory()
-        if self._is_lean and (memory.model, memory.provider_opts) != self._asked:
-            self._asked = memory.model, memory.provider_opts
-            self._is_wrong = needs_litellm(memory.model, memory.provider_opts)
+        asked = memory.model, memory.provider_opts, memory.tools
+        if self._is_lean and asked != self._asked:
+            self._asked = asked
+            self._is_wrong = needs_litellm(
+                memory.model, memory.provider_opts, self._toolbox.schemas
+            )
         return self._is_wrong
 
 

@@ -2,10 +2,12 @@
 
 import os
 import signal
+from typing import ClassVar
 
 import psutil
 import pytest
 
+import cmdc_runtime as cmdc
 from cmdc_runtime.events import AgentHibernated
 from tests.e2e.test_footprint import loaded_libraries, zygote_pid
 
@@ -54,6 +56,40 @@ def test_a_session_that_needs_litellm_gets_a_process_that_has_it(client, agent, 
     assert has_it
     assert parent != zygote_pid(client)
     assert (psutil.Process(second).ppid(), session.status().incarnation) == (parent, 2)
+
+
+class Capitals(cmdc.Tool):
+    """Takes one thing or another, which some vendors refuse, so that litellm has to look at it."""
+
+    name = "capitals"
+    description = "Count capitals."
+    effects = "read"
+    parameters: ClassVar = {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "file": {"type": "string"}},
+        "anyOf": [{"required": ["text"]}, {"required": ["file"]}],
+    }
+
+    async def execute(self, args, context):
+        return "none"
+
+
+def test_a_tool_that_a_vendor_may_refuse_needs_litellm(agent, scripted):
+    """The session has it from its start, and one that gets such a tool moves at the next gap."""
+    session = agent(scripted("one", "two"), tools=[Capitals()])
+    found = [has_litellm(session.agent_pid())]
+    session.detach_tool("capitals")
+    session.run("1", timeout=TURN_S)
+    other = agent(scripted("one", "two"))
+    other.run("1", timeout=TURN_S)
+    found.append(has_litellm(other.agent_pid()))
+    with other.subscribe(types=[AgentHibernated]) as asleep:
+        other.attach_tool(Capitals())
+        asleep.get(TURN_S)
+    other.run("2", timeout=TURN_S)
+    found.append(has_litellm(other.agent_pid()))
+
+    assert found == [True, False, True]
 
 
 def test_a_session_moves_when_its_model_is_switched_to_one_of_litellm(agent, scripted):

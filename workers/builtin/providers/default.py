@@ -20,6 +20,7 @@ from cmdc_runtime.extensions.provider import (
     ModelTable,
     Provider,
     ProviderError,
+    ToolSpec,
 )
 from cmdc_runtime.provider_options import HEADERS
 from cmdc_runtime.version import VERSION
@@ -48,12 +49,14 @@ def create() -> Provider:
     return _Default()
 
 
-def needs_litellm(model: str, provider_opts: dict[str, object]) -> bool:
-    """Say whether requests to a model go by litellm, whatever is asked.
+def needs_litellm(
+    model: str, provider_opts: dict[str, object], tools: tuple[ToolSpec, ...] = ()
+) -> bool:
+    """Say whether requests to a model with these tools go by litellm, whatever is asked.
 
-    What is asked, as a tool that the vendor's wire has no word for, may send more of them there.
+    What is asked, as a schema for the reply that a vendor refuses, may send more of them there.
     """
-    request = ModelRequest(model=model, messages=(), provider_opts=provider_opts)
+    request = ModelRequest(model=model, messages=(), tools=tools, provider_opts=provider_opts)
     try:
         with border(request):
             return route_of(request) is None
