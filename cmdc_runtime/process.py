@@ -36,6 +36,7 @@ FRAME_STAGE: Final = "frame"
 WORKER_MODULE: Final = "workers.worker"
 HOST_MODULE: Final = "workers.toolhost.start"
 PRELOAD_MODULE: Final = "workers.preload"
+ZYGOTE_MODULE: Final = "workers.zygote"
 
 
 def run_module(module: str, boot: dict[str, str | int | float]) -> None:

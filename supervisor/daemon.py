@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import signal
-import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from cmdc_runtime.prctl import set_child_subreaper
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import DaemonFacts
-from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder, socket_path
+from cmdc_runtime.runtime_dir import Holder, socket_path
 from cmdc_runtime.version import VERSION
 from cmdc_runtime.wire.frames import FromClient, FromWorker, Notify, ToClient, ToWorker
 from cmdc_runtime.wire.sockets import Role
@@ -145,7 +144,6 @@ def started_threads(count: int = THREADS) -> ThreadPoolExecutor:
 
 log = structlog.get_logger()
 
-_LISTENER_BYTES_MAX: Final = len("/pymp-12345678/listener-12345678")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -165,7 +163,6 @@ class Daemon:
         self._instance = secrets.token_hex(8)
         holder = Holder(pid=os.getpid(), version=VERSION, started_at_ms=now_ms())
         self._endpoint = Endpoint.claim(config.runtime_dir, holder, embedded=config.embedded)
-        _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
         self._zygote = Zygote(on_lost=self._zygote_lost)
@@ -254,7 +251,7 @@ class Daemon:
     def _make_containments(self, config: DaemonConfig) -> Containments:
         kept = [cgroup_name(one.entry.session_id, one.entry.incarnation) for one in self._survivors]
         made = Containments(config.runtime_dir, config.state_dir, config.log_level, kept)
-        made.know(lambda: self._zygote.pids | self._reaper.pids)
+        made.know(lambda: self._pool.own_pids)
         return made
 
     def _make_pool(self, config: DaemonConfig) -> WorkerPool:
@@ -307,7 +304,7 @@ class Daemon:
             on_signal(number, self._stop.set)
         hangup = Hangup(on_reload=self._reload.request, on_gone=self._stop.set)
         on_signal(signal.SIGHUP, hangup.hear)
-        on_signal(signal.SIGCHLD, self._pool.reap)
+        on_signal(signal.SIGCHLD, self._pool.sweeper.reap)
         on_signal(signal.SIGUSR1, partial(self._record, "asked for by SIGUSR1"))
         on_signal(signal.SIGUSR2, self._hand_over)
         self._containments.start(self._config.echo_fd)
@@ -330,6 +327,7 @@ class Daemon:
         accept_gate = AcceptGate(self._endpoint.directory)
         background = [
             _keep("spares", self._pool.keep_spares()),
+            *([] if self._config.embedded else [_keep("zygote", self._pool.warm_full())]),
             _keep("containments", self._containments.watch()),
             _keep("pruning", self._pruning.keep()),
             _keep("accept_gate", accept_gate.keep()),
@@ -524,8 +522,8 @@ class Daemon:
 
     async def _end_strangers(self) -> None:
         """End what came to this process from its dead workers and that no sweep has known."""
-        self._pool.reap()
-        killed = await asyncio.to_thread(end_strangers, self._zygote.pids | self._reaper.pids)
+        self._pool.sweeper.reap()
+        killed = await asyncio.to_thread(end_strangers, self._pool.own_pids)
         if killed:
             log.warning("orphan.killed", killed=killed)
         self._reaper.close()
@@ -545,12 +543,3 @@ def _keep(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # 
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(done)
     return task
-
-
-def _keep_temporary_files_in(directory: Path) -> None:
-    """Let multiprocess make its socket's folder in ``directory``, where it is found and removed.
-
-    Only the daemon's own files are meant: workers are other processes and keep their TMPDIR.
-    """
-    if len(os.fsencode(directory)) + _LISTENER_BYTES_MAX <= SOCKET_PATH_BYTES_MAX:
-        tempfile.tempdir = str(directory)

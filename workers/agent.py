@@ -37,6 +37,7 @@ from cmdc_runtime.wire.frames import (
     IdleNotice,
     JournalCommand,
     JournalRecord,
+    LitellmWanted,
     ValueReply,
 )
 from workers.core import aside, commands, plugins, recovery, results
@@ -295,9 +296,14 @@ class Agent:
         self._publisher.flush()
         return EventIndex(self._publisher.last_index + 1)
 
-    def report_idle(self) -> None:
-        """Send the daemon that the process may hibernate, and how the session stands."""
+    def report_idle(self, *, is_misplaced: bool = False) -> None:
+        """Send the daemon that the process may hibernate, and how the session stands.
+
+        ``is_misplaced``: the one that wakes has to have litellm.
+        """
         self._publisher.flush()
+        if is_misplaced:
+            self._link.send(LitellmWanted())
         self._link.send(IdleNotice(status=encode(self.status())))
 
     def adopted(self) -> None:

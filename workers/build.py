@@ -32,6 +32,7 @@ from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
 from cmdc_runtime.wire.frames import Assign
 from workers.agent import Agent, Saver
+from workers.builtin.providers.default import needs_litellm
 from workers.core import aside
 from workers.core.budget import Budget
 from workers.core.evolve import replay
@@ -59,7 +60,7 @@ from workers.performers.replies import Replies
 from workers.performers.subagents import Subagents
 from workers.performers.summary import Summarizer
 from workers.performers.table import ExitCallbacks, PerformerParts, Performers
-from workers.performers.toolbox import CodeOpener
+from workers.performers.toolbox import CodeOpener, Toolbox, schema_of
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.pipeline import Pipeline, PluginServices
 from workers.session_code import LoadedPlugin, SessionCode
@@ -134,6 +135,10 @@ def _is_path(value: str) -> bool:
 PROVIDER = "default"
 
 
+class LitellmNeeded(Exception):
+    """The session's model is asked by litellm, which is not in this process."""
+
+
 class BuildError(Exception):
     """The definition can't be made into an agent, now or later."""
 
@@ -153,6 +158,8 @@ class BuildContext:
     """Called before each step of rebuilding, and with None when there is no other."""
     report_code_step: Callable[[int], None] = lambda _step: None
     """Called before each step that opens packed code of a command, and with 0 behind it."""
+    is_lean: bool = False
+    """The process does not have litellm, and can be exchanged for one that has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +184,7 @@ def build_agent(
         BuildError: a tool, a plugin or ``redact`` can't be loaded; the message names it.
         ChangedError: the code of one is not the code that the session took.
         CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
+        LitellmNeeded: so it is.
     """
     context.at(None)
     keep(spec)
@@ -197,7 +205,11 @@ def build_agent(
         lost = session_code.newly_left_out(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
         keep(spec, memory)
-        tools, plugins = session_code.tools_of(memory, own), session_code.plugins_of(memory, opened)
+        tools = session_code.tools_of(memory, own)
+        schemas = tuple(map(schema_of, tools))
+        if context.is_lean and needs_litellm(memory.model, memory.provider_opts, schemas):
+            raise LitellmNeeded
+        plugins = session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
         context.at(None)
         if session_code.code.news:
@@ -375,12 +387,40 @@ def _wire(
         replies=replies,
     )
     performers = Performers(parts, agent.post, context.exit_callbacks)
-    agent.wire(
-        performers,
-        IdleTimer(spec.hibernate_after, lambda: performers.is_idle, agent.report_idle),
-        msgspec.structs.replace(spec, user_data=loaded.user_data),
+    idle_timer = _idle_timer(
+        agent, performers, spec.hibernate_after, _Place(agent, runner.toolbox, context)
     )
+    agent.wire(performers, idle_timer, msgspec.structs.replace(spec, user_data=loaded.user_data))
     return agent
+
+
+class _Place:
+    """Whether a session's process has what its model needs, which may have been switched."""
+
+    def __init__(self, agent: Agent, toolbox: Toolbox, context: BuildContext) -> None:
+        self._agent, self._toolbox, self._is_lean = agent, toolbox, context.is_lean
+        self._asked: tuple[object, ...] = ()
+        self._is_wrong = False
+
+    def is_wrong(self) -> bool:
+        """Say whether another process would be better; asked anew where model or tools differ."""
+        memory = self._agent.memory()
+        asked = memory.model, memory.provider_opts, memory.tools
+        if self._is_lean and asked != self._asked:
+            self._asked = asked
+            self._is_wrong = needs_litellm(
+                memory.model, memory.provider_opts, self._toolbox.schemas
+            )
+        return self._is_wrong
+
+
+def _idle_timer(
+    agent: Agent, performers: Performers, after_s: float | None, place: _Place
+) -> IdleTimer:
+    def on_idle() -> None:
+        agent.report_idle(is_misplaced=place.is_wrong())
+
+    return IdleTimer(after_s, lambda: performers.is_idle, on_idle, place.is_wrong)
 
 
 def _backoff(spec: AgentSpec) -> Backoff:

@@ -1,8 +1,7 @@
 """What the zygote imports and warms before it forks: everything that an agent needs.
 
-Importing this module does the work, because a zygote gets module names only. Rules: whatever
-fails lands in ``REPORT.problems`` and never raises, as the zygote swallows import errors; when the
-import is done there is one thread, no ZeroMQ context, no event loop, and nothing for the garbage
+Rules: whatever fails lands in the report's ``problems`` and never raises; when ``preload`` is done
+there is one thread, no ZeroMQ context, no event loop, and nothing for the garbage
 collector to touch. To preload one more module, add its name to ``_MODULES``.
 """
 
@@ -12,14 +11,14 @@ import os
 import pkgutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from cmdc_runtime.huge_pages import collapse
 from cmdc_runtime.prctl import set_dumpable
+from cmdc_runtime.wire.forks import PreloadReport
 from workers.limits import step_forward
 
 # Before the first import of litellm: no download at import (its thread would live on in the
@@ -35,57 +34,56 @@ _MODULES: Final = (
     "cloudpickle",
     "jsonschema",
     "zmq",
-    "litellm",
-    # What litellm loads at the first call, late in a stream, or for another wire than OpenAI's.
-    "anyio._backends._asyncio",
-    "openai.resources",
-    "openai.resources.chat",
-    "litellm.litellm_core_utils.default_encoding",
-    "litellm.litellm_core_utils.streaming_chunk_builder_utils",
     "cmdc_runtime.process",
+    "workers.builtin.providers.default",
     "workers.worker",
     "workers.toolhost.start",
 )
-_FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "providers", "tools"))
+_FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "tools"))
 """Packages of which every module is preloaded: a new built-in needs no line here."""
+_BESIDE: Final = {
+    # What litellm loads at the first call, late in a stream, or for another wire than OpenAI's.
+    "litellm": (
+        "workers.builtin.providers.litellm",
+        "anyio._backends._asyncio",
+        "openai.resources",
+        "openai.resources.chat",
+        "litellm.litellm_core_utils.default_encoding",
+        "litellm.litellm_core_utils.streaming_chunk_builder_utils",
+    ),
+}
+"""What belongs to a module that only some zygotes need."""
 
 THREADS_WAIT_S: Final = 2.0
 """How long threads of the warm-up may take to end; anyio's is asked to and not joined."""
 
 
-class PreloadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the preload; the zygote's first child reports it to the daemon."""
+def preload(needs: Iterable[str]) -> PreloadReport:
+    """Import and warm everything, and let the garbage collector never look at it again.
 
-    origin: str
-    """Folder of the ``workers`` package that was imported."""
-    modules: int
-    import_ms: float
-    warm_ms: float
-    """0 when the warm-up call failed."""
-    problems: tuple[str, ...]
-    """One line for everything that is missing or left over."""
-
-
-def _preload() -> PreloadReport:
+    ``needs`` are modules that not every zygote has.
+    """
     _close_to_others()
     os.environ.update(_ENVIRONMENT)
     gc.disable()  # 300,000 objects are made to stay: collecting between is 15-30 % of the time
     problems: list[str] = []
     before_fds = _open_fds()
-    import_ms = sum(_timed(name, _import, name, problems) for name in _MODULES)
+    names = [*_MODULES, *(part for name in needs for part in (name, *_BESIDE.get(name, ())))]
+    import_ms = sum(_timed(name, _import, name, problems) for name in names)
     import_ms += sum(_timed(name, _import_all, name, problems) for name in _FOLDERS)
     warm_ms = _timed("rehearsal", _rehearse, "", problems)
-    warm_ms += _timed("warm-up", _warm, "", problems) if "litellm" in sys.modules else 0.0
+    warm_ms += _timed("warm-up", _warm, "", problems)
     problems += _left_over(before_fds)
-    _timed("forking", _outlive_failed_forks, "", problems)
     gc.collect()
     gc.freeze()
     gc.enable()
+    huge_bytes, _ = collapse()
     return PreloadReport(
         origin=str(Path(__file__).parent),
         modules=len(sys.modules),
         import_ms=import_ms,
         warm_ms=warm_ms,
+        huge_bytes=huge_bytes,
         problems=tuple(problems),
     )
 
@@ -133,12 +131,6 @@ def _warm(_name: str) -> None:
     warm()
 
 
-def _outlive_failed_forks(_name: str) -> None:
-    from workers.forking import outlive_failed_forks  # noqa: PLC0415 - reported as a problem like all
-
-    outlive_failed_forks()
-
-
 def _open_fds() -> dict[str, str]:
     fds = {}
     for fd in Path("/proc/self/fd").iterdir():
@@ -168,6 +160,3 @@ def _threads_after_wait() -> int:
             break
         time.sleep(0.001)
     return threads
-
-
-REPORT: Final = _preload()

@@ -1,15 +1,15 @@
 """Real streamed model calls to a throwaway server, so that the first call of a child is cheap.
 
-One goes as a vendor's own wire is spoken, one by litellm, which imports some 500 modules and builds
-its clients, TLS contexts and schemas at the first call. Paid for here, before the zygote freezes
-its memory, they are shared by every child. Rules: one thread, one event loop, and nothing of either
-is left when ``warm`` returns.
+One goes as a vendor's own wire is spoken, and where litellm is there one by it, which imports some
+500 modules and builds its clients, TLS contexts and schemas at the first call. Paid for here,
+before the zygote freezes its memory, they are shared by every child. Rules: one thread, one event
+loop, and nothing of either is left when ``warm`` returns.
 """
 
 import asyncio
 import contextlib
-import importlib
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -43,21 +43,23 @@ def warm() -> None:
 
 
 async def _warm() -> None:
-    # Here, as the preload sets the environment first; Any, as litellm is typed in part only.
-    litellm: Any = importlib.import_module("litellm")
+    # Any, as litellm is typed in part only; None in a zygote that does not have it.
+    litellm: Any = sys.modules.get("litellm")
+    ways: list[dict[str, object]] = [{}] if litellm is None else [{}, {VIA: LITELLM}]
     server = await asyncio.start_server(_answer, "127.0.0.1", 0, limit=REQUEST_BYTES_MAX)
     port = server.sockets[0].getsockname()[1]
     try:
         async with asyncio.timeout(CALL_WAIT_S):
-            for way in ({}, {VIA: LITELLM}):
+            for way in ways:
                 await _call({"api_base": f"http://127.0.0.1:{port}/v1", "api_key": "none", **way})
     finally:
         await http.close()
         server.close()
         await server.wait_closed()
-        await litellm.close_litellm_async_clients()
-        # Clients are cached under the id of their loop; a child's new loop may get the same id.
-        litellm.in_memory_llm_clients_cache.flush_cache()
+        if litellm is not None:
+            await litellm.close_litellm_async_clients()
+            # Clients are cached under the id of their loop; a child's new loop may get the same id.
+            litellm.in_memory_llm_clients_cache.flush_cache()
 
 
 async def _call(options: dict[str, object]) -> None:

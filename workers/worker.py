@@ -4,11 +4,6 @@ The zygote calls ``main`` in a fresh child. The process ends by ``os._exit`` and
 the zygote's code. When the daemon is gone a spare ends by itself, and an agent goes on for its
 grace: it works on, and ``Detachment`` announces it until the next daemon adopts it. The loop
 watches the daemon's pidfd, and ``watchdog`` does so in case the loop is stuck in foreign code.
-
-Every child inherits the write end of the zygote's alive pipe, and the zygote ends only when all
-of these are closed: without ``leave_zygote`` it would outlive a dead daemon for as long as one
-agent lives, and so would the resource tracker. The daemon's own life can still be watched:
-``multiprocess.parent_process().sentinel`` becomes readable when the daemon is gone.
 """
 
 import asyncio
@@ -16,7 +11,6 @@ import faulthandler
 import os
 import select
 import signal
-import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +20,6 @@ from typing import Any, Final
 
 import msgspec
 import structlog
-from multiprocess import forkserver, resource_tracker
 
 from cmdc_runtime import foreign, reasons
 from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
@@ -64,6 +57,7 @@ from cmdc_runtime.wire.frames import (
     HostLost,
     JournalCommand,
     JournalRecord,
+    LitellmWanted,
     NotStarted,
     Ready,
     Started,
@@ -72,7 +66,7 @@ from cmdc_runtime.wire.frames import (
 )
 from workers import callbacks
 from workers.agent import Agent
-from workers.build import BuildContext, BuildError, ChangedError, build_agent
+from workers.build import BuildContext, BuildError, ChangedError, LitellmNeeded, build_agent
 from workers.core import aside
 from workers.core.snapshot import SessionHistory
 from workers.heartbeat import Heartbeat, WorkerLoop
@@ -83,29 +77,6 @@ from workers.output import own_lines, send_output
 from workers.performers.table import ExitCallbacks
 from workers.plugin_slot import ERROR_CHARS_MAX
 from workers.watchdog import Watchdog
-
-# --- out of the zygote ----------------------------------------------------------------------------
-
-
-def leave_zygote() -> None:
-    """Close this child's ends of the zygote's and the resource tracker's pipes; idempotent.
-
-    To be called once, first thing in a forked process. multiprocess has no public way to do this,
-    so what its attributes hold is closed only if it is a pipe.
-    """
-    _drop(forkserver._forkserver, "_forkserver_alive_fd")  # noqa: SLF001 - no public way
-    _drop(resource_tracker._resource_tracker, "_fd")  # noqa: SLF001 - no public way
-
-
-def _drop(owner: Any, attribute: str) -> None:  # Any: multiprocess has no types
-    fd = getattr(owner, attribute, None)
-    if not isinstance(fd, int):
-        return
-    setattr(owner, attribute, None)
-    with suppress(OSError):  # closed by somebody else: what we want
-        if stat.S_ISFIFO(os.fstat(fd).st_mode):
-            os.close(fd)
-
 
 # --- between two daemons --------------------------------------------------------------------------
 
@@ -189,6 +160,7 @@ class Worker:
         self._id = WorkerId(str(boot["worker_id"]))
         self._output = str(boot.get("output", ""))
         self._grace_s = float(boot.get("grace_s", 0.0))
+        self._is_lean = bool(boot.get("is_lean", False))
         self._link = Link(address, self._id, self._on_frame, self._on_unreadable)
         self._detachment = Detachment(self._link, self._announcement, self._end_orphaned)
         self._runtime_dir = Path(address.removeprefix("ipc://")).parent
@@ -410,8 +382,12 @@ class Worker:
                 self._exit_callbacks,
                 self._report_step,
                 self._report_code_step,
+                is_lean=self._is_lean and not assign.looks,
             )
             agent = build_agent(assign, spec, past, context)
+        except LitellmNeeded:
+            self._link.send(LitellmWanted())
+            return
         except CheckpointUnreadable as error:
             self._give_up("rebuild", str(error))
             return
@@ -524,7 +500,6 @@ class Worker:
 
 def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     """Be a worker; never returns."""
-    leave_zygote()
     os.setsid()  # the tools' process groups stay in this POSIX session, so they can be found
     step_forward()
     is_sent = "output" in boot and send_output(str(boot["output"]), str(boot["worker_id"]))

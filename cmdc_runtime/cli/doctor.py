@@ -26,6 +26,7 @@ import msgspec
 from cmdc_runtime.cli.choices import address_option, json_option
 from cmdc_runtime.cli.terminal import Terminal, json_line, show_table
 from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.huge_pages import refusal
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import (
     default_runtime_dir,
@@ -128,6 +129,16 @@ def _has_exit_status() -> bool:
             os.close(pidfd)
 
 
+def _huge_pages() -> Iterator[Finding]:
+    why = refusal()
+    if not why:
+        yield Finding(name="huge pages", status="ok", found="made where they are asked for")
+        return
+    advice = "each fork of an agent, and each end of one, takes some 10 ms more; Linux 6.1 has them"
+    found = f"not to be had: {why}"
+    yield Finding(name="huge pages", status="note", found=found, advice=advice)
+
+
 def _service_manager() -> Iterator[Finding]:
     if Path("/run/systemd/system").is_dir():
         yield Finding(name="systemd", status="ok", found="it runs")
@@ -193,6 +204,7 @@ def _tools() -> Iterator[Finding]:
 MACHINE: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     _python,
     _kernel,
+    _huge_pages,
     _service_manager,
     _open_files,
     _temporary_files,

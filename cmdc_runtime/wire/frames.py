@@ -367,6 +367,14 @@ class HostWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
     address: str
 
 
+class LitellmWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The session's model is asked by litellm, which this process does not have.
+
+    Of one that is not up: nothing was recorded or published, and another process takes its place.
+    Else that holds for the next one.
+    """
+
+
 class IdleNotice(FromWorker, frozen=True, kw_only=True, array_like=True, tag="doze"):
     """The session has been idle for long: its process can be given up if nobody waits for it.
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Final
 
 from cmdc_runtime.ids import Incarnation, SessionId
-from cmdc_runtime.process import PRELOAD_MODULE
 from cmdc_runtime.process_table import ProcessLine, look_up
 from supervisor.adapters.orphans import Mark, mark_of, own_mark
 from supervisor.core.authority import PERSON, Kind, Peer
@@ -114,10 +113,8 @@ def _is_of_any_daemon(pid: int) -> bool:
     """Say whether a process runs a program of which only what sessions start descends."""
     words = _words(pid)
     modules = (word for flag, word in pairwise(words) if flag == b"-m")
-    return (
-        any(_HOST_SOCKET.search(word) for word in words)
-        or any(module.split(b".")[0] in _MODULES for module in modules)
-        or any(b"forkserver" in word and PRELOAD_MODULE.encode() in word for word in words)
+    return any(_HOST_SOCKET.search(word) for word in words) or any(
+        module.split(b".")[0] in _MODULES for module in modules
     )
 
 

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from supervisor.adapters.pidfd import ExitStatus, exit_status, reap
@@ -39,12 +40,11 @@ class Watched(Protocol):
     def pidfd(self) -> int:
         """Readable when it has ended."""
 
-    @property
-    def sentinel(self) -> int:
-        """Readable when the zygote has told the status, or is gone."""
-
     def status(self) -> int | None:
         """Return what the zygote told; None if it did not (yet)."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this when the zygote tells the status, or is gone; at once, if it is so."""
 
     def close(self) -> None:
         """Give back the descriptors. Idempotent."""
@@ -91,14 +91,13 @@ class Reaper:
         if self._report_known(pidfd):
             return
         watch.timer = loop.call_later(STATUS_WAIT_S, self._report_late, pidfd)
-        loop.add_reader(watch.child.sentinel, self._note_status, pidfd)
+        watch.child.listen(partial(self._note_status, pidfd))
 
     def _note_status(self, pidfd: int) -> None:
         """Report what the zygote told; if it died instead, the process may come to us yet."""
-        if self._report_known(pidfd):
+        if pidfd not in self._watches or self._report_known(pidfd):
             return
         watch, loop = self._watches[pidfd], asyncio.get_running_loop()
-        loop.remove_reader(watch.child.sentinel)
         if watch.timer:
             watch.timer.cancel()
         watch.timer = loop.call_later(STATUS_WAIT_ALONE_S, self._report_late, pidfd)
@@ -134,9 +133,7 @@ class Reaper:
 
     def _forget(self, pidfd: int) -> None:
         watch = self._watches.pop(pidfd)
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(pidfd)
-        loop.remove_reader(watch.child.sentinel)
+        asyncio.get_running_loop().remove_reader(pidfd)
         if watch.timer:
             watch.timer.cancel()
         watch.child.close()

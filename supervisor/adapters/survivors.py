@@ -9,6 +9,7 @@ started, and what it has started with it. So is what one has left behind that di
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +40,6 @@ class Survivor:
     pidfd: int
     started_at: float
     """Monotonic seconds."""
-    sentinel: int
-    """Never readable: nobody but the kernel tells its status."""
 
     @property
     def pid(self) -> int:
@@ -55,6 +54,10 @@ class Survivor:
     def status(self) -> int | None:
         """Return None: there is no zygote that could tell."""
         return None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call it at once: nobody but the kernel tells the status."""
+        listener()
 
     def send_signal(self, number: int) -> bool:
         """Send a signal; False if the process has ended."""
@@ -86,11 +89,10 @@ class Survivor:
         return Unkillable(seconds=END_S, state=state, wchan=wchan)
 
     def close(self) -> None:
-        """Give back the descriptors; the process itself goes on. Idempotent."""
-        for fd in (self.pidfd, self.sentinel):
-            if fd >= 0:
-                os.close(fd)
-        self.pidfd = self.sentinel = -1
+        """Give back the descriptor; the process itself goes on. Idempotent."""
+        pidfd, self.pidfd = self.pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
 
 
 def find_survivors(directory: Path) -> list[Survivor]:
@@ -125,6 +127,6 @@ def _living(entry: Registration) -> Survivor | None:
         line = look_up(entry.pid)  # behind the pidfd: from now on the pid is nobody else's
         if line is not None and not line.has_ended and line.start_ticks == entry.start_ticks:
             lived_s = time.clock_gettime(time.CLOCK_BOOTTIME) - entry.start_ticks / _TICKS_PER_S
-            return Survivor(entry, pidfd, time.monotonic() - lived_s, os.eventfd(0))
+            return Survivor(entry, pidfd, time.monotonic() - lived_s)
         os.close(pidfd)
     return None

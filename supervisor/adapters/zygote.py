@@ -1,112 +1,59 @@
-"""The zygote: a process that has litellm and all worker code in memory, and forks the workers.
+"""The zygote, as its daemon sees it: a process that has all worker code in memory, and forks.
 
-Rules: starting a process blocks, so it happens in one thread that lives as long as the zygote, one
-fork at a time; a zygote that died is never replaced unseen, the next ``warm`` or ``fork`` starts
-and probes a new one. What multiprocess does is in ``forkserver``.
-
-The zygote's first child is the probe: it tells the daemon what is preloaded, and whether to fork
-on. multiprocess swallows the import errors of preload modules, so only a child can say what came of
-them. ``main`` runs in that child, never in the daemon; it names the preload module by a string
-only.
+``workers.zygote`` is its program; ``cmdc_runtime.wire.forks`` says what both say to each other.
+Rules: nothing here blocks; a zygote that died is never replaced unseen, the next ``warm`` or
+``fork`` starts a new one; who waits for a fork hears of it within a bound, whatever the zygote
+does; a child whose caller went away is ended.
 """
 
 import asyncio
-import importlib
-import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
-import traceback
+import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias
 
-import msgspec
 import structlog
 
 import cmdc_runtime
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.process import PRELOAD_MODULE, WORKER_MODULE
-from supervisor.adapters import forkserver
+from cmdc_runtime.process import PRELOAD_MODULE, WORKER_MODULE, ZYGOTE_MODULE
+from cmdc_runtime.wire.forks import (
+    MESSAGE_BYTES_MAX,
+    Begin,
+    ChildEnded,
+    Fork,
+    Forked,
+    ForkRefused,
+    Preloaded,
+    ToZygote,
+    Unsafe,
+    answer_of,
+    encode,
+)
 from supervisor.adapters.awake import awake_timeout
-from supervisor.adapters.forkserver import Boot, Child, Server, ServerGone
-
-# --- the probe, in a child of the zygote ---------------------------------------------------------
-
-
-class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The first child's word; ``preload`` is the preload module's own report, None if it failed."""
-
-    zygote_pid: int
-    zygote_threads: int
-    loaded: tuple[str, ...]
-    """Which of the needed modules the zygote had loaded before this child asked."""
-    versions: dict[str, str]
-    preload: dict[str, Any] | None = None  # Any: each preload module reports in its own words
-    failure: str = ""
-    """The traceback of the preload module's import."""
-
-
-def main(boot: dict[str, str | int | float]) -> None:
-    """Write the report to the file ``boot["path"]`` and return, which ends the child.
-
-    ``boot["preload"]`` is the preload module's name, ``boot["needs"]`` the modules that must have
-    been loaded by it, separated by commas.
-    """
-    needs = tuple(name for name in str(boot["needs"]).split(",") if name)
-    loaded = tuple(name for name in needs if name in sys.modules)
-    preload, failure = _preload_report(str(boot["preload"]))
-    zygote = os.getppid()
-    report = ProbeReport(
-        zygote_pid=zygote,
-        zygote_threads=len(list(Path(f"/proc/{zygote}/task").iterdir())),
-        loaded=loaded,
-        versions={name: _version(name) for name in loaded},
-        preload=preload,
-        failure=failure,
-    )
-    with suppress(FileNotFoundError):  # the daemon was killed, and the next one has cleared away
-        Path(str(boot["path"])).write_bytes(msgspec.json.encode(report))
-
-
-def _preload_report(name: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the module's ``REPORT``, or why there is none; imported already if all is well."""
-    try:
-        report = importlib.import_module(name).REPORT
-        return json.loads(msgspec.json.encode(report)), ""
-    except Exception:  # noqa: BLE001 - the child's last act is to tell it
-        return None, traceback.format_exc(limit=-8)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
-# --- the zygote ----------------------------------------------------------------------------------
-
-__all__ = ["Child", "WarmReport", "Zygote", "ZygoteFailed", "ZygoteLost", "ZygoteOptions"]
-
-FORKS_QUEUED_MAX: Final = 1024
-"""Forks that wait or run; one takes some 10 ms, so the last of them starts after 10 s."""
-PROBE_MODULE: Final = "supervisor.adapters.zygote"
-
-_T = TypeVar("_T")
+from supervisor.adapters.descriptors import check_descriptors
+from supervisor.adapters.pidfd import is_over, reap
 
 log = structlog.get_logger()
 
+FORKS_QUEUED_MAX: Final = 1024
+"""Forks that wait or run; one takes some 10 ms, so the last of them starts after 10 s."""
+FORKS_SENT_MAX: Final = 4
+"""Orders that the zygote has at a time: what it has to do next is there when it has done the first,
+and the descriptors that are kept free are enough for all of them."""
+_FDS_MESSAGE: Final = 1
+
 
 class ZygoteFailed(Exception):
-    """A zygote or a fork failed; ``stage`` is launch, preload, probe or fork."""
+    """A zygote or a fork failed; ``stage`` is launch, preload or fork."""
 
     def __init__(self, stage: str, message: str) -> None:
         """Keep where and why."""
@@ -124,10 +71,10 @@ class ZygoteOptions:
     """What a zygote loads and how long it may take."""
 
     preload: str = PRELOAD_MODULE
-    needs: tuple[str, ...] = ("litellm",)
-    """Modules without which the zygote is of no use."""
+    needs: tuple[str, ...] = ()
+    """Modules beside what every worker needs, without which the zygote is of no use."""
     warm_s_max: float = 120.0
-    """From launch to the probe's report; 3 s on an idle machine."""
+    """From launch to its report; 3 s on an idle machine."""
     fork_s_max: float = 10.0
     """For one fork; some 10 ms on an idle machine."""
     close_s_max: float = 2.0
@@ -142,13 +89,226 @@ class WarmReport:
     generation: int
     """1 for the first zygote of the daemon, one more after each loss."""
     total_ms: float
-    """From launch to the probe's report."""
+    """From launch to its report."""
     import_ms: float
     warm_ms: float
     """Of the warm-up call; 0 if it failed."""
+    huge_mib: int
+    """Of its memory in huge pages."""
     versions: dict[str, str]
     problems: tuple[str, ...]
     """What a person should see to; the zygote forks all the same."""
+
+
+# --- children -------------------------------------------------------------------------------------
+
+
+class Handed:
+    """A descriptor for a child that is about to be forked, which finds its own number in its boot.
+
+    It is closed here when nobody has this object any more: a fork that was given up goes on.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Own ``fd`` from now on."""
+        self.fd: Final = fd
+        weakref.finalize(self, os.close, fd)
+
+
+Boot: TypeAlias = dict[str, str | int | float | Handed]
+"""What a child is started with: small and flat, with one ``Handed`` at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A forked process: signals go through its pidfd only, so never to a reused pid."""
+
+    pid: int
+    pidfd: int
+    """Readable when the process has ended; the truth about that. -1 after ``close``."""
+    started_at: float = field(default_factory=time.monotonic)
+    _status: int | None = None
+    _is_told: bool = False
+    _listener: Callable[[], None] | None = None
+
+    def send_signal(self, number: int) -> bool:
+        """Send a signal; False if the process has ended."""
+        if self.pidfd < 0:
+            return False
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def status(self) -> int | None:
+        """Return the exit code, or minus the signal's number; None if it was not told (yet)."""
+        return self._status
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this when the zygote tells the status, or can't any more: at once, if it has."""
+        self._listener = listener
+        if self._is_told:
+            listener()
+
+    def told(self, status: int | None) -> None:
+        """Record what the zygote said of its end; None: it died before that."""
+        self._status, self._is_told = status, True
+        if self._listener is not None:
+            self._listener()
+
+    def close(self) -> None:
+        """Give back the descriptor; the process itself goes on. Idempotent."""
+        pidfd, self.pidfd, self._listener = self.pidfd, -1, None
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
+# --- one zygote process ---------------------------------------------------------------------------
+
+
+class _Server:
+    """One running zygote, from its launch to ``reaped``; all of it runs in the loop."""
+
+    def __init__(self, options: ZygoteOptions, on_end: Callable[["_Server"], None]) -> None:
+        """Start it; the kernel ties it to the calling thread. Raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line = [sys.executable, "-P", "-m", ZYGOTE_MODULE]
+        line += [str(theirs.fileno()), str(os.getpid())]
+        try:
+            with theirs:
+                self._process = subprocess.Popen(  # noqa: S603 - our own program
+                    line, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                )
+            self.pidfd = os.pidfd_open(self._process.pid)
+        except OSError:
+            ours.close()
+            raise
+        ours.setblocking(False)  # noqa: FBT003 - socket takes it so
+        self.pid: Final = self._process.pid
+        self._socket = ours
+        self._on_end = on_end
+        self._forks: dict[int, asyncio.Future[Child]] = {}
+        self._children: dict[int, Child] = {}
+        self._number = 0
+        loop = asyncio.get_running_loop()
+        self.preloaded: asyncio.Future[Preloaded] = loop.create_future()
+        self.is_ended = False
+        self.reaped = asyncio.Event()
+        self.status: int | None = None
+        loop.add_reader(self._socket, self._receive)
+        loop.add_reader(self.pidfd, self._end)
+        self._send(Begin(preload=options.preload, path=tuple(sys.path), needs=options.needs))
+
+    def fork(self, module: str, boot: Boot) -> asyncio.Future[Child]:
+        """Order a fork; raises OSError where there can't be another process now."""
+        check_descriptors()
+        self._number += 1
+        handed = [(name, value) for name, value in boot.items() if isinstance(value, Handed)]
+        plain = {name: value for name, value in boot.items() if not isinstance(value, Handed)}
+        fd_name, *_ = [name for name, _ in handed] or [""]
+        order = Fork(number=self._number, module=module, boot=plain, fd_name=fd_name)
+        forked: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self._forks[self._number] = forked
+        self._send(order, *(value.fd for _, value in handed))
+        return forked
+
+    def kill(self) -> None:
+        """End it at once; whoever waits for a fork gets ZygoteLost."""
+        if not self.is_ended:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def hang_up(self) -> None:
+        """Have it end by itself; one that is about something for us, which may hang, at once."""
+        if self._forks or not self.preloaded.done():
+            self.kill()
+        elif not self.is_ended:
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def notice_end(self) -> None:
+        """Do now what the loop would do when it comes to the end of this process."""
+        if not self.is_ended and is_over(self.pidfd):
+            self._end()
+
+    def _send(self, frame: ToZygote, *fds: int) -> None:
+        """Send an order; where it can't be, the process is gone or hangs, which is found out."""
+        with suppress(ConnectionError, BlockingIOError):
+            socket.send_fds(self._socket, [encode(frame)], fds)
+
+    def _receive(self) -> None:
+        """Take everything that it has said so far."""
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES_MAX, _FDS_MESSAGE)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data, fds = b"", []
+            if not data:
+                asyncio.get_running_loop().remove_reader(self._socket)
+                return
+            self._take(data, fds)
+
+    def _take(self, data: bytes, fds: list[int]) -> None:
+        match answer_of(data):
+            case Preloaded() as told:
+                if not self.preloaded.done():
+                    self.preloaded.set_result(told)
+            case Forked(number=number, pid=pid):
+                self._children[pid] = child = Child(pid, fds[0])
+                _hand_over(self._forks.pop(number), child)
+            case ForkRefused(number=number, errno=errno):
+                forked = self._forks.pop(number)
+                if not forked.done():
+                    what = f"no process could be forked: {os.strerror(errno)}"
+                    forked.set_exception(OSError(errno, what))
+            case Unsafe(threads=threads):
+                log.error("zygote.poisoned", pid=self.pid, threads=threads)
+                self._refuse_all(f"had {threads} threads: unsafe to fork")
+            case ChildEnded(pid=pid, status=status):
+                if (ended := self._children.pop(pid, None)) is not None:
+                    ended.told(status)
+
+    def _end(self) -> None:
+        """Reap it, and tell all who wait for something of it."""
+        self._receive()
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket)
+        loop.remove_reader(self.pidfd)
+        self.is_ended = True
+        ended = reap(self.pidfd)
+        self.status = None if ended is None else ended.code
+        self._process.returncode = self.status or 0  # nobody else is to reap it
+        self._socket.close()
+        os.close(self.pidfd)
+        self._refuse_all("has ended")
+        for child in self._children.values():
+            child.told(None)
+        self._children.clear()
+        self.reaped.set()
+        self._on_end(self)
+
+    def _refuse_all(self, why: str) -> None:
+        """Tell all who wait for something of it that it will not come."""
+        all_waiting: list[asyncio.Future[Any]] = [self.preloaded, *self._forks.values()]
+        for waiting in all_waiting:  # Any: whatever they wait for
+            if not waiting.done():
+                waiting.set_exception(ZygoteLost(f"the zygote (pid {self.pid}) {why}"))
+                waiting.exception()  # whoever waited for it may be gone
+        self._forks.clear()
+
+
+def _hand_over(forked: "asyncio.Future[Child]", child: Child) -> None:
+    """Give a child to who waits for it; one that nobody waits for is ended."""
+    if forked.done():
+        child.send_signal(signal.SIGKILL)
+        child.close()
+    else:
+        forked.set_result(child)
+
+
+# --- the zygote of a daemon -----------------------------------------------------------------------
 
 
 class Zygote:
@@ -163,11 +323,12 @@ class Zygote:
         """Start nothing yet; ``on_lost`` is called in the loop when a warm zygote dies."""
         self._options = options or ZygoteOptions()
         self._on_lost = on_lost
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="zygote")
         self._turn = asyncio.Lock()
+        self._sent = asyncio.Semaphore(FORKS_SENT_MAX)
         self._queued = 0
         self._generation = 0
-        self._server: Server | None = None
+        self._server: _Server | None = None
+        self._unreaped: set[_Server] = set()
         self._warm: WarmReport | None = None
         self.warmed = asyncio.Event()
         """Set while a fork would start at once."""
@@ -175,7 +336,7 @@ class Zygote:
 
     @property
     def pid(self) -> int | None:
-        """The forkserver's pid while one runs."""
+        """The zygote's pid while one runs."""
         return self._server.pid if self._server else None
 
     @property
@@ -185,12 +346,11 @@ class Zygote:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Children of the daemon that the zygote waits for itself; nobody else may reap them.
+        """Children of the daemon that are waited for here; nobody else may reap them.
 
-        A forkserver that is being ended is still one of them, though ``pid`` is None by then.
+        A zygote that is about to end is still one of them, though ``pid`` is None by then.
         """
-        ours = (forkserver.server_pid(), forkserver.tracker_pid())
-        return frozenset(pid for pid in ours if pid is not None)
+        return frozenset(server.pid for server in tuple(self._unreaped))
 
     async def warm(self) -> WarmReport:
         """Return when a zygote is ready to fork, at once if one is; raises ZygoteFailed."""
@@ -208,195 +368,144 @@ class Zygote:
             raise Overloaded(f"{self._queued} processes are waiting to be forked")
         self._queued += 1
         try:
-            async with self._turn:
-                server, _ = await self._ready()
+            async with self._sent:
+                async with self._turn:
+                    server, _ = await self._ready()
                 return await self._fork(server, module, boot)
         finally:
             self._queued -= 1
 
     async def close(self) -> None:
-        """End the forkserver and the resource tracker; children live on. Idempotent."""
-        if self._is_closed:
-            return
+        """End the zygote; its children live on. Idempotent."""
         self._is_closed = True
-        server = self._server
-        if server and self._turn.locked():
-            server.kill()  # somebody waits for a fork: nothing gentle would be heard
-        async with self._turn:
-            if self._server:
-                await self._end(self._server)
-            await self._run(forkserver.stop_tracker)
-        self._thread.shutdown(wait=True)  # idle by now
+        for server in self._unreaped:
+            server.hang_up()
+        ends = [server.reaped.wait() for server in self._unreaped]
+        try:
+            async with asyncio.timeout(self._options.close_s_max):
+                await asyncio.gather(*ends)
+        except TimeoutError:
+            for server in self._unreaped:
+                server.kill()
+            await asyncio.gather(*[server.reaped.wait() for server in self._unreaped])
 
-    async def _ready(self) -> tuple[Server, WarmReport]:
+    async def _ready(self) -> tuple[_Server, WarmReport]:
         if self._is_closed:
             raise ZygoteLost("the zygote is closed")
-        if self._server and self._server.has_ended():
-            self._lose(self._server)
+        if self._server:
+            self._server.notice_end()
         if self._server and self._warm:
             return self._server, self._warm
-        if self._server:
-            await self._end(self._server)
         started_at = time.monotonic()
+        server = self._launch()
         try:
-            server = await self._launch()
-            probe = await self._probe(server)
-            self._warm = self._judge(probe, (time.monotonic() - started_at) * 1e3)
+            told = await self._preloaded(server)
+            self._warm = self._judge(server, told, (time.monotonic() - started_at) * 1e3)
         except BaseException:
-            if self._server:
-                self._server.kill()
+            server.kill()
+            self._forget(server)
             raise
         self.warmed.set()
         log.info("zygote.warmed", **_fields(self._warm))
         return server, self._warm
 
-    async def _launch(self) -> Server:
-        loop = asyncio.get_running_loop()
-        launch = loop.run_in_executor(self._thread, Server.launch, self._options.preload)
+    def _launch(self) -> _Server:
         try:
-            await asyncio.shield(launch)
+            server = self._server = _Server(self._options, self._ended)
         except OSError as problem:
             raise ZygoteFailed("launch", str(problem)) from problem
-        except asyncio.CancelledError:
-            self._server = await launch  # short, and it must not be lost
-            raise
-        server = self._server = launch.result()
+        self._unreaped.add(server)
         self._generation += 1
-        loop.add_reader(server.pidfd, self._lose, server)
-        if self._is_closed:  # before there was a server that it could have killed
-            raise ZygoteLost("the zygote is closed")
         return server
 
-    async def _probe(self, server: Server) -> ProbeReport:
-        options = self._options
-        work = partial(_probe, server, options)
+    async def _preloaded(self, server: _Server) -> Preloaded:
+        bound_s = self._options.warm_s_max
         try:
-            async with asyncio.timeout(options.warm_s_max):
-                answer = await self._run(work)
+            async with asyncio.timeout(bound_s):
+                return await asyncio.shield(server.preloaded)
         except TimeoutError as problem:
-            raise ZygoteFailed("preload", f"not ready in {options.warm_s_max:g} s") from problem
-        except ServerGone as gone:
+            raise ZygoteFailed("preload", f"not ready in {bound_s:g} s") from problem
+        except ZygoteLost as gone:
+            if self._is_closed:
+                raise
             raise ZygoteFailed("preload", f"{gone}; its stderr says why") from gone
-        except OSError as problem:
-            raise ZygoteFailed("probe", str(problem)) from problem
-        if not answer:
-            raise ZygoteFailed("probe", "the first child ended without a word; see its stderr")
-        return msgspec.json.decode(answer, type=ProbeReport)
 
-    def _judge(self, probe: ProbeReport, total_ms: float) -> WarmReport:
-        """Turn the probe's word into a report, or raise for what makes forking pointless."""
-        preload = probe.preload
-        if preload is None:
-            raise ZygoteFailed("preload", probe.failure)
-        problems = tuple(preload["problems"])
+    def _judge(self, server: _Server, told: Preloaded, total_ms: float) -> WarmReport:
+        """Turn what it said into a report, or raise for what makes forking pointless."""
+        if (report := told.report) is None:
+            raise ZygoteFailed("preload", told.failure)
         ours = Path(cmdc_runtime.__file__).parent.parent
-        if Path(preload["origin"]).parent != ours:
+        if Path(report.origin).parent != ours:
             raise ZygoteFailed(
-                "preload", f"{preload['origin']} was imported, which is not beside {ours}"
+                "preload", f"{report.origin} was imported, which is not beside {ours}"
             )
-        missing = [name for name in self._options.needs if name not in probe.loaded]
+        missing = [name for name in self._options.needs if name not in told.versions]
         if missing:
-            told = "; ".join(problems) or "and it reports no problem"
-            raise ZygoteFailed("preload", f"{', '.join(missing)} not loaded: {told}")
-        if probe.zygote_threads != 1:
-            raise ZygoteFailed("preload", f"{probe.zygote_threads} threads run: unsafe to fork")
+            why = "; ".join(report.problems) or "and it reports no problem"
+            raise ZygoteFailed("preload", f"{', '.join(missing)} not loaded: {why}")
+        if told.threads != 1:
+            raise ZygoteFailed("preload", f"{told.threads} threads run: unsafe to fork")
         return WarmReport(
-            pid=probe.zygote_pid,
+            pid=server.pid,
             generation=self._generation,
             total_ms=round(total_ms, 1),
-            import_ms=round(preload["import_ms"], 1),
-            warm_ms=round(preload["warm_ms"], 1),
-            versions=probe.versions,
-            problems=problems,
+            import_ms=round(report.import_ms, 1),
+            warm_ms=round(report.warm_ms, 1),
+            huge_mib=report.huge_bytes >> 20,
+            versions=told.versions,
+            problems=report.problems,
         )
 
-    async def _fork(self, server: Server, module: str, boot: Boot) -> Child:
+    async def _fork(self, server: _Server, module: str, boot: Boot) -> Child:
         bound_s = self._options.fork_s_max
-        loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._thread, _start, server, module, boot)
+        try:
+            forked = server.fork(module, boot)
+        except OSError as problem:
+            raise ZygoteFailed("fork", str(problem)) from problem
         try:
             async with awake_timeout(bound_s):
-                return await asyncio.shield(call)
-        except ServerGone as gone:
-            self._lose(server)
-            raise ZygoteLost(str(gone)) from gone
+                return await asyncio.shield(forked)
         except TimeoutError as problem:
-            call.add_done_callback(_abandon)
+            _abandon(forked)
             server.kill()
-            self._lose(server)
+            self._forget(server)
             raise ZygoteLost(f"no fork within {bound_s:g} s; the zygote was killed") from problem
         except OSError as problem:
             raise ZygoteFailed("fork", str(problem)) from problem
         except asyncio.CancelledError:
-            call.add_done_callback(_abandon)
+            _abandon(forked)
             raise
 
-    def _lose(self, server: Server) -> None:
-        """Clear up after a forkserver that ended; runs in the loop, from its pidfd."""
-        if not asyncio.get_running_loop().remove_reader(server.pidfd):
+    def _ended(self, server: _Server) -> None:
+        """Clear up after a zygote that has been reaped."""
+        self._unreaped.discard(server)
+        self._forget(server)
+
+    def _forget(self, server: _Server) -> None:
+        """Fork no more from this one, and say so where it was warm. Idempotent."""
+        if server is not self._server:
             return
-        was_warm, self._warm = self._warm is not None, None
+        was_warm, self._warm, self._server = self._warm is not None, None, None
         self.warmed.clear()
         if not was_warm or self._is_closed:
             return
-        lost = ZygoteLost(f"the zygote (pid {server.pid}) ended with status {server.status()}")
-        log.warning("zygote.lost", pid=server.pid, status=server.status())
+        log.warning("zygote.lost", pid=server.pid, status=server.status)
         if self._on_lost:
-            self._on_lost(lost)
-
-    async def _end(self, server: Server) -> None:
-        """Stop and reap the server: gently, then by SIGKILL."""
-        self._server, self._warm = None, None
-        self.warmed.clear()
-        asyncio.get_running_loop().remove_reader(server.pidfd)
-        stopping = asyncio.get_running_loop().run_in_executor(self._thread, server.stop)
-        try:
-            async with asyncio.timeout(self._options.close_s_max):
-                await asyncio.shield(stopping)
-        except TimeoutError:
-            server.kill()
-        finally:
-            await stopping
-            server.close()
-
-    async def _run(self, work: Callable[[], _T]) -> _T:
-        """Run blocking work in the zygote's thread, which outlives a cancelled caller."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            self._on_lost(
+                ZygoteLost(f"the zygote (pid {server.pid}) ended with status {server.status}")
+            )
 
 
-def _start(server: Server, module: str, boot: Boot) -> Child:
-    """Fork a child from a zygote that is as it was when it was probed.
+def _abandon(forked: "asyncio.Future[Child]") -> None:
+    """End a child that nobody waits for any more, now or when it is there."""
 
-    A fork copies the calling thread alone, and with it every lock that another one holds: a zygote
-    that has got a second thread is ended, and the next one is warmed.
-    """
-    if (threads := server.threads()) > 1:
-        server.end()
-        log.error("zygote.poisoned", pid=server.pid, threads=threads)
-        raise ServerGone(f"the zygote (pid {server.pid}) had {threads} threads: unsafe to fork")
-    return server.start(module, boot)
-
-
-def _probe(server: Server, options: ZygoteOptions) -> bytes:
-    """Fork the first child and return what it wrote; empty if it wrote nothing."""
-    with TemporaryDirectory(prefix="cmdc-zygote-") as folder:
-        path = Path(folder, "report.json")
-        needs = ",".join(options.needs)
-        boot: Boot = {"path": str(path), "preload": options.preload, "needs": needs}
-        child = server.start(PROBE_MODULE, boot)
-        if not forkserver.wait_ended(child, options.warm_s_max):
+    def end(done: "asyncio.Future[Child]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            child = done.result()
             child.send_signal(signal.SIGKILL)
-        child.close()
-        return path.read_bytes() if path.exists() else b""
+            child.close()
 
-
-def _abandon(call: "asyncio.Future[Child]") -> None:
-    """End a child that nobody waits for any more."""
-    if call.cancelled() or call.exception() is not None:
-        return
-    child = call.result()
-    child.send_signal(signal.SIGKILL)
-    child.close()
+    forked.add_done_callback(end)
 
 
 def _fields(report: WarmReport) -> dict[str, object]:

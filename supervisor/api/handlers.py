@@ -52,7 +52,7 @@ from supervisor.api import checkpoints
 from supervisor.api.backups import Backups
 from supervisor.api.imports import Imports, begin_imported
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX, STOP_TIMEOUT_S_MAX
-from supervisor.core.session_tree import AGENT, SESSIONS, SUBAGENTS, TOOL_HOST, ZYGOTE
+from supervisor.core.session_tree import AGENT, FULL_ZYGOTE, SESSIONS, SUBAGENTS, TOOL_HOST, ZYGOTE
 from supervisor.core.tree.specs import Strategy
 from supervisor.sessions.monitors import MonitorService
 from supervisor.sessions.session import Session
@@ -409,6 +409,13 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
         state=facts.nursery,
         pid=sessions.pool.zygote.pid,
     )
+    full = sessions.pool.full
+    zygotes = [zygote]
+    if full.pid is not None:
+        state = "ready" if full.is_warm else "warming"
+        zygotes.append(
+            TreeNode(id=FULL_ZYGOTE, kind="worker", restart="temporary", state=state, pid=full.pid)
+        )
     roots = TreeNode(
         id=SESSIONS,
         kind="supervisor",
@@ -423,7 +430,7 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
         strategy=Strategy.ONE_FOR_ONE,
         pid=facts.pid,
         state="up",
-        children=(zygote, roots),
+        children=(*zygotes, roots),
     )
 
 

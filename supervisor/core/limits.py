@@ -128,6 +128,8 @@ FORK_RETRY_S: Final = 0.05
 """Before a restarted session tries again to get a process; it doubles from there."""
 FORK_RETRY_S_MAX: Final = 2.0
 """No such pause is longer."""
+FULL_IDLE_S: Final = 20.0
+"""Without a fork, until the zygote that has litellm is warmed, which takes a core for 2 s."""
 STARTS_WAITING_MAX: Final = 1_000
 """Sessions that are being started at a time, unless the configuration says otherwise."""
 START_PLACE_S: Final = 5.0

@@ -32,6 +32,9 @@ from supervisor.core.tree.specs import (
 SESSIONS: Final = "sessions"
 ZYGOTE: Final = "nursery"
 """Its id in the tree, on the wire and in recordings, is the word of earlier releases."""
+FULL_ZYGOTE: Final = "nursery_litellm"
+"""The zygote that has litellm, where it is shown: no child of the tree, for where it can't be had
+only the sessions that need it fail."""
 AGENT: Final = "agent"
 SUBAGENTS: Final = "subagents"
 TOOL_HOST: Final = "tool_host"

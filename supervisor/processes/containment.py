@@ -22,10 +22,10 @@ from cmdc_runtime.requests import LayerFact, Supervision
 from cmdc_runtime.runtime_dir import BOARD_FILE, OUTPUT_SOCKET
 from supervisor.adapters.cgroups import Cgroup, Cgroups
 from supervisor.adapters.footprint import Footprint
-from supervisor.adapters.forkserver import Boot, Handed
 from supervisor.adapters.heartbeats import HeartbeatTable, HeartbeatWatch
 from supervisor.adapters.output import Outputs
 from supervisor.adapters.presence import KeptPath
+from supervisor.adapters.zygote import Boot, Handed
 from supervisor.core.cgroups import Controller, Limits, Usage, base_name, cgroup_name
 from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (

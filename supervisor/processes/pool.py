@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from cmdc_runtime.errors import AccessDenied, CmdcError, Overloaded, ProtocolError
-from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
+from cmdc_runtime.ids import WorkerId, new_worker_id
 from cmdc_runtime.reasons import Other, PlainReason
 from cmdc_runtime.runtime_dir import REGISTRY, is_host_socket, register, registered_ids, unregister
 from cmdc_runtime.wire.frames import (
@@ -35,27 +35,32 @@ from cmdc_runtime.wire.frames import (
     ToWorker,
 )
 from supervisor.adapters.awake import awake_timeout
-from supervisor.adapters.forkserver import Boot
-from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Published, Router
 from supervisor.adapters.survivors import Survivor
-from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
+from supervisor.adapters.zygote import (
+    Boot,
+    Zygote,
+    ZygoteFailed,
+    ZygoteLost,
+    ZygoteOptions,
+)
 from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     FORK_RETRY_S,
     FORK_RETRY_S_MAX,
+    FULL_IDLE_S,
     HANDSHAKE_S,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
     SPARE_ANSWER_S,
     SPARE_PAUSE_S,
     SPARE_RETRY_S,
-    SWEEP_RETRY_S,
 )
 from supervisor.processes.containment import Containments
 from supervisor.processes.starts import Starts
+from supervisor.processes.sweeper import Sweeper
 from supervisor.processes.tool_hosts import SpawnErrors, ToolHosts
 from supervisor.processes.worker import Worker, WorkerOwner
 
@@ -65,6 +70,10 @@ _OLD_HOST_SOCKET: Final = re.compile(r"h-[0-9a-f]{8}")
 NOBODY_WAITS: Final = "nobody waits for a process any more"
 _SHOWN_CHARS: Final = 120
 """Of an address in an error."""
+
+
+def _zygote_with_litellm() -> Zygote:
+    return Zygote(ZygoteOptions(needs=("litellm",)))
 
 
 @dataclass(slots=True)
@@ -78,6 +87,8 @@ class WorkerPool:
     spares_wanted: int
     grace_s: float = 0.0
     """How long agents go on without a daemon."""
+    full: Zygote = field(default_factory=_zygote_with_litellm)
+    """That of the processes which have litellm; it is warmed when the first one is wanted."""
     router: Router[FromWorker, ToWorker] = field(init=False)
     _workers: dict[bytes, Worker] = field(default_factory=dict)
     _spares: deque[Worker] = field(default_factory=deque)
@@ -91,15 +102,16 @@ class WorkerPool:
     """Those of an earlier daemon that are not decided upon yet, and their pids; they call again."""
     _survivors: dict[WorkerId, Worker] = field(default_factory=dict)
     """Those that were adopted, until they are finalized."""
-    _unswept: dict[int, Mark | None] = field(default_factory=dict)
-    _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _litter: dict[SessionId, asyncio.Event] = field(default_factory=dict)
-    """Of each session with a dead process that was not swept behind yet: set when it is."""
+    sweeper: Sweeper = field(init=False)
     hung: int = 0
     """Spares that were killed since they did not answer."""
     starts: Starts = field(default_factory=Starts)
     _origin: Origin = field(default_factory=own_origin)
     """Looked up at once: those who started this daemon may end before it is asked for."""
+
+    def __post_init__(self) -> None:
+        """Sweep behind the workers, and leave alone what is waited for."""
+        self.sweeper = Sweeper(lambda: self.own_pids)
 
     @property
     def folder(self) -> Path:
@@ -122,8 +134,15 @@ class WorkerPool:
         """Return how many workers there are."""
         return len(self._workers)
 
-    async def acquire(self, is_waiting: Callable[[], bool]) -> Worker:
+    @property
+    def own_pids(self) -> frozenset[int]:
+        """Children of the daemon that are waited for elsewhere."""
+        return self.zygote.pids | self.full.pids | self.reaper.pids
+
+    async def acquire(self, is_waiting: Callable[[], bool], *, has_litellm: bool = False) -> Worker:
         """Return a worker that waits for its Assign: a spare, or a new one.
+
+        None of the spares has litellm.
 
         Where no process can be forked, one who waits is kept waiting until it can be or until
         ``is_waiting`` says no; another is told at once what is wrong.
@@ -131,25 +150,27 @@ class WorkerPool:
         Raises one of ``SpawnErrors``.
         """
         if not is_waiting():
-            return await self._acquire_in_turn(None)
+            return await self._acquire_in_turn(None, has_litellm=has_litellm)
         pause_s = FORK_RETRY_S
         while is_waiting():
             try:
-                if not self._spares:
+                if not self._spares and not has_litellm:
                     await self.zygote.warmed.wait()  # its handler warms it, at its own pace
-                return await self._acquire_in_turn(is_waiting)
+                return await self._acquire_in_turn(is_waiting, has_litellm=has_litellm)
             except (ZygoteFailed, ZygoteLost):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, FORK_RETRY_S_MAX)
         raise ZygoteLost(NOBODY_WAITS)
 
-    async def _acquire_in_turn(self, is_waiting: Callable[[], bool] | None) -> Worker:
+    async def _acquire_in_turn(
+        self, is_waiting: Callable[[], bool] | None, *, has_litellm: bool
+    ) -> Worker:
         """Return a worker when fewer than may become agents together are about to."""
         await self.starts.enter(is_first=is_waiting is None)
         worker = None
         try:
             if is_waiting is None or is_waiting():
-                worker = await self._acquire()
+                worker = await self._acquire(has_litellm=has_litellm)
         finally:
             if worker is None:
                 self.starts.leave()
@@ -180,7 +201,7 @@ class WorkerPool:
     def release(self, worker: Worker) -> None:
         """Take back a worker that was acquired and not assigned."""
         self.starts.over(worker.pid)
-        if worker.has_ended or len(self._spares) >= self.spares_wanted:
+        if worker.has_ended or worker.has_litellm or len(self._spares) >= self.spares_wanted:
             self.kill(worker)
         else:
             self._keep(worker)
@@ -190,8 +211,8 @@ class WorkerPool:
         self.signal(worker, signal.SIGKILL)
         worker.containment.kill()
 
-    async def _acquire(self) -> Worker:
-        while self._spares:
+    async def _acquire(self, *, has_litellm: bool) -> Worker:
+        while self._spares and not has_litellm:
             worker = self._spares.popleft()
             self._wake.set()
             try:
@@ -201,10 +222,11 @@ class WorkerPool:
             except BaseException:  # nobody waits for it any more, or it can't be looked at
                 self.release(worker)
                 raise
+        zygote = self.full if has_litellm else self.zygote
         try:
-            worker = await self._fork()
+            worker = await self._fork(zygote)
         except ZygoteLost:  # it died over this very fork: the next one comes from a new zygote
-            worker = await self._fork()
+            worker = await self._fork(zygote)
         self._wake.set()
         if not worker.has_ended:
             return worker
@@ -230,7 +252,7 @@ class WorkerPool:
         while True:
             try:
                 while len(self._spares) < self.spares_wanted:
-                    self._keep(await self._fork())
+                    self._keep(await self._fork(self.zygote))
             except SpawnErrors as error:
                 log.warning("spare.not_forked", problem=str(error), retry_s=SPARE_RETRY_S)
                 await asyncio.sleep(SPARE_RETRY_S)
@@ -241,6 +263,21 @@ class WorkerPool:
             await self._wake.wait()
             # A fork costs a core some milliseconds, which the agent just acquired needs now.
             await asyncio.sleep(SPARE_PAUSE_S)
+
+    async def warm_full(self) -> None:
+        """Warm the zygote that has litellm when no process was forked for ``FULL_IDLE_S``, once.
+
+        A session that needs it before that has it warmed, or waits for it meanwhile.
+        """
+        while not self.full.is_warm:
+            forked = self._number
+            await asyncio.sleep(FULL_IDLE_S)
+            if forked == self._number and self.zygote.is_warm:
+                try:
+                    await self.full.warm()
+                except (ZygoteFailed, ZygoteLost) as error:
+                    log.warning("zygote.not_warmed", problem=str(error))
+                return
 
     def want_spares(self, count: int) -> None:
         """Keep this many spares from now on; those beyond it end."""
@@ -398,7 +435,7 @@ class WorkerPool:
         self._is_closing = True
         for spare in self._spares:
             self.signal(spare, signal.SIGKILL)
-        await self.zygote.close()
+        await self._close_zygotes()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -413,26 +450,19 @@ class WorkerPool:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._empty.wait()
-        await self.zygote.close()  # who still waits for a process, a tool host say, waits no more
+        await self._close_zygotes()  # who still waits for a process, a tool host say, waits no more
         while self._tasks:  # the end of one may be what another one begins with
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def reap(self) -> None:
-        """Reap what was left to the daemon by a process that died before its children."""
-        try:
-            reaped = reap_adopted(self.zygote.pids | self.reaper.pids)
-            if len(reaped) >= REAPED_MAX:
-                asyncio.get_running_loop().call_soon(self.reap)
-        except OSError as error:  # no descriptor is left to look with
-            log.warning("orphan.not_reaped", problem=str(error), retry_s=SWEEP_RETRY_S)
-            asyncio.get_running_loop().call_later(SWEEP_RETRY_S, self.reap)
+    async def _close_zygotes(self) -> None:
+        await asyncio.gather(self.zygote.close(), self.full.close())
 
     def _hosts_of(self, worker: Worker) -> ToolHosts:
         def on_lost(address: str, message: str) -> None:
             self.send(worker, HostLost(address=address, message=message))
 
-        spawn, check = self._spawn, self._check_open
-        return ToolHosts(self.zygote, self.reaper, worker.containment, on_lost, spawn, check)
+        parts = self.zygote, self.reaper, worker.containment, on_lost
+        return ToolHosts(*parts, self._spawn, self._check_open, lambda: self.own_pids)
 
     def _has_processes(self) -> bool:
         return any(worker.is_forked for worker in self._workers.values())
@@ -441,7 +471,7 @@ class WorkerPool:
         if self._is_closing:
             raise Overloaded("the daemon is about to end")
 
-    async def _fork(self) -> Worker:
+    async def _fork(self, zygote: Zygote) -> Worker:
         self._check_open()
         self._number += 1
         worker_id = new_worker_id(self._number)
@@ -454,6 +484,7 @@ class WorkerPool:
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
             "grace_s": self.grace_s,
+            "is_lean": int(zygote is not self.full),
             "slot_fd": containment.lend_slot(),
             **containment.boot,
         }
@@ -461,10 +492,11 @@ class WorkerPool:
         ready: asyncio.Future[None] = loop.create_future()
         # Known before it is forked: its first frame may be faster than the fork's return.
         worker = Worker(worker_id, containment, pid=0, pidfd=-1, ready=ready)
+        worker.has_litellm = zygote is self.full
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = worker
         try:
-            child = await self.zygote.fork(boot)
+            child = await zygote.fork(boot)
         except BaseException:
             del self._workers[worker.peer]
             await containment.close()
@@ -509,52 +541,14 @@ class WorkerPool:
         self._workers.pop(worker.peer, None)
         self._survivors.pop(worker.id, None)
         unregister(self.folder, worker.id)
-        with self._littered(worker):
+        with self.sweeper.littered(worker):
             if worker.owner is not None:
                 worker.owner.on_exit(record)
             await worker.containment.close()
             worker.retire()
             if self._is_closing and not self._has_processes():
                 self._empty.set()
-            await self._sweep(worker)
-
-    @contextlib.contextmanager
-    def _littered(self, worker: Worker) -> Iterator[None]:
-        """Have ``swept`` wait meanwhile, unless the process's cgroup has ended what it left."""
-        if worker.mark is None or worker.containment.is_contained:
-            yield
-            return
-        session_id, is_swept = SessionId(worker.mark[0]), asyncio.Event()
-        self._litter[session_id] = is_swept
-        try:
-            yield
-        finally:
-            is_swept.set()
-            if self._litter.get(session_id) is is_swept:
-                del self._litter[session_id]
-
-    async def swept(self, session_id: SessionId) -> None:
-        """Return when what dead processes of a session have left is ended, as far as it is known.
-
-        So that the next one finds free what they had; their end is told before that.
-        """
-        while (is_swept := self._litter.get(session_id)) is not None:
-            await is_swept.wait()
-
-    async def _sweep(self, worker: Worker) -> None:
-        self._unswept[worker.pid] = worker.mark
-        async with self._sweeping:  # those who die meanwhile are swept together
-            dead, self._unswept = self._unswept, {}
-            own = self.zygote.pids | self.reaper.pids if dead else frozenset()
-            marks = [mark for one in dead.values() if (mark := one) is not None]
-            try:
-                killed = await asyncio.to_thread(sweep, dead, marks, own) if dead else 0
-            except OSError as error:  # as in ``reap``; the next finalizing sweeps for them too
-                log.warning("orphan.not_swept", problem=str(error))
-                self._unswept |= dead
-                killed = 0
-        if killed:
-            log.info("orphan.killed", killed=killed)
+            await self.sweeper.sweep(worker)
 
     async def _examine(self, worker: Worker, record: ExitRecord) -> None:
         """End what a dead worker leaves, and find out what there is to know of it."""

@@ -18,10 +18,9 @@ from cmdc_runtime.ids import WorkerId, new_worker_id
 from cmdc_runtime.process import EXIT_OK, HOST_MODULE
 from cmdc_runtime.reasons import NurseryLost as ZygoteLostReason
 from cmdc_runtime.reasons import PlainReason, StartFailed
-from supervisor.adapters.forkserver import Boot, Child
 from supervisor.adapters.orphans import end_calls, sweep
 from supervisor.adapters.reaper import Reaper
-from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
+from supervisor.adapters.zygote import Boot, Child, Zygote, ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord, classify
 from supervisor.core.limits import HOST_END_S
 from supervisor.processes.containment import Containment
@@ -56,6 +55,8 @@ class ToolHosts:
     on_lost: Callable[[str, str], None]
     spawn: Callable[[Coroutine[Any, Any, None], str], None]  # Any: asyncio's own
     check_open: Callable[[], None]
+    own_pids: Callable[[], frozenset[int]]
+    """Children of the daemon that are waited for elsewhere."""
     all: set[ToolHost] = field(default_factory=set)
     max_open_files: int | None = None
     _is_forking: bool = False
@@ -136,7 +137,7 @@ class ToolHosts:
         """End what a dead host's calls have started, wherever it went."""
         if await self.containment.end_subgroup(_place(host)):
             return
-        known = self.zygote.pids | self.reaper.pids
+        known = self.own_pids()
         try:
             name = Path(host.address).name
             await asyncio.to_thread(end_calls, name, self.containment.bearer, known)

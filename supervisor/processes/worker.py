@@ -63,6 +63,7 @@ class Worker:
     is_detached: bool = False
     """It has an earlier daemon still, or none: until it announces itself nothing of it counts."""
     has_ended: bool = False
+    has_litellm: bool = False
     is_failed: bool = False
     """Whether a frame of its own was refused, for which it is ended; once is enough."""
     greeted_by: int | None = None

@@ -37,6 +37,7 @@ from cmdc_runtime.wire.frames import (
     FailedReply,
     FromWorker,
     IdleNotice,
+    LitellmWanted,
     NotStarted,
     PagedReply,
     Refusal,
@@ -136,6 +137,7 @@ class AgentOwner(SessionView, Protocol):
 
     phase: Phase
     was_up: bool
+    needs_litellm: bool
     announced: asyncio.Event
 
     def reply_early(self, command_id: CommandId, frame: bytes) -> None:
@@ -143,6 +145,9 @@ class AgentOwner(SessionView, Protocol):
 
     def process_up(self, process: "Agent") -> None:
         """Record that the agent takes commands."""
+
+    def process_lean(self, process: "Agent") -> None:
+        """Record that the agent needs litellm, which its process does not have."""
 
     def process_idle(self, process: "Agent", status: bytes) -> None:
         """Record that the agent has been idle for long, and how it stands."""
@@ -311,6 +316,8 @@ class Agent(WorkerOwner):
                 self.owner.process_up(self)
             case IdleNotice(status=status):
                 self.owner.process_idle(self, status)
+            case LitellmWanted():
+                self.owner.process_lean(self)
             case _:
                 self._on_word(frame)
 

@@ -82,8 +82,10 @@ class AgentStart:
     async def _acquire(self) -> None:
         session, pool = self.session, self.services.pool
         try:
-            await pool.swept(session.id)
-            worker = await pool.acquire(lambda: session.was_up and not self._is_over)
+            await pool.sweeper.swept(session.id)
+            worker = await pool.acquire(
+                lambda: session.was_up and not self._is_over, has_litellm=session.needs_litellm
+            )
         except SpawnErrors as error:
             log.warning("process.not_started", session_id=session.id, problem=str(error))
             self.give_up(spawn_failure(error), Ending.CRASH)
@@ -125,6 +127,10 @@ class AgentStart:
             silent = Unresponsive(silent_ms=round(START_LOOK_S * 1000))
             self.services.runtime.fail(self.ref, silent)
             return
+        self.exchange(process)
+
+    def exchange(self, process: Agent) -> None:
+        """Go on with another process, in place of one that has not spoken yet."""
 
         def goes_on() -> bool:
             if not self._is_awaited() or process is not self.process:

@@ -75,6 +75,8 @@ class Session:
     incarnation: Incarnation = Incarnation(0)
     restarts: int = 0
     was_up: bool = False
+    needs_litellm: bool = False
+    """Its model is asked by litellm, as far as one of its processes has said so."""
     last_reason: AnyReason | None = None
     phase: Phase = Phase.STARTING
     inherited: Inherited | None = None
@@ -400,6 +402,13 @@ class Session:
         for command in self.pending.take_unsent():
             process.send(command)
         self.announced.set()
+
+    def process_lean(self, process: Agent) -> None:
+        """Give the session a process that has litellm: now if it is not up, or the next one."""
+        if self._agent_start is not None and process is self._process:
+            self.needs_litellm = True
+            if self.phase is Phase.STARTING and not process.has_spoken:
+                self._agent_start.exchange(process)
 
     def process_idle(self, process: Agent, status: bytes) -> None:
         """Give the process up unless somebody depends on it: it says so again later."""

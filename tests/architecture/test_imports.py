@@ -51,10 +51,8 @@ def loaded_by(module):
 
 @pytest.mark.process
 def test_daemon_loads_no_model_code():
-    """The daemon loads no model client and no unpickler but the one within ``multiprocess``."""
-    # multiprocess imports dill by itself, and forks the zygote without giving it anything of a
-    # user's; what is loaded beyond what multiprocess loads is our doing.
-    found = loaded_by("supervisor.daemon") & (NOT_IN_DAEMON - loaded_by("multiprocess"))
+    """The daemon loads no model client and no unpickler."""
+    found = loaded_by("supervisor.daemon") & NOT_IN_DAEMON
 
     assert found == set()
 

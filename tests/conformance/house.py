@@ -84,7 +84,6 @@ class Actor:
         self.peer = peer
         self.pid, self.pidfd, self.channel = troupe.fork()
         self.started_at = time.monotonic()
-        self.sentinel = os.eventfd(0)  # the troupe tells no status: the kernel does
         self.proof = os.dup(self.pidfd)
         self.is_closed = self.is_reaped = False
         self.has_ignored = False
@@ -100,10 +99,12 @@ class Actor:
     def status(self):
         """Return nothing: nobody waits for it before it is reaped."""
 
+    def listen(self, listener):
+        """Call nobody: the troupe tells no status, the kernel does."""
+
     def close(self):
         """Give it back: the kernel forgets it now, if it has ended; who lives goes on."""
         os.close(self.pidfd)
-        os.close(self.sentinel)
         self.is_closed = True
         if self.has_ended:
             self._reap()
@@ -272,12 +273,14 @@ class StageServices:
         self.hub, self.journal = Hub(), Journal()
         self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
+        zygote = Zygote(troupe, self.wire)
         self.pool = WorkerPool(
-            Zygote(troupe, self.wire),
+            zygote,
             Reaper(),
             containments,
             f"ipc://{containments.heartbeats_path}",
             0,
+            full=zygote,
         )
         self.pool.hear(self.wire)
         self._on_down = stage.told_down

@@ -41,11 +41,13 @@ def test_daemon_imports_no_model_and_no_code():
     assert roots & HEAVY == set()
 
 
-def test_running_daemon_has_nothing_of_litellm_in_memory(cmdc_daemon, client, agent, scripted):
-    """Having served sessions, it has mapped none of the libraries that its zygote has."""
-    agent(scripted("fine")).run("1", timeout=TURN_S)
+def test_running_daemon_has_nothing_of_litellm_in_memory(cmdc_daemon, agent):
+    """Having served sessions, it has mapped none of the libraries that their processes have."""
+    session = agent(
+        "mistral/none", provider_opts={"api_key": "none", "api_base": "http://127.0.0.1:1"}
+    )
 
-    assert "pydantic_core" in loaded_libraries(zygote_pid(client))
+    assert "pydantic_core" in loaded_libraries(session.agent_pid())
     assert "pydantic_core" not in loaded_libraries(cmdc_daemon.pid)
 
 

@@ -15,7 +15,7 @@ def test_crash_and_restart_are_reported_with_all_facts(client, agent, scripted, 
     """Who watches the topic sees the end, the budget and the next start of every child."""
     with client.subscribe("_supervisor") as stream:
         session = agent(scripted(default="fine"), restart_delay=(0.0, 0.0))
-        pid = session.agent_pid()
+        pid = session.status().pid  # it answers: a death before that would not be charged
         os.kill(pid, signal.SIGKILL)
         assert session.run("1", timeout=TURN_S).text == "fine"
         told = []

@@ -22,7 +22,7 @@ FDS_MORE_MAX = 8
 """Descriptors of the daemon beyond those before: a spare on its way, a log, a connection."""
 SOCKETS = {"control.sock", "events.sock", "workers.sock", "output.sock"}
 FILES = {"daemon.lock", TOKEN_FILE, REGISTRY, *SOCKETS}
-"""What may lie in a runtime directory; multiprocess keeps a folder of its own there."""
+"""What may lie in a runtime directory."""
 COPIES_MAX = 5
 """Of a journal that is written to meanwhile, until one is whole."""
 SLEEPER = "sleeper-"
@@ -116,7 +116,7 @@ class Audit:
 
     def _litter(self):
         names = {path.name for path in Path(self.cradle.address).iterdir()}
-        return {name for name in names - FILES if not name.startswith(("pymp-", "h-"))}
+        return {name for name in names - FILES if not name.startswith("h-")}
 
     def _log(self):
         return self.cradle.log.read_text(errors="replace")

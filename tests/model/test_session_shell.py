@@ -73,7 +73,7 @@ class Chancy:
         self.chance, self.acquired = chance, 0
         self.living, self.pending = [], []
 
-    async def acquire(self, _is_waiting):
+    async def acquire(self, _is_waiting, *, has_litellm=False):
         drawn = self.chance.random()
         if drawn < 0.3:
             self.pending.append(asyncio.get_running_loop().create_future())

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.cli import main, service
-from supervisor.adapters.forkserver import TRACKER_WAIT_S
 from supervisor.adapters.zygote import ZygoteOptions
 from supervisor.core import limits
 from supervisor.entry import EXIT_RUNNING, EXIT_USAGE
@@ -39,7 +38,6 @@ def test_systemd_waits_for_the_daemon_and_not_the_other_way_round(path):
         + limits.HANDSHAKE_S
         + limits.HOST_END_S
         + zygote.close_s_max
-        + TRACKER_WAIT_S
         + limits.JOURNAL_CLOSE_S
     )
 

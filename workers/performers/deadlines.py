@@ -82,17 +82,29 @@ def _dues(memory: Memory) -> Iterator[Due]:
 
 # --- sleep ----------------------------------------------------------------------------------------
 
+MOVE_S: Final = 0.2
+"""Idle for so long, a session that needs another process gives its own up."""
+
 
 class IdleTimer:
     """Calls ``on_idle`` when a session was idle for ``after_s`` seconds, and again while it is."""
 
     def __init__(
-        self, after_s: float | None, is_quiet: Callable[[], bool], on_idle: Callable[[], None]
+        self,
+        after_s: float | None,
+        is_quiet: Callable[[], bool],
+        on_idle: Callable[[], None],
+        is_misplaced: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``after_s`` None never lets it sleep; nor does work that ``is_quiet`` knows to go on."""
+        """``after_s`` None never lets it sleep; nor does work that ``is_quiet`` knows to go on.
+
+        A session that ``is_misplaced`` gives its process up as soon as it can, whatever it is to do
+        otherwise: it needs one of another kind.
+        """
         self._after_s = after_s
         self._is_quiet = is_quiet
         self._on_idle = on_idle
+        self._is_misplaced = is_misplaced
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self, *, is_idle: bool, is_activity: bool = True) -> None:
@@ -103,9 +115,9 @@ class IdleTimer:
         if is_idle and not is_activity and self._timer is not None:
             return
         self.stop()
-        if is_idle and self._after_s is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._after_s, self._due)
+        after_s = MOVE_S if is_idle and self._is_misplaced() else self._after_s
+        if is_idle and after_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(after_s, self._due)
 
     def stop(self) -> None:
         """Count no more."""

@@ -127,6 +127,11 @@ class Toolbox:
         self._loaded: dict[CommandId, dict[str, LoadedTool]] = {}
 
     @property
+    def schemas(self) -> tuple[ToolSpec, ...]:
+        """The names and parameters of all tools."""
+        return tuple(schema_of(one) for one in self._tools.values())
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of all tools."""
         return tuple(self._tools)
@@ -186,6 +191,12 @@ def _open(packed: Packed) -> LoadedTool | str:
     except LoadError as error:
         return str(error)
     return LoadedTool(tool, with_code(packed))
+
+
+def schema_of(loaded: LoadedTool) -> ToolSpec:
+    """Return what a tool takes; nobody has to describe it for that."""
+    tool = loaded.tool
+    return ToolSpec(name=tool.name, description="", parameters=tool.parameters)
 
 
 def _spec(tool: Tool, where: ToolContext) -> ToolSpec:

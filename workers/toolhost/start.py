@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from cmdc_runtime.huge_pages import keep_small
 from cmdc_runtime.tool_environment import passed_on
 from workers.limits import apply_limits, step_forward
 from workers.output import send_output
@@ -40,6 +41,7 @@ def main(boot: dict[str, Any]) -> NoReturn:  # Any: str, int or float, by the ke
     os.dup2(given, 0)
     os.set_inheritable(0, True)  # noqa: FBT003 - where 0 was free, dup2 did nothing
     os.closerange(_KEPT_FDS, _FDS_MAX)
+    keep_small(is_small=False)  # what it begins with is its own, and so are its tools' pages
     # Its calls are copies of it: what it does not have, none of them can give away.
     environment = passed_on(os.environ)
     os.execve(sys.executable, command(address), environment)  # noqa: S606

@@ -22,6 +22,8 @@ PARAMETERS = (
         "additionalProperties": False,
     },
     {"type": "object", "properties": {"re": {"type": "string", "pattern": "^a+$"}}},
+    {"type": "object", "properties": {"pattern": WORD, "by": {"patternProperties": {"^x": WORD}}}},
+    {"type": "object", "properties": {"re": {"type": "string", "pattern": r"^\p{Lu}"}}},
     {"type": "object", "properties": {"x": WORD}, "anyOf": [{"required": ["x"]}]},
 )
 SCHEMAS = (

@@ -35,12 +35,13 @@ def listens(place):
 
 
 def has_zygote(place):
-    return len(psutil.Process(place.process.pid).children()) > 1
+    return psutil.Process(place.process.pid).children() != []
 
 
 def has_agent(place):
     """Say whether a process below the zygote has begun to be an agent, or a spare."""
-    return len(psutil.Process(place.process.pid).children(recursive=True)) > 3
+    daemon = psutil.Process(place.process.pid)
+    return len(daemon.children(recursive=True)) > len(daemon.children())
 
 
 MOMENTS = (has_lock, takes_output, listens, has_zygote)

@@ -212,7 +212,8 @@ SIGNALS_BY_NUMBER = {
 KILLS = {("os", "kill"), ("os", "killpg"), ("", "kill"), ("", "killpg")}
 STARTS = {("subprocess", "Popen"), ("subprocess", "run"), ("_CONTEXT", "Process")}
 OWN_PROCESSES = {
-    "supervisor/adapters/forkserver.py": "multiprocess starts them; signals go through pidfds",
+    "supervisor/adapters/zygote.py": "the zygote, an own child that is signalled by its pidfd",
+    "workers/zygote.py": "an own child that is not reaped, where it got no pidfd",
     "workers/builtin/tools/shell.py": "an own child, killed before it is reaped",
     "supervisor/stopping.py": "systemctl, which it waits for",
 }

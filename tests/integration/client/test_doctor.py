@@ -17,6 +17,7 @@ WAIT_S = 20.0
 MACHINE = (
     "python",
     "kernel",
+    "huge pages",
     "systemd",
     "open files",
     "temporary files",

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import cmdc_runtime
+from cmdc_runtime.wire.forks import PreloadReport
 
-REPORT = {
-    "origin": str(Path(cmdc_runtime.__file__).parent.parent / "workers"),
-    "import_ms": 0.0,
-    "warm_ms": 0.0,
-    "problems": [],
-}
+ORIGIN = str(Path(cmdc_runtime.__file__).parent.parent / "workers")
+
+
+def preload(_needs):
+    """Do nothing."""
+    return PreloadReport(origin=ORIGIN)

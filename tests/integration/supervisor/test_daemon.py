@@ -37,8 +37,6 @@ def config(monkeypatch):
     monkeypatch.setattr(module, "set_child_subreaper", lambda: None)  # this is no daemon
     # Other children of this process are daemons of other tests, and no strangers.
     monkeypatch.setattr(module, "end_strangers", lambda _own: 0)
-    # What multiprocess makes there it goes on using in this process.
-    monkeypatch.setattr(module, "_keep_temporary_files_in", lambda _directory: None)
     with tempfile.TemporaryDirectory(prefix="d-") as name:
         folder = Path(name)
         yield DaemonConfig(runtime_dir=folder / "run", state_dir=folder / "state", spares=0)
@@ -47,7 +45,7 @@ def config(monkeypatch):
 def test_root_that_gives_up_ends_the_daemon_and_no_session(config, monkeypatch):
     """It ends within its bound, whatever sessions may take, and the next one goes on with them."""
 
-    async def acquire(_pool, _is_waiting):
+    async def acquire(_pool, _is_waiting, *, has_litellm=False):
         return Worker(2**22 + 1)  # it hears nothing and never ends
 
     async def main():

@@ -3,17 +3,13 @@
 import asyncio
 import os
 import resource
-import select
 import signal
-import socket
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from multiprocess import forkserver
 
-from cmdc_runtime.process import EXIT_ORPHANED
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteOptions
 
 pytestmark = pytest.mark.process
@@ -24,8 +20,7 @@ FORKS = 5
 POOR_PRELOAD = """
 import errno, os
 from pathlib import Path
-from light_preload import REPORT
-from workers.forking import outlive_failed_forks
+from light_preload import preload
 
 fork = os.fork
 
@@ -35,7 +30,6 @@ def refuse():
     return fork()
 
 os.fork = refuse
-outlive_failed_forks()
 """
 
 
@@ -45,6 +39,7 @@ def import_path(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{tmp_path}")
     # A child gets the import path of this process, whatever an earlier test has left of it.
     monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.syspath_prepend(str(tmp_path))
 
 
 async def refused(zygote):
@@ -61,10 +56,10 @@ async def refused(zygote):
 async def fork_and_end(zygote):
     """Fork one child, end it, and wait until the zygote has heard of it."""
     child = await zygote.fork({"do": "stay"}, module="zygote_children")
+    told = asyncio.Event()
+    child.listen(told.set)
     child.send_signal(signal.SIGKILL)
-    poll = select.poll()
-    poll.register(child.sentinel, select.POLLIN)
-    assert poll.poll(END_S * 1e3)
+    await asyncio.wait_for(told.wait(), END_S)
     status = child.status()
     child.close()
     return status
@@ -108,47 +103,6 @@ def test_zygote_outlives_forks_that_fail(tmp_path):
 
     assert told == ["[Errno 11] no process could be forked: Resource temporarily unavailable"] * 5
     assert (is_settled, is_the_same) == (True, True)
-
-
-def test_a_child_that_is_told_nothing_ends_without_a_word(tmp_path, capfd):
-    """Its daemon died before it could say what to do."""
-    (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(tmp_path / "never")))
-
-    async def scenario():
-        zygote = Zygote(ZygoteOptions(preload="poor_preload", needs=()))
-        try:
-            await zygote.warm()
-            told, orders = forkserver.connect_to_new_process([])
-            os.close(orders)
-            with os.fdopen(told, "rb") as pipe:
-                return [forkserver.read_signed(pipe.fileno()) for _ in range(2)]
-        finally:
-            await zygote.close()
-
-    pid, status = asyncio.run(scenario())
-
-    assert (pid > 0, status) == (True, EXIT_ORPHANED)
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_request_that_says_nothing_ends_without_a_word(tmp_path, capfd):
-    """Its daemon died right after it had connected; the zygote hears of that by itself."""
-    (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(tmp_path / "never")))
-
-    async def scenario():
-        zygote = Zygote(ZygoteOptions(preload="poor_preload", needs=()))
-        try:
-            await zygote.warm()
-            pid = zygote.pid
-            with socket.socket(socket.AF_UNIX) as request:
-                request.connect(forkserver._forkserver._forkserver_address)
-            assert await fork_and_end(zygote) == -signal.SIGKILL
-            return zygote.pid == pid
-        finally:
-            await zygote.close()
-
-    assert asyncio.run(scenario())
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_nothing_is_forked_with_the_last_descriptors():

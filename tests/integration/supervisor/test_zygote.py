@@ -1,11 +1,10 @@
-"""The zygote against real forkservers: warm, fork, lose, close."""
+"""The zygote and its daemon's side of it: warm, fork, lose, close."""
 
 import asyncio
 import gc
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from multiprocess import util
 
 from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.huge_pages import refusal
 from supervisor.adapters import zygote as module
 from supervisor.adapters.orphans import reap_adopted
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost, ZygoteOptions
@@ -87,11 +86,12 @@ async def failure(tmp_path, preload, **options):
 
 
 @pytest.mark.slow
-def test_the_real_zygote_forks_children_that_have_litellm_and_one_thread(tmp_path):
+@pytest.mark.parametrize("needs", [(), ("litellm",)], ids=["lean", "full"])
+def test_the_real_zygote_forks_children_that_have_what_they_need(tmp_path, needs):
     """Everything slow is done before the fork, and nothing unsafe to fork is left."""
 
     async def scenario():
-        zygote = Zygote()
+        zygote = Zygote(ZygoteOptions(needs=needs))
         try:
             report = await zygote.warm()
             child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
@@ -106,9 +106,11 @@ def test_the_real_zygote_forks_children_that_have_litellm_and_one_thread(tmp_pat
 
     assert report.problems == ()
     assert report.warm_ms > 0
-    assert set(report.versions) == {"litellm"}
+    assert set(report.versions) == set(needs)
     assert facts["threads"] == 1
-    assert {"litellm", "workers.worker", "zmq"} <= set(facts["modules"])
+    assert {"workers.worker", "zmq", *needs} <= set(facts["modules"])
+    assert ("litellm" in facts["modules"]) == ("litellm" in needs)
+    assert (report.huge_mib > 0) == (refusal() == "")
 
 
 def test_a_child_runs_the_named_module_below_the_zygote_and_without_the_main_module(tmp_path):
@@ -143,7 +145,7 @@ def test_a_child_runs_the_named_module_below_the_zygote_and_without_the_main_mod
             id="thread",
         ),
         pytest.param(
-            GOOD_REPORT + "REPORT['origin'] = '/elsewhere/workers'",
+            GOOD_REPORT + "ORIGIN = '/elsewhere/workers'",
             "preload",
             "/elsewhere/workers was imported",
             id="another package",
@@ -151,7 +153,7 @@ def test_a_child_runs_the_named_module_below_the_zygote_and_without_the_main_mod
     ],
 )
 def test_a_preload_that_cannot_serve_is_refused_with_the_reason(tmp_path, preload, stage, message):
-    """Multiprocess swallows import errors; the probe finds them and says what is wrong."""
+    """What is wrong with it is said by the zygote itself, or by how it ended."""
     found = asyncio.run(failure(tmp_path, preload))
 
     assert found[0] == stage
@@ -160,10 +162,10 @@ def test_a_preload_that_cannot_serve_is_refused_with_the_reason(tmp_path, preloa
 
 def test_a_needed_module_that_is_missing_is_named_with_the_preloads_own_words(tmp_path):
     """Without litellm the zygote is of no use, and the preload knows why it is not there."""
-    preload = GOOD_REPORT + "REPORT['problems'] = ['litellm: broken wheel']"
+    preload = GOOD_REPORT.replace("(origin=ORIGIN)", "(origin=ORIGIN, problems=('broken wheel',))")
     found = asyncio.run(failure(tmp_path, preload, needs=("no_such_module",)))
 
-    assert found == ("preload", "no_such_module not loaded: litellm: broken wheel")
+    assert found == ("preload", "no_such_module not loaded: broken wheel")
 
 
 @pytest.mark.fault
@@ -199,24 +201,6 @@ def test_children_survive_the_zygote_and_the_next_fork_warms_a_new_one():
 
 
 @pytest.mark.fault
-def test_a_zygote_is_warmed_though_its_folder_for_sockets_was_removed():
-    """A cleaner of temporary files takes the folder, and with it the socket of the first one."""
-
-    async def scenario():
-        async with light_zygote() as zygote:
-            first = await zygote.warm()
-            shutil.rmtree(util.get_temp_dir())
-            with pytest.raises(ZygoteLost):
-                await fork(zygote, "stay")
-            end(await fork(zygote, "stay"))
-            return first, await zygote.warm()
-
-    first, second = asyncio.run(scenario())
-
-    assert (first.generation, second.generation) == (1, 2)
-
-
-@pytest.mark.fault
 def test_a_fork_fails_clearly_when_the_zygote_dies_over_it():
     """The caller whose fork was under way hears ZygoteLost; the next one is served."""
 
@@ -225,7 +209,7 @@ def test_a_fork_fails_clearly_when_the_zygote_dies_over_it():
             await zygote.warm()
             os.kill(zygote.pid, signal.SIGSTOP)
             waiting = asyncio.create_task(fork(zygote, "stay"))
-            await asyncio.sleep(0)  # let it reach the zygote's thread
+            await asyncio.sleep(0)  # let it reach the zygote
             os.kill(zygote.pid, signal.SIGKILL)
             with pytest.raises(ZygoteLost):
                 await waiting
@@ -263,7 +247,7 @@ def test_a_cancelled_fork_leaves_no_process():
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             os.kill(zygote.pid, signal.SIGCONT)
-            end(await fork(zygote, "stay"))  # one at a time: the cancelled one was before it
+            end(await fork(zygote, "stay"))  # in their order: the cancelled one was before it
             until(lambda: psutil.Process(zygote.pid).children() == [])
 
     asyncio.run(scenario())
@@ -285,7 +269,7 @@ def test_the_queue_of_forks_is_bounded(monkeypatch):
 
 
 def test_close_leaves_no_process_thread_or_descriptor():
-    """Zygote and resource tracker end in bounded time, even if a child holds their pipes."""
+    """The zygote ends in bounded time, though a child lives on."""
     gc.collect()  # what earlier tests left in cycles
     before, children_before = open_fds(), psutil.Process().children()
 
@@ -304,24 +288,22 @@ def test_close_leaves_no_process_thread_or_descriptor():
 
 
 def test_nobody_else_reaps_a_zygote_that_is_being_closed():
-    """A daemon that reaps what came to it leaves the forkserver to the zygote, until the end."""
+    """A daemon that reaps what came to it leaves the zygote to its own side, until the end."""
 
     async def work():
         async with light_zygote() as zygote:
             await zygote.warm()
-            busy, server = threading.Event(), psutil.Process(zygote.pid)
-            zygote._thread.submit(busy.wait, WAIT_S)
-            server.kill()
-            until(lambda: server.status() == psutil.STATUS_ZOMBIE)
+            process = psutil.Process(zygote.pid)
+            process.kill()
+            until(lambda: process.status() == psutil.STATUS_ZOMBIE)
             closing = asyncio.create_task(zygote.close())
-            for _ in range(10):
-                await asyncio.sleep(0)
-            reaped = reap_adopted(zygote.pids)
-            busy.set()
+            await asyncio.sleep(0)
+            known = zygote.pids
+            reaped = reap_adopted(known)
             await closing
-            return reaped
+            return known == {process.pid}, reaped, zygote.pids
 
-    assert asyncio.run(work()) == []
+    assert asyncio.run(work()) == (True, [], frozenset())
 
 
 DAEMON = """
@@ -333,9 +315,9 @@ from supervisor.adapters.zygote import Zygote, ZygoteOptions
 
 async def main():
     zygote = Zygote(ZygoteOptions(preload="light_preload", needs=()))
-    boot = {"do": "leave_and_stay", "path": sys.argv[2]}
+    boot = {"do": "arrive_and_stay", "path": sys.argv[2]}
     child = await zygote.fork(boot, module="zygote_children")
-    print(zygote.pid, child.pid, *zygote.pids - {zygote.pid}, flush=True)
+    print(zygote.pid, child.pid, flush=True)
     if sys.argv[3] == "stay":
         await asyncio.Event().wait()
 
@@ -351,7 +333,6 @@ def running_daemon(folder, then):
         [sys.executable, "-c", DAEMON, str(HERE), str(left), then],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"TMPDIR": str(folder)},  # a killed daemon leaves its socket there
     )
     pidfds = []
     try:
@@ -368,26 +349,19 @@ def running_daemon(folder, then):
             os.close(pidfd)
 
 
-@pytest.fixture
-def folder(tmp_path_factory):
-    """Return a folder with a short path: that of a socket may have 107 characters."""
-    return tmp_path_factory.mktemp("d")
-
-
 @pytest.mark.fault
-def test_the_zygote_ends_at_once_with_a_killed_daemon(folder):
-    """A child that left the zygote does not keep it, or the resource tracker, alive."""
-    with running_daemon(folder, then="stay") as (daemon, (zygote, child, tracker)):
+def test_the_zygote_ends_at_once_with_a_killed_daemon(tmp_path):
+    """A child that lives on does not keep it alive."""
+    with running_daemon(tmp_path, then="stay") as (daemon, (zygote, child)):
         daemon.kill()
         daemon.wait()
 
         assert has_ended(zygote)
-        assert has_ended(tracker)
         assert not has_ended(child, wait_s=0.0)
 
 
-def test_an_interpreter_that_exits_neither_joins_nor_ends_children(folder):
-    """Multiprocess would wait for them; who lives on is the daemon's decision."""
-    with running_daemon(folder, then="exit") as (daemon, (_, child, _)):
+def test_an_interpreter_that_exits_neither_joins_nor_ends_children(tmp_path):
+    """Who lives on is the daemon's decision."""
+    with running_daemon(tmp_path, then="exit") as (daemon, (_, child)):
         assert daemon.wait(WAIT_S) == 0
         assert not has_ended(child, wait_s=0.0)

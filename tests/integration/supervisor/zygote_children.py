@@ -7,8 +7,6 @@ import sys
 import threading
 from pathlib import Path
 
-from workers.worker import leave_zygote
-
 
 def tell(boot):
     """Write what a test wants to know about a forked process."""
@@ -34,16 +32,13 @@ def stay(boot):
         signal.pause()
 
 
-def leave_and_stay(boot):
-    """Stay as an agent does: without the zygote's descriptors."""
-    leave_zygote()
-    leave_zygote()  # twice does no harm
-    if "path" in boot:
-        Path(boot["path"]).touch()
+def arrive_and_stay(boot):
+    """Stay, and leave a file as a sign of that."""
+    Path(boot["path"]).touch()
     stay(boot)
 
 
-DO = {do.__name__: do for do in (tell, end, stay, leave_and_stay)}
+DO = {do.__name__: do for do in (tell, end, stay, arrive_and_stay)}
 
 
 def main(boot):

@@ -92,11 +92,12 @@ class WorkerPool:
         self.is_open.set()
         self.is_swept = asyncio.Event()
         self.is_swept.set()
+        self.sweeper = self
 
     async def swept(self, session_id):
         await self.is_swept.wait()
 
-    async def acquire(self, is_waiting):
+    async def acquire(self, is_waiting, *, has_litellm=False):
         await self.is_open.wait()
         if self.problems:
             raise self.problems.pop(0)

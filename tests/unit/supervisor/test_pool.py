@@ -18,6 +18,7 @@ from cmdc_runtime.wire.frames import Batch, Detached, HostWanted, IdleNotice, Re
 from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
 from supervisor.processes import pool as module
+from supervisor.processes import sweeper
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.starts import Starts
 from supervisor.processes.worker import Worker
@@ -38,7 +39,7 @@ class Forking(WorkerPool):
         self.may_fork = asyncio.Event()
         self.may_fork.set()
 
-    async def _fork(self):
+    async def _fork(self, _zygote):
         self.forks = number = self.forks + 1
         self.at_once += 1
         self.most = max(self.most, self.at_once)
@@ -171,7 +172,7 @@ def test_spares_are_not_forked_while_there_is_no_zygote(monkeypatch):
 class Spare:
     """A spare that answers, is stopped, is mute, or ends over the question."""
 
-    id, pid, pidfd, is_forked, hosts = "w-9", 9, -1, False, None
+    id, pid, pidfd, is_forked, has_litellm, hosts = "w-9", 9, -1, False, False, None
 
     def __init__(self, how):
         self.how, self.peer, self.has_ended, self.killed = how, how.encode(), how == "ended", []
@@ -434,7 +435,7 @@ def finalized(monkeypatch, *, is_contained):
         await settle()
 
         async def wait(session_id):
-            await made.swept(session_id)
+            await made.sweeper.swept(session_id)
             told.append(f"{session_id} goes on")
 
         waits = [asyncio.create_task(wait(session_id)) for session_id in ("s-1", "s-2")]
@@ -443,7 +444,7 @@ def finalized(monkeypatch, *, is_contained):
         await asyncio.gather(finalizing, *waits)
         return told
 
-    monkeypatch.setattr(module, "sweep", sweep)
+    monkeypatch.setattr(sweeper, "sweep", sweep)
     return play(scenario)
 
 

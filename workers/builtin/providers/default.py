@@ -20,6 +20,7 @@ from cmdc_runtime.extensions.provider import (
     ModelTable,
     Provider,
     ProviderError,
+    ToolSpec,
 )
 from cmdc_runtime.provider_options import HEADERS
 from cmdc_runtime.version import VERSION
@@ -46,6 +47,21 @@ _COMMON: Final = {
 def create() -> Provider:
     """Return the provider; it keeps nothing between requests but connections."""
     return _Default()
+
+
+def needs_litellm(
+    model: str, provider_opts: dict[str, object], tools: tuple[ToolSpec, ...] = ()
+) -> bool:
+    """Say whether requests to a model with these tools go by litellm, whatever is asked.
+
+    What is asked, as a schema for the reply that a vendor refuses, may send more of them there.
+    """
+    request = ModelRequest(model=model, messages=(), tools=tools, provider_opts=provider_opts)
+    try:
+        with border(request):
+            return route_of(request) is None
+    except ProviderError:  # of options that nobody takes: the first request says it
+        return False
 
 
 class _Foreign(Provider, ModelTable, AnswerTable):

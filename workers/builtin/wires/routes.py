@@ -6,6 +6,7 @@ knows. What litellm does about a model's own ways (a parameter under another nam
 needs another endpoint) is litellm's affair, so a request that needs it has no route either.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -156,8 +157,9 @@ _OAUTH: Final = "sk-ant-oat"
 _CHAT: Final = "chat"
 _COMBINED: Final = frozenset(("anyOf", "oneOf", "allOf", "not", "enum", "$ref"))
 """What no vendor takes at the root of a tool's parameters."""
-_PATTERN: Final = b'"pattern'
-"""A vendor's engine may not know a pattern; litellm knows which."""
+_PATTERN: Final = "pattern"
+_NAMES: Final = "patternProperties"
+"""Of a schema: a pattern for a text, and patterns for the names of properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,33 @@ def _is_plain(tool: ToolSpec) -> bool:
     parameters = tool.parameters
     if parameters.get("type") != "object" or not _COMBINED.isdisjoint(parameters):
         return False
-    return _PATTERN not in msgspec.json.encode(parameters)
+    is_free = b'"pattern' not in msgspec.json.encode(parameters)
+    return is_free or all(map(_is_regex, _patterns_of(parameters)))
+
+
+def _patterns_of(schema: object) -> Iterator[str]:
+    """Yield what may be a pattern anywhere in a schema, whatever it is about there."""
+    left = [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping):
+            if isinstance(pattern := part.get(_PATTERN), str):
+                yield pattern
+            if isinstance(names := part.get(_NAMES), Mapping):
+                yield from map(str, names)
+            left += part.values()
+        elif isinstance(part, list | tuple):
+            left += part
+
+
+@functools.lru_cache(256)
+def _is_regex(pattern: str) -> bool:
+    """Say whether ``re`` knows a pattern; any other is refused by vendors, and litellm's affair."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
 
 
 def _address(vendor: Vendor, options: Mapping[str, object]) -> str:

@@ -1,9 +1,13 @@
 """Which way a request goes: each reason for litellm by itself, and each route without it."""
 
+import importlib
+import pkgutil
+
 import pytest
 
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.messages import Message, ToolCall
+from workers.builtin import tools
 from workers.builtin.wires.routes import VENDORS, WireFormat, route_of, vendor_of
 
 LOCAL = {"api_base": "http://127.0.0.1:9/v1"}
@@ -205,8 +209,9 @@ def test_a_schema_goes_where_a_vendor_takes_it(goes, model, is_ours):
         {"not": {}},
         {"enum": []},
         {"$ref": "#"},
-        {"properties": {"a": {"type": "string", "pattern": "a"}}},
-        {"properties": {"a": {"type": "object", "patternProperties": {}}}},
+        {"properties": {"a": {"type": "string", "pattern": r"^\p{Lu}"}}},
+        {"properties": {"a": {"anyOf": [{"items": {"pattern": "("}}]}}},
+        {"properties": {"a": {"type": "object", "patternProperties": {"[": {}}}}},
     ],
     ids=str,
 )
@@ -216,6 +221,37 @@ def test_a_tool_that_a_vendor_may_refuse_is_litellms(goes, model, parameters):
     assert not goes(model, tools=(tool(), tool("b", **parameters)))
     inside = {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
     assert goes(model, tools=(tool("b", **inside),))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"pattern": {"type": "string"}},
+        {"a": {"type": "string", "pattern": r"\S"}},
+        {"a": {"type": "object", "patternProperties": {"^x": {"type": "string"}}}},
+        {"a": {"type": "array", "items": {"type": "string", "pattern": "^(?!x)"}}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", ["openai:gpt-4o", SONNET])
+def test_a_pattern_that_python_knows_is_plain(goes, model, properties):
+    """So is a parameter of that name, which tools that search have."""
+    assert goes(model, tools=(tool("b", properties=properties),))
+
+
+BUILT_IN = sorted(
+    one.name for one in pkgutil.iter_modules(tools.__path__) if not one.name.startswith("_")
+)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("model", ["openai:gpt-4o", SONNET])
+def test_no_tool_of_ours_needs_litellm(goes, model, name):
+    """Whatever is in its schema: a session with it would wait for litellm."""
+    made = importlib.import_module(f"{tools.__name__}.{name}").create()
+    spec = ToolSpec(name=made.name, description="", parameters=made.parameters)
+
+    assert goes(model, tools=(spec,))
 
 
 @pytest.mark.parametrize(
