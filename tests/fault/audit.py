@@ -66,7 +66,7 @@ class Audit:
             ("files", self._litter),
         ):
             if not self.poll(lambda look=look: not look(), SETTLE_S):
-                problems.append(f"{name} are left: {look()}")
+                problems.append(f"{name} are left: {[*map(_shown, look())]}")
         if not self.daemon_died and not self.poll(self._fds_are_back, SETTLE_S):
             problems.append(f"descriptors: {self._before['fds']} before, {self._fds()} after")
         problems += self._journal_problems()
@@ -174,6 +174,13 @@ def _is_whole(db):
         return db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     except sqlite3.DatabaseError:
         return False
+
+
+def _shown(left):
+    """Return what a person needs to know whose process it is; a file has a name."""
+    with contextlib.suppress(psutil.Error, AttributeError):
+        return f"{left.pid} of {left.ppid()} since {left.create_time():.1f}: {left.cmdline()}"
+    return left
 
 
 def _is_zombie(process):

@@ -120,7 +120,7 @@ def test_fork_bomb_is_held_and_ends_with_its_session(place, agent, bystander, sc
     assert PROCESSES_MAX // 2 < len(at_most) <= PROCESSES_MAX
     assert (answer, bystander_s < 2.0) == ("fine", True)
     assert stop_s < KILL_S + 2.0  # the agent is asked politely first
-    assert not any(psutil.pid_exists(pid) for pid in at_most)
+    assert place.poll(lambda: not any(psutil.pid_exists(pid) for pid in at_most))
     assert monitor.wait(TURN_S).reason == Normal()
 
 
