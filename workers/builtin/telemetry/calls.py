@@ -236,6 +236,7 @@ class Calls:
             names.SUBAGENT_RUN,
             {**kinds, **facts, **usage_attributes(event.usage)},
             self.span_of(event.call_id),
+            late_in=call_span_id(self._spans.facts.session_id, event.call_id),
         )
         self._spans.measure(names.SUBAGENT_RUNS, 1, kinds)
 

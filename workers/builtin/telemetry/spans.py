@@ -141,6 +141,8 @@ class OpenSpans:
         self.now_ns = 0
         self._operations: list[Operation] = []
         self._began_ns: dict[str, int] = {}
+        self._trace_id: str | None = None
+        """Of the latest cycle, in which things may come to their end when it is over."""
 
     def turn(self, facts: Facts, at_ns: int) -> None:
         """Begin with the next event; a clock that somebody set back stands still."""
@@ -185,6 +187,7 @@ class OpenSpans:
         """
         facts = self.facts
         above, cycle_id = facts.trace_parent, begun or facts.cycle_id
+        self._trace_id = cycle_id and trace_id_of(facts.session_id, cycle_id, above)
         opened = OpenSpan(
             CYCLE,
             None,
@@ -192,7 +195,7 @@ class OpenSpans:
             "internal",
             self.now_ns,
             {names.OPERATION: names.INVOKE_AGENT, **self._common(), **more},
-            trace_id=None if cycle_id is None else trace_id_of(facts.session_id, cycle_id, above),
+            trace_id=self._trace_id,
             span_id=None if begun is None else cycle_span_id(facts.session_id, begun),
             remote=None if above is None else SpanParent.parse(above),
         )
@@ -206,15 +209,23 @@ class OpenSpans:
         """Add to an open span."""
         self._operations.append(AddAttributes(key, attributes))
 
-    def note(self, name: str, attributes: Attributes, key: str | None = None) -> None:
-        """Add an event to the span ``key``, else to the innermost, else to one of its own."""
+    def note(
+        self, name: str, attributes: Attributes, key: str | None = None, late_in: str | None = None
+    ) -> None:
+        """Add an event to the span ``key``, else to the innermost, else to one of its own.
+
+        Its own begins a trace, unless it is in the span with the id ``late_in``, of the latest
+        cycle.
+        """
         where = key or self.innermost()
         alone = where is None
         if where is None:
-            where = _ALONE
-            self._operations.append(
-                OpenSpan(where, None, name, "internal", self.now_ns, self._common())
+            where, trace_id = _ALONE, self._trace_id
+            remote = SpanParent(trace_id, late_in) if trace_id and late_in else None
+            opened = OpenSpan(
+                where, None, name, "internal", self.now_ns, self._common(), remote=remote
             )
+            self._operations.append(opened)
         self._operations.append(AddSpanEvent(where, name, self.now_ns, attributes))
         if alone:
             self._operations.append(EndSpan(where, self.now_ns))

@@ -31,6 +31,7 @@ class Drawn:
     end: int | None = None
     error: str | None = None
     text: str | None = None
+    remote: tuple | None = None
 
     @property
     def outline(self):
@@ -79,6 +80,7 @@ class Drawing:
         span = Drawn(
             opened.name, parent, opened.kind, opened.at_ns // 10**9, dict(opened.attributes)
         )
+        span.remote = opened.remote
         self.open[opened.key] = span
         self.spans.append(span)
 

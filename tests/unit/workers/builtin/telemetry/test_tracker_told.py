@@ -6,12 +6,14 @@ from cmdc_runtime import events as ev
 from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Exception as ExceptionReason
+from cmdc_runtime.tracing import call_span_id, trace_id_of
 from workers.builtin.telemetry.calls import CHILDREN_MAX
 from workers.builtin.telemetry.spans import Facts
 from workers.builtin.telemetry.tracker import PIPELINES_MAX
 
 MODEL = "openai:gpt-5"
 SECRET = "the launch code is 0000"
+FACTS = Facts("s-1", MODEL, cycle_id="c-1")
 USAGE = TokenUsage(prompt_tokens=30, completion_tokens=7, cost_usd=0.25, cached_tokens=20)
 SPENT = {
     "gen_ai.usage.input_tokens": 30,
@@ -323,6 +325,16 @@ def test_a_subagent_whose_call_is_over_is_told_in_the_cycle(drawing_of):
     assert [
         (where, told["cmdc.subagent.type"]) for where, told in drawing.notes("subagent.run")
     ] == [(AGENT, "unknown"), (AGENT, "writer")]
+
+
+def test_a_subagent_that_ends_behind_its_cycle_is_told_in_its_trace(drawing_of):
+    """In a span of its own, below that of its call: a process that was begun anew may be fast."""
+    begin, end = subagent()
+    drawing = drawing_of().play(START, begin, END, end, facts=FACTS)
+    span = drawing.span("subagent.run")
+
+    assert span.remote == (trace_id_of("s-1", "c-1", None), call_span_id("s-1", "t-1"))
+    assert drawing.notes("subagent.run")[0][0] == span.name
 
 
 def test_a_crash_of_a_plugin_is_told_and_counted(drawing_of):
