@@ -148,6 +148,7 @@ def main() -> int:
             **asdict(size),
             "peers": versions,
             "left_out": left_out,
+            "nice": os.nice(0),
             "kills": [asdict(kill) for kill in findings.kills.values()],
             "metrics": findings.metrics(),
         }

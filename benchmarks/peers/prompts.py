@@ -32,5 +32,5 @@ def order_in(prompt: str) -> tuple[int, float]:
 SHORT: Final = prompt_for(5)
 PAGE: Final = prompt_for(CHUNKS, 2)
 """At 500 pieces a second each comes alone, as a quick model's do."""
-SLOW: Final = prompt_for(CHUNKS, 20)
-"""An answer that is interrupted long before its end."""
+SLOW: Final = prompt_for(60, 20)
+"""An answer that is interrupted long before its end, which some peers sit out all the same."""

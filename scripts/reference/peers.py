@@ -54,7 +54,7 @@ _UNFAIR: Final = """\
 
 Not fair to the peers:
 
-- They are written by us, each in the plainest way its documentation shows. Whoever knows one well
+- They are written by us, each in a plain way that its documentation shows. Whoever knows one well
   makes it quicker.
 - ray is a system for clusters: scheduling, an object store, and the placement of work on many
   machines are paid for here and not used. Each piece of an answer is an object of its own to it.
@@ -68,7 +68,7 @@ Not fair to the peers:
 
 Not fair to cmdc-runtime:
 
-- It writes prompts, answers and events to its journal before they count, watches each agent's
+- It writes prompts and answers to its journal before they count, watches each agent's
   heartbeat, output and cgroup, sends each event through the daemon to whoever listens, and runs
   a loop of turns, tools, plugins and limits around the model. The others do none of that.
 - Its daemon, its process to fork from and its spares are memory and a start that a script with
@@ -140,7 +140,8 @@ def _place(run: Mapping[str, Any]) -> str:  # Any: as above
     return (
         f"{run['at'].removesuffix('Z').replace('T', ' ')}, `{run['commit']}`, {machine['cpu']},"
         f" {machine['cores']} cores, Python {run['versions']['python']}, {versions};"
-        f" {run['rounds']} rounds; load before {run['load_before']:g}{_load(run['load_before'])}."
+        f" {run['rounds']} rounds; nice {run['nice']}, load before"
+        f" {run['load_before']:g}{_load(run['load_before'])}."
     )
 
 

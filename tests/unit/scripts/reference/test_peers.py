@@ -21,6 +21,7 @@ def run(at="2026-01-02T00:00:00Z", load=0.1):
         "load_before": load,
         "machine": {"cpu": "x", "cores": 2},
         "metrics": [{"metric": "goes_on.ray", "value": 1500.0}],
+        "nice": 19,
         "pages": 2,
         "peers": {"openai": "3", "ray": "2"},
         "rounds": 3,
@@ -53,11 +54,11 @@ def test_the_page_shows_every_candidate_twice():
 
 
 def test_the_page_says_with_what_it_was_made():
-    """Day, commit, machine, versions and sizes."""
+    """Day, commit, machine, versions, sizes, and what else ran."""
     page = peers.told(run())
 
     place = "2026-01-02 00:00:00, `c0ffee`, x, 2 cores, Python 3.11, openai 3, ray 2; 3 rounds;"
-    assert f"{place} load before 0.1." in page
+    assert f"{place} nice 19, load before 0.1." in page
     assert "*9 agents*" in page
 
 
