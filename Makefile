@@ -9,6 +9,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Mock model servers of others, apart from the project: tests/integration/providers.
 MOCKS  := .mocks
 MOCK_LISTS := $(addprefix tests/integration/providers/,package.json package-lock.json requirements.txt)
+# What the project is measured beside, apart from it too: benchmarks/peers.
+PEERS  := .peers
+PEER_LIST := benchmarks/peers/requirements.txt
 QUIET  := --quiet --quiet --no-input --root-user-action=ignore
 # What is checked: the packages always, the folders of scripts where they are there.
 SCRIPTS := $(wildcard benchmarks examples scripts)
@@ -22,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +123,20 @@ bench-compare: setup ## A revision and the work tree, benchmark by benchmark in 
 	@$(BIN)/python -m benchmarks.compare "$(BASE)" $(NAME) $(if $(PAIRS),--pairs $(PAIRS)) \
 	  $(if $(REPEATS),--repeats $(REPEATS))
 
+bench-peers: setup $(PEERS)/.setup ## The same work by others: ray, thespian, processes, asyncio; writes docs/discussion/peers.md
+	@$(BIN)/python -m benchmarks.peers
+	@$(BIN)/python -m scripts.reference
+
+# What cannot be installed is left out: the run names it.
+$(PEERS)/.setup: $(PEER_LIST)
+	@echo "Installing the peers into $(PEERS), about a minute"
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@echo '*' > $(PEERS)/.gitignore
+	@while read -r peer; do case $$peer in '#'*|'') continue;; esac; \
+	  $(PEERS)/bin/python -m pip --disable-pip-version-check install $(QUIET) "$$peer" || \
+	  echo "$$peer does not install here" >&2; done < $(PEER_LIST)
+	@touch $@
+
 incidents: setup ## Play the ways to die of one session and write docs/discussion/why-did-my-session-die.md
 	@$(BIN)/python -m scripts.incidents
 
@@ -193,6 +210,6 @@ lock: ## Write requirements.lock: exact core dependencies with hashes, for deplo
 	@grep -c '^[a-z]' requirements.lock | sed 's/$$/ distributions in requirements.lock/'
 
 clean: ## Remove what the tools leave behind, and .venv
-	@rm -rf $(VENV) $(MOCKS) build dist .coverage .coverage.* .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) $(MOCKS) $(PEERS) build dist .coverage .coverage.* .hypothesis .import_linter_cache \
 	  .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
