@@ -5,11 +5,12 @@ its plugin fails closed the answer ends with ``FilterFailedError``, else the fil
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from cmdc_runtime import foreign
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, Channel, Plugin, TextFilter

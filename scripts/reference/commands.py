@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from cmdc_runtime.commands import (
     Abort,
@@ -113,7 +114,7 @@ class Outcome:
 
 
 def _bounded(**policy: Any) -> Callable[[Memory], Memory]:  # Any: fields of the policy
-    return lambda memory: replace(memory, policy=replace(memory.policy, **policy))
+    return lambda memory: structs.replace(memory, policy=structs.replace(memory.policy, **policy))
 
 
 _OTHERS: Final[Mapping[type[Command], tuple[Case, ...]]] = {
@@ -126,7 +127,7 @@ _OTHERS: Final[Mapping[type[Command], tuple[Case, ...]]] = {
         Case(
             "plugins listen",
             lambda _: Steer(text="Rather so."),
-            lambda memory: replace(memory, plugins=guarded({kind_of(BeforeSteering)})),
+            lambda memory: structs.replace(memory, plugins=guarded({kind_of(BeforeSteering)})),
         ),
         Case("only white space", lambda _: Steer(text=" ")),
         Case("the queue is full", lambda _: Steer(text="x"), _bounded(max_steering_queue=0)),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, TypeAlias
 
+from msgspec import structs
+
 from cmdc_runtime.commands import Abort, Command, Prompt, Reject
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.ids import CallId
@@ -43,19 +45,27 @@ _NONE: Final[frozenset[str]] = frozenset()
 _ASKING: Final = (State.RUNNING, State.STREAMING)
 _MESSAGES_KEPT: Final = 3
 """Of so few messages a compaction can make nothing shorter."""
-_SMALL: Final = replace(
+_SMALL: Final = structs.replace(
     POLICY,
     max_queued_prompts=1,
     max_steering_queue=1,
     max_retries=1,
     loop_exempt=frozenset(tool.name for tool in TOOLS),
 )
-_SHORT: Final = replace(_SMALL, max_turns=2)
+_SHORT: Final = structs.replace(_SMALL, max_turns=2)
 _SESSIONS: Final[tuple[tuple[Policy, frozenset[str]], ...]] = (
-    (replace(_SMALL, max_turns=3, loop_threshold=2, loop_abort=3, loop_exempt=frozenset()), _NONE),
-    (replace(_SHORT, response_format={"type": "object"}, window_of=lambda _model: 1), _NONE),
+    (
+        structs.replace(
+            _SMALL, max_turns=3, loop_threshold=2, loop_abort=3, loop_exempt=frozenset()
+        ),
+        _NONE,
+    ),
+    (
+        structs.replace(_SHORT, response_format={"type": "object"}, window_of=lambda _model: 1),
+        _NONE,
+    ),
     (_SHORT, frozenset(HOOKS)),
-    (replace(_SHORT, budget=Budget(max_total_tokens=300)), _NONE),
+    (structs.replace(_SHORT, budget=Budget(max_total_tokens=300)), _NONE),
 )
 """Each with the hooks that a plugin hears."""
 _STARTS: Final = CallModel | RunTools | Sleep
@@ -104,7 +114,9 @@ def _rested(policy: Policy, hooks: frozenset[str]) -> Scene:
     calling = calling.post(FirstChunk(calling.memory.work)).call("task")
     wanted = SubagentWanted(calling.memory.work, CallId("task"), "task", GENERAL, "Look.")
     rested = calling.post(wanted).give(Abort(children=False), "c-0")
-    return replace(rested, memory=replace(rested.memory, policy=policy, plugins=guarded(hooks)))
+    return replace(
+        rested, memory=structs.replace(rested.memory, policy=policy, plugins=guarded(hooks))
+    )
 
 
 def _next(before: Scene) -> Iterator[tuple[type, Scene]]:

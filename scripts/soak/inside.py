@@ -6,7 +6,6 @@ answer to a status leaves after the file is there, so whoever has the one can re
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -65,4 +64,4 @@ def _facts(agent: Any) -> dict[str, Any]:
 
 
 def _names(value: Any) -> list[str]:
-    return [field.name for field in fields(value)]
+    return list(value.__struct_fields__)

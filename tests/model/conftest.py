@@ -10,7 +10,6 @@ there and give it a place in ``HAPPENS``.
 """
 
 from collections import Counter
-from dataclasses import fields
 
 import msgspec
 import pytest
@@ -60,7 +59,7 @@ VERDICTS = (
     Verdict(abort=Aborted("plugin", "no")),
 )
 WINDOW = 60
-DURABLE = {field.name for field in fields(Memory)} - {*STRIPPED}
+DURABLE = {field.name for field in msgspec.structs.fields(Memory)} - {*STRIPPED}
 
 
 def durable(memory):

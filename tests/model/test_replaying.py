@@ -197,7 +197,9 @@ def test_another_limit_is_found_where_it_decides(recorded, name):
     """An earlier end of a loop, another notice of one, fewer turns: each at its own record."""
     policy, changed, (kind, nth, now) = LIMITS[name]
     session = chatty(recorded, **policy)
-    first = replace(session.first, policy=replace(session.first.policy, **changed))
+    first = msgspec.structs.replace(
+        session.first, policy=msgspec.structs.replace(session.first.policy, **changed)
+    )
     found = otherwise(played(session, first))
     same_kind = [one for one in session.entries if tag(one.record) == kind]
 
@@ -212,7 +214,9 @@ def test_attempts_that_left_no_record_are_found_again(recorded):
     for _ in range(2):
         session.post(StreamFailed, FailureKind.TRANSIENT, "busy", 1)
         session.post(RetryDue, 1)
-    patient = replace(session.first, policy=replace(session.first.policy, max_retries=3))
+    patient = msgspec.structs.replace(
+        session.first, policy=msgspec.structs.replace(session.first.policy, max_retries=3)
+    )
     (found,) = otherwise(played(session, patient))
 
     assert otherwise(played(session)) == []

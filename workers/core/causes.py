@@ -147,10 +147,10 @@ def read_cause(cause: Cause, records: Sequence[Record], left: Memory) -> tuple[M
         raise UnreadableCauseError(f"this program knows no input {cause.input!r}")
     quotes = Quotes(records)
     try:
-        memory = replace(left, work=cause.work)
+        memory = msgspec.structs.replace(left, work=cause.work)
         if cause.activity is not None:
             kind_of, found = _ACTIVITIES[cause.activity.name], cause.activity.fields
-            memory = replace(memory, activity=quotes.read(kind_of, found))
+            memory = msgspec.structs.replace(memory, activity=quotes.read(kind_of, found))
         return memory, quotes.read(kind, cause.given)
     except (msgspec.MsgspecError, ProtocolError, KeyError, TypeError, ValueError) as error:
         raise UnreadableCauseError(

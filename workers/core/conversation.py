@@ -6,10 +6,10 @@ and ``rebuild`` share all of these functions.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX, ApprovalKind, CycleResult
 from cmdc_runtime.extensions.context import BranchAnswer

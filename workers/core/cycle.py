@@ -6,8 +6,9 @@ the next queued prompt.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, Literal
+
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.errors import CollectTimeout

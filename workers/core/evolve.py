@@ -6,10 +6,10 @@ before it is a ``ContradictionError``: the journal is damaged, and not the progr
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cmdc_runtime import plain
 from cmdc_runtime.extensions.actions import KERNEL_EMITS

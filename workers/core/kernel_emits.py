@@ -5,10 +5,10 @@ by ``verdict``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cmdc_runtime.extensions.actions import (
     SYSTEM_MESSAGE_ID,

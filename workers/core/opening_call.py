@@ -5,10 +5,10 @@ as an assistant's message, so that the conversation stays one that every provide
 """
 
 import re
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import CALL_BYTES_MAX
 from cmdc_runtime.ids import CallId

@@ -8,10 +8,10 @@ as a whole or not at all: hooks at which plugins are being asked go on with thos
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
 from cmdc_runtime.errors import AlreadyAttached, CmdcError, InvalidOptions, PluginNotFound

@@ -4,8 +4,9 @@ To add a result: its class in ``workers/core/inputs.py``, its handler and its ro
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from cmdc_runtime.events import (
     ContextOverflow,

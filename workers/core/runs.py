@@ -6,7 +6,7 @@ and ``reasoning_done``. Branches that still run are ended first, so its end wait
 them is gone and counted, in this process or a later one.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cmdc_runtime.events import (
     Event,

@@ -1,6 +1,6 @@
 """What becomes of a summary: the conversation gets shorter, and the request or the tool goes on."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cmdc_runtime.events import ConversationCompacted
 from cmdc_runtime.extensions.hooks import BeforeCompact

@@ -6,10 +6,11 @@ it a default and nothing is to be done here, unless it belongs into ``TRANSIENT`
 """
 
 from collections.abc import Collection
-from dataclasses import MISSING, Field, dataclass, fields, replace
-from typing import Any, Final, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
@@ -36,16 +37,16 @@ STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
 """What of a memory is not in its bytes."""
 
 
-def _field_of(field: Field[Any]) -> tuple[str, Any, Any]:
-    made = field.default_factory
+def _field_of(field: FieldInfo) -> tuple[str, Any, Any]:
     default = msgspec.field(default=field.default)
-    if made is not MISSING:
-        default = msgspec.field(default_factory=made)
-    return field.name, _TYPES[field.name], default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = msgspec.field(default_factory=field.default_factory)
+    return field.name, field.type, default
 
 
-_TYPES: Final = get_type_hints(Memory, include_extras=True)
-_FIELDS: Final = tuple(field for field in fields(Memory) if field.name not in STRIPPED)
+_FIELDS: Final = tuple(
+    field for field in msgspec.structs.fields(Memory) if field.name not in STRIPPED
+)
 SnapshotFields: Final[type[msgspec.Struct]] = msgspec.defstruct(
     "SnapshotFields", [_field_of(field) for field in _FIELDS], kw_only=True, rename=_WRITTEN
 )

@@ -6,9 +6,11 @@ result (``inputs.py``).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import field
 
 from cmdc_runtime.checked_struct import Count, Milliseconds, Total
 from cmdc_runtime.commands import IMMUNE_TOOLS
@@ -70,11 +72,10 @@ def _unknown_price(_model: str, _prompt: int, _completion: int) -> float | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """What of the options the tables need; what reads offline tables is a function."""
 
-    session_id: SessionId = SessionId("")  # noqa: RUF009 - a str
+    session_id: SessionId = SessionId("")
     max_turns: int = 100
     max_queued_prompts: int = 100
     max_steering_queue: int = 3
@@ -108,8 +109,7 @@ class Policy:
 # --- memory -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFacts:
+class ToolFacts(msgspec.Struct, frozen=True):
     """One tool of the session, as the tables know it.
 
     ``packed`` is its packed code; it is None in tests only.
@@ -125,8 +125,7 @@ class ToolFacts:
     """As ``Tool.run_strategy``."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginFacts:
+class PluginFacts(msgspec.Struct, frozen=True):
     """One plugin of the session, as the tables know it; ``packed`` as for ``ToolFacts``."""
 
     name: str
@@ -134,8 +133,7 @@ class PluginFacts:
     packed: Packed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedPrompt:
+class QueuedPrompt(msgspec.Struct, frozen=True):
     """A prompt that waits for its cycle; ``metadata`` goes into the user's message.
 
     ``call`` is made in place of asking the model.
@@ -147,16 +145,14 @@ class QueuedPrompt:
     call: OpeningCall | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Steering:
+class Steering(msgspec.Struct, frozen=True):
     """Guidance that waits for the next gap."""
 
     ref: CommandId
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
+class Cycle(msgspec.Struct, frozen=True):
     """The way from idle to idle; ``first`` is the place of its first message.
 
     ``turns`` are those that were answered. ``is_blocked``: a call of the latest batch waits for
@@ -175,8 +171,7 @@ class Cycle:
     opening: OpeningCall | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
+class Waiter(msgspec.Struct, frozen=True):
     """A caller that waits for the end of a prompt's cycle, None for the next one that ends.
 
     ``due_ms``, wall time, is when it waits no more.
@@ -187,8 +182,7 @@ class Waiter:
     due_ms: Milliseconds | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """How a cycle ended; its messages are those from ``first`` up to ``end``."""
 
     command_id: CommandId
@@ -199,8 +193,7 @@ class Outcome:
     end: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
+class Answering(msgspec.Struct, frozen=True):
     """The answer of the running request, as far as it came."""
 
     retries: Count = 0
@@ -211,8 +204,7 @@ class Answering:
     tags: TagState = field(default_factory=TagState)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRun:
+class OpenRun(msgspec.Struct, frozen=True):
     """A run of reasoning that a call has begun to publish, and not to its end.
 
     ``branches`` are those without a thought, each with what it goes on from; ``judges`` those of
@@ -227,8 +219,7 @@ class OpenRun:
     best_score: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunningBranch:
+class RunningBranch(msgspec.Struct, frozen=True):
     """A subagent that still runs for a run whose call is over."""
 
     session_id: SessionId
@@ -236,8 +227,7 @@ class RunningBranch:
     parent_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRun:
+class EndedRun(msgspec.Struct, frozen=True):
     """A run whose call is over; its end is published when ``branches`` are gone."""
 
     run: OpenRun
@@ -245,8 +235,7 @@ class EndedRun:
     branches: tuple[RunningBranch, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCall:
+class OpenCall(msgspec.Struct, frozen=True):
     """One call of the batch; ``result`` is None until it has ended.
 
     ``notice`` is added to the result: what the kernel adds for the model about this call.
@@ -262,8 +251,7 @@ class OpenCall:
     run: OpenRun | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(msgspec.Struct, frozen=True):
     """A call that waits for a person."""
 
     id: str
@@ -280,16 +268,14 @@ class Approval:
     options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """A question to the user that a running call waits for."""
 
     ref: str
     call_id: CallId
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(msgspec.Struct, frozen=True):
     """A subagent under way; ``ref`` is what the call that waits for it is answered by.
 
     It is None once that call is over: another call may have its id, and must not get its answer.
@@ -305,8 +291,7 @@ class Child:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(msgspec.Struct, frozen=True):
     """What came of a branch of an open call, for the call that runs again and asks for it."""
 
     ref: str
@@ -315,8 +300,7 @@ class Branch:
     answer: BranchAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Compacting:
+class Compacting(msgspec.Struct, frozen=True):
     """A compaction under way: the first ``evicted`` messages give way.
 
     ``ref`` is what the tool that asked for it is answered by.
@@ -330,31 +314,27 @@ class Compacting:
 # --- what a session is doing; only the running process knows --------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Resting:
+class Resting(msgspec.Struct, frozen=True):
     """No cycle runs."""
 
     state: ClassVar[State] = State.IDLE
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """A turn has begun: a request is under way, or a delay before it, and nothing came yet."""
 
     state: ClassVar[State] = State.RUNNING
     answering: Answering = field(default_factory=Answering)
 
 
-@dataclass(frozen=True, slots=True)
-class Streaming:
+class Streaming(msgspec.Struct, frozen=True):
     """The answer arrives."""
 
     state: ClassVar[State] = State.STREAMING
     answering: Answering
 
 
-@dataclass(frozen=True, slots=True)
-class Summarizing:
+class Summarizing(msgspec.Struct, frozen=True):
     """The model sums up what is to go before the request is sent."""
 
     state: ClassVar[State] = State.RUNNING
@@ -362,8 +342,7 @@ class Summarizing:
     answering: Answering = field(default_factory=Answering)
 
 
-@dataclass(frozen=True, slots=True)
-class AskingPlugins:
+class AskingPlugins(msgspec.Struct, frozen=True):
     """Plugins are being asked; ``wanted`` is what waits for them at ``Point.COMPACT``."""
 
     state: ClassVar[State] = State.RUNNING
@@ -372,8 +351,7 @@ class AskingPlugins:
     answering: Answering = field(default_factory=Answering)
 
 
-@dataclass(frozen=True, slots=True)
-class Calling:
+class Calling(msgspec.Struct, frozen=True):
     """A batch of calls runs; ``compacting`` is the summary that one of them waits for.
 
     ``is_judged``: plugins are being asked whether it may be made.
@@ -388,8 +366,7 @@ Activity: TypeAlias = Resting | Asking | Streaming | Summarizing | AskingPlugins
 _NOTHING: Final = Answering()
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """What is remembered between inputs.
 
     ``activity`` is what the session is doing, and ``work`` numbers the request or batch under way:

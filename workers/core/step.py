@@ -6,8 +6,10 @@ table of ``workers/performers/table.py``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import AttachPlugin, AttachTools, ReplaceTools, Steer
 from cmdc_runtime.errors import CmdcError

@@ -4,10 +4,11 @@ A *branch* is one that a call starts under a name of its own, so that the call, 
 crash, finds what came of it.
 """
 
-from dataclasses import replace
+import dataclasses
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
@@ -197,7 +198,11 @@ def _answer(step: Step, child: Child, done: SubagentDone) -> None:
     """Give what came of a subagent to the call that waits for it."""
     if child.branch:
         known = find_branch(step.memory, child.branch)
-        answer = replace(known.answer, is_cut=done.is_cut) if isinstance(known, Branch) else None
+        answer = (
+            dataclasses.replace(known.answer, is_cut=done.is_cut)
+            if isinstance(known, Branch)
+            else None
+        )
         end = BranchAnswer(ok=done.ok, text=done.text, usage=done.usage, is_cut=done.is_cut)
         step.perform(AnswerTool(child.branch, answer), AnswerTool(ended_ref(child.branch), end))
     elif child.ref is not None:

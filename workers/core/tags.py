@@ -13,9 +13,13 @@ To add a tag, add it to ``Tag``, with its bound in ``_SHOWN_MAX_CHARS`` where it
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 # --- in code, behind markup, or in plain text -----------------------------------------------------
 
@@ -28,8 +32,7 @@ PREFIX_CHARS_MAX: Final = 64
 _FENCE_MIN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TextPlace:
+class TextPlace(msgspec.Struct, frozen=True):
     """A place in a text: what is open there, and what the line has so far.
 
     It knows fences of backticks and tildes, also in lists and quotes, code in a line, which ends
@@ -150,16 +153,14 @@ HELD_MAX_CHARS: Final = CONTENT_MAX_CHARS + max(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTag:
+class FoundTag(msgspec.Struct, frozen=True):
     """A tag that was taken out of the text, and what stood in it, stripped."""
 
     tag: Tag
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TagState:
+class TagState(msgspec.Struct, frozen=True):
     """Text that may still become a tag, and where it stands."""
 
     held: str = ""

@@ -1,8 +1,10 @@
 """A session's tables driven by hand, for the tests of every core module."""
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Prompt
 from cmdc_runtime.events import AgentAbort, ToolExecutionEnd
@@ -90,7 +92,7 @@ class Session:
         if given is not None:
             kept = causes.with_cause(kept, given, self.memory, self.recorded)
         taken = Taken(given, self.memory, self.incarnation, tuple(kept), step.memory)
-        return replace(self, step=step, taken=(*self.taken, taken))
+        return dataclasses.replace(self, step=step, taken=(*self.taken, taken))
 
     def remembering(self, memory):
         """Go on as if the session remembered this."""
@@ -149,7 +151,7 @@ class Session:
     def crash(self):
         """Lose the process; the next one has what is written down, and went on with it."""
         memory, number = self.rebuilt(), self.incarnation + 1
-        dead = replace(self, step=Step(memory), incarnation=number)
+        dead = dataclasses.replace(self, step=Step(memory), incarnation=number)
         restarted = causes.Restarted(KILLED, 11)
         return dead.take(recovery.resume(memory, number, KILLED, restarted.at_ms), restarted)
 

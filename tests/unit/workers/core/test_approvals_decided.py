@@ -1,8 +1,7 @@
 """What people decide: approvals, rejections, and answers to questions."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Abort, Approve, Prompt, Reject, UserRespond
 from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull

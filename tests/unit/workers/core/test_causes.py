@@ -4,10 +4,11 @@
 only observers see of an input is empty in it, so that it comes back as it was fed.
 """
 
-from dataclasses import replace
+import dataclasses
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import (
     Abort,
@@ -261,7 +262,7 @@ LIVES = {
     "steering_judged": {
         "in silence": lambda s: judged(s, Verdict()),
         "with words": lambda s: judged(s, WORDS),
-        "rejected": lambda s: judged(s, replace(WORDS, abort=Aborted("p", "no"))),
+        "rejected": lambda s: judged(s, dataclasses.replace(WORDS, abort=Aborted("p", "no"))),
     },
 }
 SILENT = {

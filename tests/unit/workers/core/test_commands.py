@@ -3,10 +3,10 @@
 Interruptions, people and hot tools have modules, and so test modules, of their own.
 """
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,

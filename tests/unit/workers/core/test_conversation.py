@@ -1,8 +1,7 @@
 """How a memory changes, whoever changes it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.extensions.context import BranchAnswer

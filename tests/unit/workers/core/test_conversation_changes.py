@@ -1,8 +1,7 @@
 """How a memory changes when people decide, tools are swapped, or history gives way."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall

@@ -3,9 +3,8 @@
 What an answer leads to, in a loop or in the wrong form, is in ``test_cycle_answers.py``.
 """
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.events import (
     AgentAbort,

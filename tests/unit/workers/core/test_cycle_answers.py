@@ -1,6 +1,6 @@
 """What an answer leads to: calls, unless they go in circles, or an end, if its form is right."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, LoopDetected
 from cmdc_runtime.messages import Message

@@ -1,8 +1,7 @@
 """How a cycle is closed: who is told, what is written down, which callers are answered."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.events import AgentAbort

@@ -1,8 +1,7 @@
 """Whether the next request, and the next subagent, fit into the session's budget."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import (

@@ -1,8 +1,7 @@
 """How a running cycle is steered and aborted, in each state."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX, Abort, AwaitCycle, Steer, SteerReceipt
 from cmdc_runtime.errors import InvalidText, QueueFull

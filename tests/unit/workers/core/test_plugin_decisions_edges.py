@@ -1,8 +1,7 @@
 """What plugins say late, beside other messages, and of a compaction that a call asks for."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import PluginEvent, PluginModelCall, ToolExecutionEnd, ToolKilled

@@ -1,8 +1,7 @@
 """What a new process makes of the journal that it finds."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.events import (
     AgentAbort,

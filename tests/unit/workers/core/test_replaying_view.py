@@ -1,9 +1,8 @@
 """What people and programs are shown of a replay."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Abort, Prompt
 from cmdc_runtime.messages import TokenUsage

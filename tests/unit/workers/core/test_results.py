@@ -4,12 +4,13 @@ The table itself is tested here too. What running tools report is in ``test_tool
 becomes of a summary in ``test_shrink.py``, what loaded tools do in ``test_toolset.py``.
 """
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cmdc_runtime import events
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer

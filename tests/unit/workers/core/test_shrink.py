@@ -1,8 +1,7 @@
 """What becomes of a summary: for a request that waits for it, and for a tool that asked for it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Abort, Steer
 from cmdc_runtime.events import AgentAbort, ConversationCompacted

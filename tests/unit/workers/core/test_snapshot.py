@@ -1,9 +1,10 @@
 """A memory as bytes and back, and when an agent writes its own down."""
 
-from dataclasses import fields, replace
+import dataclasses
 
 import msgspec
 import pytest
+from msgspec.structs import fields, replace
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, plain_state, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
@@ -231,8 +232,8 @@ MUCH = Unsaved(records=SNAPSHOT_RECORDS, size=10)
         (Unsaved(records=1, size=SNAPSHOT_RECORD_BYTES), State.IDLE, REST, True),
         (MUCH, State.RUNNING, REST, False),
         (MUCH, State.IDLE, FULL, False),
-        (replace(MUCH, newest=41), State.IDLE, REST, False),
-        (replace(MUCH, newest=40), State.IDLE, REST, True),
+        (dataclasses.replace(MUCH, newest=41), State.IDLE, REST, False),
+        (dataclasses.replace(MUCH, newest=40), State.IDLE, REST, True),
     ],
 )
 def test_a_session_at_rest_is_written_down_after_so_many_records(unsaved, state, memory, due):

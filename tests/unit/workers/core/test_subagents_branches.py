@@ -1,8 +1,7 @@
 """Branches: subagents that a call starts under names of its own, and finds again after a crash."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import SubagentEnd, SubagentStart

@@ -1,8 +1,7 @@
 """One batch of tool calls: how it starts, who has leave, how it is answered."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.events import ToolBlocked, ToolExecutionEnd
 from cmdc_runtime.extensions.hooks import AfterTool

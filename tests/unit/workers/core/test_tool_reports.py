@@ -1,10 +1,9 @@
 """What running calls report: they begin, ask, want something, and return."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Steer
 from cmdc_runtime.events import (

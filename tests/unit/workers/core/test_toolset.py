@@ -1,8 +1,7 @@
 """Hot tools and models: attached, detached, replaced and switched, in every state alike."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import (
     TOOLS_MAX,

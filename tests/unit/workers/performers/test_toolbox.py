@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from cmdc_runtime.commands import AttachTools
