@@ -1,5 +1,8 @@
 """A run of reasoning has one end, whatever ends the call that it is of."""
 
+from functools import reduce
+
+import msgspec
 import pytest
 
 from cmdc_runtime.commands import Abort, Steer
@@ -363,3 +366,13 @@ def test_a_call_that_makes_a_run_no_more_has_no_other_end(session):
 
     for found in (over, answered, unbegun.give(Abort()), other.crash().crash()):
         assert found.events(ReasoningDone) == []
+
+
+def test_an_open_run_has_the_judges_that_have_not_come():
+    """However many there were."""
+    step = RunStep(run_id="a@1", strategy="tree")
+    asked = [msgspec.structs.replace(step, asked=one, is_no_answer=True) for one in ("j1", "j2")]
+    came = msgspec.structs.replace(step, come="j1", is_no_answer=True)
+    run = reduce(runs.after, [*asked, came], None)
+
+    assert run == OpenRun("a@1", "tree", branches=(("j2", None),), judges=("j2",))
