@@ -214,6 +214,7 @@ def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> 
             for child in memory.children
         ),
         branches=tuple(one for one in memory.branches if one.call_id != result.call_id),
+        lost_branches=tuple(one for one in memory.lost_branches if one.call_id != result.call_id),
         waiting_branches=tuple(one for one in memory.waiting_branches if one[0] != result.call_id),
     )
     results = tuple(open_.result for open_ in memory.calls if open_.result is not None)
@@ -242,6 +243,7 @@ def close_cycle(memory: Memory, outcome: OutcomeKind, reason: Any) -> Memory:
         # A plugin's wait for a subagent ends with the cycle; a call's has ended with its result.
         children=tuple(replace(child, ref=None, branch="") for child in memory.children),
         branches=(),
+        lost_branches=(),
         asks=(),
         answers=(),
         notes=(),

@@ -234,6 +234,8 @@ class RunningBranch:
     session_id: SessionId
     branch_id: str
     parent_id: str | None = None
+    lost: TokenUsage = field(default_factory=TokenUsage)
+    """What it used in earlier lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +315,15 @@ class Branch:
     call_id: CallId
     digest: str
     answer: BranchAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class LostBranch:
+    """What a branch of an open call has used that ended without an outcome, and may run again."""
+
+    ref: str
+    call_id: CallId
+    usage: TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +446,7 @@ class Memory:
     """Subagents over the session's life; ``branched`` of them were branches."""
     branched: Count = 0
     branches: tuple[Branch, ...] = ()
+    lost_branches: tuple[LostBranch, ...] = ()
     waiting_branches: tuple[tuple[CallId, str], ...] = ()
     """Calls and references of branches that there is no room for; they ask again when there is."""
     ended_runs: tuple[EndedRun, ...] = ()
