@@ -45,6 +45,7 @@ from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from workers.reasoning.answers import NotedAnswer, best_answer, told_answer
 from workers.reasoning.draft import TreeDraft, score_of, unknown
+from workers.reasoning.failures import failure_of
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
@@ -91,6 +92,14 @@ class Run:
         self._to_pass: deque[ReasoningEvent | None] = deque()
         """What was told in earlier lives; None where only that it was is known."""
         self._outputs: list[Output] = []
+        self._method = "init"
+        """Of the strategy: the one that was asked last."""
+        self._trace = ""
+
+    @property
+    def trace(self) -> str:
+        """The traceback of what the run has failed of, for a log; "" where it was no exception."""
+        return self._trace
 
     @property
     def is_finished(self) -> bool:
@@ -162,8 +171,10 @@ class Run:
         except NotDeterministicError as error:
             self._refuse(error)
         except (ForeignError, MisuseError) as error:
+            self._trace = error.trace if isinstance(error, ForeignError) else ""
+            why = failure_of(self._strategy.name, self._method, error, __file__)
             try:
-                self._close("failed", reason=str(error))
+                self._close("failed", reason=why)
             except NotDeterministicError as another:
                 self._refuse(another)
 
@@ -213,8 +224,10 @@ class Run:
         nodes = self._nodes.values()
         return [one.thought for one in nodes if one.branch is not None and one.thought is not None]
 
-    def _asked(self, method: Callable[[], Any]) -> Decision | None:  # Any: what it returns
+    # Any: what it returns
+    def _asked(self, method: Callable[[], Any], name: str) -> Decision | None:
         """Return what a method decides, and tell what it has noted meanwhile."""
+        self._method = name
         told = foreign.call(method)
         self._note()
         if told is None:
@@ -233,15 +246,15 @@ class Run:
         return self._demanded(lambda: self._strategy.aggregate(thoughts, self._state), "aggregate")
 
     def _demanded(self, method: Callable[[], Any], name: str) -> Decision:  # Any: as above
-        decision = self._asked(method)
+        decision = self._asked(method, name)
         if decision is None:
-            raise MisuseError(f"TypeError: {name} returned None, which is no decision")
+            raise MisuseError("TypeError: it returned None, which is no decision")
         return decision
 
     def _early(self) -> Decision | None:
         """Ask whether the branches that have ended are enough; the others are ended then."""
         thoughts = [node.thought for node in self._batch if node.thought is not None]
-        decision = self._asked(lambda: self._strategy.early(thoughts, self._state))
+        decision = self._asked(lambda: self._strategy.early(thoughts, self._state), "early")
         if decision is not None:
             left = [node.id for node in self._batch if node.thought is None]
             self._prune(left, "decided")

@@ -1,5 +1,7 @@
 """One run as a machine: what each decision leads to, what bounds it, and how it is played again."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -446,13 +448,22 @@ def boom(*_):
     raise ValueError("no idea")
 
 
+def json_of(*_):
+    """Raise deep inside a library."""
+    return json.loads("no")
+
+
+JSON_LINE = json_of.__code__.co_firstlineno + 2
+
+
 @pytest.mark.parametrize(
     ("decision", "reason"),
     [
-        (boom, "ValueError: no idea"),
+        (boom, "scripted.step: ValueError: no idea (test_run.py:"),
+        (json_of, "scripted.step: JSONDecodeError: Expecting value"),
         (Failed("gave up"), "gave up"),
         ("text", "str is no decision"),
-        (lambda *_: None, "step returned None"),
+        (lambda *_: None, "scripted.step: TypeError: it returned None"),
         ([], "a decision without a branch"),
         (["text"], "a decision has branches, got 'text'"),
         (Branch("a", parent_id="b7"), "there is no thought or branch 'b7'"),
@@ -496,7 +507,7 @@ def note(**noted):
         (note(scored=[Thought("b1", "")]), "'b1' has no thought, or was given no score"),
         (note(scored=[Thought("b9", "", score=1.0)]), "there is no thought or branch 'b9'"),
         (note(pruned=["b9"]), "there is no thought or branch 'b9'"),
-        (boom, "ValueError: no idea"),
+        (boom, "scripted.aggregate: ValueError: no idea"),
     ],
     ids=["no number", "no score", "unknown", "unknown and pruned", "raised"],
 )
@@ -516,7 +527,21 @@ def test_a_strategy_that_cannot_begin():
         init = boom
 
     assert Play(echo).play(Picky(), "Why?").reason == "not my kind of question"
-    assert Play(echo).play(Broken(), "Why?").reason == "ValueError: no idea"
+    why = Play(echo).play(Broken(), "Why?").reason
+    assert why.startswith("broken.init: ValueError: no idea (test_run.py:")
+    assert why.endswith(", in boom)")
+
+
+def test_the_line_of_an_error_is_the_strategys_own():
+    """Not that of the library that raised it; the traceback has all."""
+    run, outputs = begun(json_of)
+    (finish,) = of(outputs, Finish)
+    fine = Run(Scripted(Done(1)))
+    fine.handle(RunBegun(run_id="r", question="Why?"))
+
+    assert finish.result.reason.endswith(f"(test_run.py:{JSON_LINE}, in json_of)")
+    assert "json/decoder.py" in run.trace
+    assert (fine.trace, fine.is_finished) == ("", True)
 
 
 TWO_ROUNDS = ([Branch("a"), Branch("b")], [Branch("c"), Branch("d")], Done(1))
