@@ -39,8 +39,8 @@ def place_of(failed: ForeignError, *within: str) -> str:
     ]
     own = [one for one in frames if not _is_library(one[0].f_code.co_filename)]
     for frame, line in reversed(own or frames):
-        file = Path(frame.f_code.co_filename).name[:PLACE_CHARS_MAX]
-        return foreign.hidden(f"{file}:{line}, in {frame.f_code.co_name[:PLACE_CHARS_MAX]}")
+        function = frame.f_code.co_name[:PLACE_CHARS_MAX]
+        return foreign.hidden(f"{_file_of(frame)[:PLACE_CHARS_MAX]}:{line}, in {function}")
     return ""
 
 
@@ -49,6 +49,13 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
+
+
+def _file_of(frame: FrameType) -> str:
+    """Return the name of a frame's file; of code that has come by value, that of its module."""
+    file = Path(frame.f_code.co_filename).name
+    module = frame.f_globals.get("__name__")
+    return module if file.startswith("<") and type(module) is str else file
 
 
 def _is_library(name: str) -> bool:
