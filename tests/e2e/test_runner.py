@@ -172,7 +172,9 @@ def test_a_failed_run_fails_its_cycle(agent, scripted):
     model = scripted(default=last_word)
     session = agent(model, reasoning_strategy=(Ask, {"count": 0}))
 
-    with pytest.raises(cmdc.AgentFailed, match=r"ask failed: ask\.step: a decision without a branch"):
+    with pytest.raises(
+        cmdc.AgentFailed, match=r"ask failed: ask\.step: a decision without a branch"
+    ):
         session.run("Well?", timeout=TURN_S)
 
 

@@ -42,6 +42,7 @@ from cmdc_runtime.extensions.reasoning import (
 )
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from workers.reasoning.answers import NotedAnswer, best_answer, told_answer
 from workers.reasoning.draft import TreeDraft, score_of, unknown
@@ -269,6 +270,8 @@ class Run:
             self._prune(ids, reason)
 
     def _score(self, scored: Thought) -> None:
+        if not isinstance(scored, Thought):
+            raise MisuseError(f"scored: expected thoughts, got {short(scored)}")
         node = self._known(scored.id)
         if node.thought is None or scored.score is None:
             raise MisuseError(f"scored: {scored.id!r} has no thought, or was given no score")
@@ -280,7 +283,8 @@ class Run:
         self._tell(told)
 
     def _prune(self, ids: Sequence[str], reason: str) -> None:
-        fresh = [node for node in map(self._known, dict.fromkeys(ids)) if not node.is_pruned]
+        known = {node.id: node for node in map(self._known, ids)}
+        fresh = [node for node in known.values() if not node.is_pruned]
         if not fresh:
             return
         told = tuple(node.id for node in fresh)
@@ -291,8 +295,9 @@ class Run:
             node.is_pruned = True
             self._give_up(node, f"pruned: {reason}" if reason else "pruned")
 
-    def _known(self, node_id: str) -> Node:
-        if (node := self._nodes.get(node_id)) is None:
+    def _known(self, node_id: object) -> Node:
+        node = self._nodes.get(node_id) if isinstance(node_id, str) else None
+        if node is None:
             raise unknown(node_id)
         return node
 
@@ -328,6 +333,10 @@ class Run:
                     reason = f"{self._revisions} revisions were made"
                     self._close("max_steps_exceeded", reason=reason)
                     return None
+                if not isinstance(decision.branch_ids, list | tuple):
+                    raise MisuseError(
+                        f"Revise: branch_ids: expected ids, got {short(decision.branch_ids)}"
+                    )
                 nodes = [self._known(one) for one in decision.branch_ids] or self._batch
                 self._revisions += 1
                 batch = [draft.again(one, decision.feedback, self._revisions) for one in nodes]
