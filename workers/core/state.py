@@ -201,12 +201,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """The answer of the running request, as far as it came."""
+    """The answer of the running request, as far as it came.
+
+    ``is_delayed``: it failed, and is sent again after a delay; none is under way.
+    """
 
     retries: Count = 0
     text: str = ""
     is_text_started: bool = False
     is_thinking_started: bool = False
+    thinking_chars: Count = 0
+    is_delayed: bool = False
     is_compacted: bool = False
     tags: TagState = field(default_factory=TagState)
 
