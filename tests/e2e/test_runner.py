@@ -480,6 +480,32 @@ def test_a_wrong_argument_is_named(client, given, why):
     assert why in str(caught.value)
 
 
+def test_all_wrong_arguments_are_named_whichever_they_are():
+    """Each has a line with its value, and with what it may be: no argument hides another."""
+    given = {"max_steps": 0, "timeout": -1, "zzz": 1, "client": 5, "model": "openai:x"}
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        cmdc.Runner.run("nope", "?", **given, options={"max_turns": 0})
+    with pytest.raises(cmdc.InvalidOptions) as of_strategy:
+        cmdc.Runner.run(("tree_of_thoughts", {"search": "a*"}), "?", model="openai:x")
+
+    client, limit, turns, strategy, time, other = caught.value.problems
+    assert client == "client: expected a Client, got 5"
+    assert limit == "max_steps: Expected `int` >= 1, got 0"
+    assert turns == "max_turns: Expected `int` >= 1, got 0"
+    assert strategy.startswith("strategy: there is no built-in strategy 'nope', only adaptive, ")
+    assert time == "timeout: Expected `float` > 0.0, got -1"
+    assert other == "zzz: Runner.run takes no such argument"
+    (search,) = of_strategy.value.problems
+    assert search.startswith("strategy: strategy 'tree_of_thoughts': option 'search': Invalid enum")
+    assert search.endswith("expected of bfs, dfs, beam, got 'a*'")
+
+
+def test_a_wrong_bound_in_a_session_is_an_option_too(agent, scripted):
+    """Not an error of the tool that the session is lent."""
+    with pytest.raises(cmdc.InvalidOptions, match="max_steps: Expected `int` >= 1, got 0"):
+        cmdc.Runner.run(Ask, "?", session=agent(scripted()), max_steps=0)
+
+
 @pytest.mark.parametrize("session", [None, "s-1"])
 def test_all_wrong_arguments_are_named(client, session):
     """In one error, those of the session that is to be made and those of the strategy too."""

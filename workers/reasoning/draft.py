@@ -122,7 +122,10 @@ class TreeDraft:
         ):
             raise unknown(parent_id)
         if len(self._nodes) + len(self.fresh) >= NODES_MAX:
-            raise MisuseError(f"a run has at most {NODES_MAX:,} thoughts and branches")
+            raise MisuseError(
+                f"a run has at most {NODES_MAX:,} thoughts and branches: {len(self._nodes):,} are"
+                " there, and this decision adds more than are left; ask for fewer, or end with Done"
+            )
 
     def _name(self, letter: str) -> str:
         while True:

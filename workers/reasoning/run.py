@@ -345,7 +345,7 @@ class Run:
                 batch = [draft.wanted(branch) for branch in branches]  # type: ignore[union-attr]
         self._batch = list({node.id: node for node in batch}.values())
         if not self._batch:
-            raise MisuseError("a decision without a branch")
+            raise MisuseError("a decision without a branch: end with Done or Failed")
         self._add(draft)
         self._start()
         return self._completed()

@@ -32,7 +32,11 @@ JSON_LINE = json_of.__code__.co_firstlineno + 2
         (Failed("gave up"), "gave up"),
         ("text", "str is no decision"),
         (lambda *_: None, "scripted.step: TypeError: it returned None"),
-        ([], "a decision without a branch"),
+        ([], "a decision without a branch: end with Done"),
+        (
+            [Branch("a")] * 2_001,
+            "at most 2,000 thoughts and branches: 0 are there, and this decision adds more",
+        ),
         (["text"], "a decision has branches, got 'text'"),
         (Branch("a", parent_id="b7"), "there is no thought or branch 'b7'"),
         (Branch("a", id="no id"), "cannot name a thought or a branch"),
