@@ -1,19 +1,16 @@
 """The functions among the options of a strategy, as something that can be called."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cmdc_runtime.extensions.reasoning import Failed, ReasoningStrategy, Thought
 from cmdc_runtime.extensions.tool import resolve
-from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning import search
 
 FUNCTIONS: Final = frozenset({"answer", "score"})
 """What the options are called that take a function, or its ``"module:name"``."""
-
-_PAIR: Final = 2
 
 Opts = TypeVar("Opts", bound=msgspec.Struct)
 
@@ -40,23 +37,6 @@ def looked_up(opts: Opts) -> Opts:
         if name in FUNCTIONS or isinstance(value, msgspec.Struct)
     }
     return msgspec.structs.replace(opts, **found)
-
-
-def score_of(score: Callable[[str, str], Any], text: str, question: str) -> search.Scored | None:
-    """Return what a user's function says of a text: a score, one with details, or None.
-
-    Raises:
-        TypeError: it says anything else.
-    """
-    said = score(text, question)
-    if said is None:
-        return None
-    value, *detail = said if isinstance(said, tuple) and len(said) == _PAIR else (said,)
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise TypeError(
-            f"score returned {short(said)}: return a number, (number, details) or None for no score"
-        )
-    return (float(value), detail[0]) if detail else float(value)
 
 
 def nothing_scored(

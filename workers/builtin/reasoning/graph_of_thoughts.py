@@ -26,7 +26,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, AnyOperation, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
-from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored, score_of
+from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored
 
 _OPERATION = "operation"
 """In a branch's metadata: the place of the operation that asked for it."""
@@ -143,7 +143,7 @@ class GraphOfThoughts(FunctionStrategy):
                 return kept
             case _:
                 score = self.opts.score
-                scores = {one.id: score_of(score, one.content, _task(one, state)) for one in inputs}
+                scores = {one.id: score(one.content, _task(one, state)) for one in inputs}
                 return self._with_scores(place, inputs, scores)
 
     def _with_scores(

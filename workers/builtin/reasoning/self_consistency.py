@@ -20,7 +20,7 @@ from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.search import Tally
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Judgement
 from workers.builtin.reasoning._chain import prompt
-from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored, score_of
+from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored
 
 _OF: Final = "of"
 
@@ -68,7 +68,7 @@ class SelfConsistency(FunctionStrategy):
                 return [self._judge(one, state) for one in state.samples]
         elif self.opts.score is not None:
             sound = [one for one in thoughts if one.error is None]
-            said = {one.id: score_of(self.opts.score, one.content, state.question) for one in sound}
+            said = {one.id: self.opts.score(one.content, state.question) for one in sound}
             if sound and (failed := nothing_scored(said)):
                 return failed
             thoughts = self._with_scores(thoughts, said)

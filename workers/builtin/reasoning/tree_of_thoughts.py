@@ -25,7 +25,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Choice, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
-from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored, score_of
+from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored
 
 _OF = "of"
 """In a judge's metadata: the candidate that it judges."""
@@ -129,8 +129,7 @@ class TreeOfThoughts(FunctionStrategy):
         if opts.score is not None:
             paths, question = state.paths, state.question
             scorer = {
-                one.id: score_of(opts.score, "\n".join(paths[one.id]), question)
-                for one in state.candidates
+                one.id: opts.score("\n".join(paths[one.id]), question) for one in state.candidates
             }
             return self._chosen(scorer, (), state)
         if opts.scoring == "vote":

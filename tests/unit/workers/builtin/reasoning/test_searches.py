@@ -52,7 +52,7 @@ def test_what_else_a_function_says_is_named(given, bad):
     play = played(structs.replace(given, score=lambda _text, _question: bad), numbered)
 
     assert play.result.status == "failed"
-    assert "score returned" in play.result.reason
+    assert "the score of 'b" in play.result.reason
     assert "return a number, (number, details) or None" in play.result.reason
 
 
