@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -125,12 +125,28 @@ def _misfits(kind: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> list
     return [*filter(None, found)]
 
 
+def misfit(problem: str, kind: Any, value: object, name: str) -> str:
+    """Return the words for the value of the field ``name`` that is not of its type.
+
+    ``problem`` is what a converter says: what may be chosen, and what was given, are added.
+    """
+    words = _choices(kind)
+    choices = f", expected of {', '.join(map(str, words))}" if words else ""
+    return f"{problem}{choices}, got {short(value, (name,))}"
+
+
+def _choices(kind: Any) -> tuple[object, ...]:
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return next(filter(None, map(_choices, get_args(kind))), ())
+
+
 def _misfit(field: msgspec.structs.FieldInfo, value: object) -> str | None:
     try:
         with suppress(TypeError):  # a type that is checked elsewhere
             msgspec.convert(value, field.type)
     except ValueError as error:  # a ValidationError, or half a surrogate
-        return f"{field.name}: {error}, got {short(value, (field.name,))}"
+        return f"{field.name}: {misfit(str(error), field.type, value, field.name)}"
     return None
 
 

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
-from cmdc_runtime.checked_struct import MEMORY_BYTES_MAX, NAME_CHARS_MAX
+from cmdc_runtime.checked_struct import MEMORY_BYTES_MAX, NAME_CHARS_MAX, misfit
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX
 from cmdc_runtime.foreign import text_of
@@ -144,16 +144,8 @@ def _misfit(value: object, kind: Any, name: str) -> str | None:
 
 def refusal(error: Exception, kind: Any, value: object, name: str) -> str:
     """Return the words for a value that cannot be converted to the type of the option ``name``."""
-    words = _choices(kind)
-    choices = f", expected of {', '.join(words)}" if words else ""
     problem = TOO_DEEP if isinstance(error, RecursionError) else text_of(error)
-    return f"{problem}{choices}, got {short(value, (name,))}"
-
-
-def _choices(kind: Any) -> tuple[str, ...]:
-    if get_origin(kind) is Literal:
-        return get_args(kind)
-    return next(filter(None, map(_choices, get_args(kind))), ())
+    return misfit(problem, kind, value, name)
 
 
 def check_text(value: object) -> object:

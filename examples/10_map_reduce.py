@@ -9,9 +9,12 @@ import cmdc_runtime as cmdc
 
 
 def map_reduce(question: str, parts: list[str], options: cmdc.Options) -> str:
-    """Have each part answered, and one answer made of all."""
+    """Have each part answered, and one answer made of all; a part that fails fails it."""
     asked = [f"{question}\n\n{part}" for part in parts]
     found = cmdc.Parallel.map(asked, [options] * len(parts), max_parallel=4)
+    failed = [one for one in found if not isinstance(one, cmdc.Reply)]
+    if failed:
+        raise failed[0]
     notes = [one.text for one in found if isinstance(one, cmdc.Reply)]
     with cmdc.create_agent(options) as session:
         return session.run(f"{question} Answer from these notes:\n\n" + "\n".join(notes)).text

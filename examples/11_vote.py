@@ -14,6 +14,11 @@ def vote(question: str, models: list[str]) -> search.Tally:
     ask = f"{question} End with a line 'Answer: …'."
     found = cmdc.Parallel.map(ask, [{"model": model} for model in models])
     texts = [one.text for one in found if isinstance(one, cmdc.Reply)]
+    failed = [one for one in found if not isinstance(one, cmdc.Reply)]
+    for one in failed:
+        print(f"no vote: {one}")
+    if not texts:
+        raise failed[0]
     return search.vote(cmdc.Thought(f"v{n}", text) for n, text in enumerate(texts))[0]
 
 

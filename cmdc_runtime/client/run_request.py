@@ -1,6 +1,7 @@
 """A run of a strategy as ``Runner.run`` is asked for it, and what its events come to."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
@@ -33,6 +34,7 @@ CRASHED: Final = "crashed("
 """What the reason of a cycle begins with that was given up since processes died of it."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
+_PLACE: Final = re.compile(r"^strategies\[0\]")
 
 OnEvent: TypeAlias = Callable[[ReasoningEvent], Any]  # Any: an awaitable, or nothing of interest
 
@@ -85,8 +87,10 @@ def spelled(method: Method) -> Method:
 class RunRequest:
     """One run as it was asked for, checked."""
 
-    def __init__(self, strategy: object, given: RunOptions) -> None:
-        """Take what ``Runner.run`` was given.
+    def __init__(
+        self, strategy: object, given: RunOptions, client: tuple[object, type] | None = None
+    ) -> None:
+        """Take what ``Runner.run`` was given; ``client`` with the class that it has to be of.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong argument.
@@ -98,6 +102,8 @@ class RunRequest:
         self._options: Any = left.pop("options", None)  # Any, here and below: checked later
         self._model: Any = left.pop("model", None)
         problems = self._problems()
+        if client is not None and not isinstance(client[0], client[1] | None):
+            problems.append(f"client: expected a {client[1].__name__}, got {short(client[0])}")
         score = left.pop("score", None)
         try:
             strategy = strategy if score is None else with_score(strategy, score)
@@ -107,8 +113,9 @@ class RunRequest:
         problems += [f"{name}: Runner.run takes no such argument" for name in wrong]
         bounds = {name: value for name, value in left.items() if name in _DEFAULTS}
         self._tool = Reason(strategies=[strategy], **bounds)
+        problems += self._refused_by_tool()
         if problems:
-            raise InvalidOptions(sorted({*problems, *self._others()}))
+            raise InvalidOptions(sorted({*problems, *self._refused_by_session()}))
 
     def _problems(self) -> list[str]:
         """Return what is wrong with the arguments that are neither the session's nor the run's."""
@@ -123,16 +130,24 @@ class RunRequest:
             found.append(f"on_event: expected a function, got {short(listener)}")
         return found
 
-    def _others(self) -> list[str]:
-        """Return what whoever takes the rest would refuse of it."""
+    def _refused_by_tool(self) -> list[str]:
+        """Return what is wrong with the strategy, and with what bounds its run."""
         try:
-            if self.session is None:
-                parse(*self.definition(), refused_parts)
-            else:
-                self._tool.to_options()
+            self._tool.to_options()
+        except InvalidOptions as error:
+            return [_PLACE.sub("strategy", problem) for problem in error.problems]
+        return []
+
+    def _refused_by_session(self) -> list[str]:
+        """Return what is wrong with the options of the session that would be made."""
+        if self.session is not None:
+            return []
+        base, options = self.definition()
+        try:
+            refused = refused_parts(parse(base, options | {"reasoning_strategy": None}))
         except InvalidOptions as error:
             return list(error.problems)
-        return []
+        return refused
 
     def definition(self) -> tuple[Options | None, dict[str, Any]]:  # Any: see ``Options``
         """Return what the session is to be made of."""

@@ -58,7 +58,7 @@ class AsyncRunner:
             SessionNotAlive: the session had ended before.
 
         """
-        request = RunRequest(strategy, given)
+        request = RunRequest(strategy, given, (client, AsyncClient))
         owner = client or default_client
         if request.session is None:
             base, options = request.definition()

@@ -127,9 +127,10 @@ class StreamError(Event, frozen=True, kw_only=True):
 
 
 class RequestCut(Event, frozen=True, kw_only=True):
-    """A request was ended in the middle of its answer.
+    """A request was ended in the middle of its answer, or before it.
 
-    Nobody tells what it took: ``usage`` is an estimate, of the request and of what had come.
+    Nobody tells what it took: ``usage`` is an estimate, of the request and of what had come of text
+    and thinking.
     """
 
     span = "chat"

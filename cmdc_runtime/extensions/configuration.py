@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cmdc_runtime.checked_struct import no_such
+from cmdc_runtime.checked_struct import misfit, no_such
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.plain import kept_numbers_problem
 
@@ -59,7 +59,8 @@ def made(
         try:
             values[name] = msgspec.convert(given[name], field.type)
         except (TypeError, ValueError) as error:  # a ValidationError is one
-            problems.append(f"{owner}: option {name!r}: {error}")
+            why = misfit(str(error), field.type, given[name], name)
+            problems.append(f"{owner}: option {name!r}: {why}")
     if problems:
         raise InvalidOptions(problems)
     try:

@@ -61,6 +61,8 @@ class Thought(msgspec.Struct, frozen=True, metaclass=Checked):
     """The greater the better; None: not scored."""
     score_detail: dict[str, Any] = {}  # Any: plain data of whoever scored
     metadata: dict[str, Any] = {}  # Any: plain data of whoever asked, and a typed answer
+    """That of the branch, with "output" and "error" of the run's own. One of the strategy's own has
+    no "error". The run reads "parents", further thoughts that it was made of, by their ids."""
 
     @property
     def error(self) -> str | None:
@@ -79,6 +81,8 @@ class Branch(msgspec.Struct, frozen=True, metaclass=Checked):
     parent_id: str | None = None
     """The thought that it goes on from."""
     metadata: dict[str, Any] = {}  # Any: plain data, comes back with the thought
+    """The run reads "role" ("judge": its thought is no answer) and "parents", as of a thought; it
+    adds "output" and "error" itself, and a branch may not have them."""
     model: str | None = None
     """"provider:model_id"; None: the session's own."""
     fork: bool = False
@@ -116,6 +120,7 @@ class Failed(msgspec.Struct, frozen=True, metaclass=Checked):
 Decision: TypeAlias = Continue_ | Branch | list[Branch] | Revise | Done | Failed
 """What a strategy answers with; ``(decision, state)`` has another state from then on."""
 DECISIONS: Final = (Continue_, Branch, list, Revise, Done, Failed)
+_NO_STATES: Final = (Continue_, Branch, Revise, Done, Failed)
 Told: TypeAlias = Decision | tuple[Decision, Any]
 """What ``step``, ``aggregate`` and ``early`` may return."""
 
@@ -252,6 +257,11 @@ def parted(given: Any, state: Any) -> tuple[Decision, Any]:  # Any: what a strat
     decision = given
     if isinstance(given, tuple) and len(given) == pair and isinstance(given[0], DECISIONS):
         decision, state = given
+        if isinstance(state, _NO_STATES):
+            raise TypeError(
+                f"a tuple is (decision, state), and {type(state).__name__} is no state: return a"
+                " list of branches to ask for several"
+            )
     if not isinstance(decision, DECISIONS):
         raise TypeError(
             f"{type(given).__name__} is no decision: return Continue_, Branch, a list of Branch,"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.checked_struct import Checked, Cost, Count, Moment, Positive
+from cmdc_runtime.checked_struct import Checked, Cost, Count, Moment, Positive, misfit
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.packing import STRATEGY_KEY, BuiltIn, strategy_option
 from cmdc_runtime.subagent import REASON_TOOL
@@ -97,7 +97,8 @@ class Reason(BuiltIn, frozen=True, kw_only=True):
             try:
                 msgspec.convert(value, field.type)
             except (TypeError, ValueError) as error:  # a ValidationError is one
-                problems.append(f"{field.name}: {error}")
+                why = misfit(str(error), field.type, value, field.name)
+                problems.append(f"{field.name}: {why}")
         if problems:
             raise InvalidOptions(problems)
         bare = msgspec.structs.replace(self, strategies=packed)

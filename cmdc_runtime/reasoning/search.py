@@ -22,7 +22,10 @@ from cmdc_runtime.plain import number_problem, short
 Scored: TypeAlias = float | tuple[float, Mapping[str, Any]]  # Any: plain data
 """A score, or one with its details."""
 Scorer: TypeAlias = Callable[[Thought], Scored | None] | Mapping[str, Scored | None]
-"""A function of a thought, or scores by the ids of thoughts; None leaves a thought as it is."""
+"""A function of a thought, or scores by the ids of thoughts; None leaves a thought as it is.
+
+A score is whatever is a finite number, as ``True`` and a number of numpy's are.
+"""
 
 ANSWER_CHARS_MAX: Final = 2_000
 """Of an answer that is compared with others; the rest is not looked at."""
@@ -60,14 +63,22 @@ def score(thoughts: Iterable[Thought], scorer: Scorer) -> list[Thought]:
     """Return the thoughts with their scores; one that failed gets none.
 
     Raises:
-        ValueError: a score is no finite number, or its details are no dict.
+        ValueError: a score is no finite number, or its details are no dict; or ``scorer`` or one of
+            ``thoughts`` is none.
     """
-    return [_scored(one, scorer) for one in thoughts]
+    if not (callable(scorer) or isinstance(scorer, Mapping)):
+        raise _wrong("scorer", "a function or a dict", scorer)
+    return [_scored(one, scorer) for one in _listed(thoughts)]
 
 
 def select_beam(thoughts: Iterable[Thought], width: int) -> tuple[list[Thought], list[Thought]]:
-    """Return the ``width`` best thoughts, the best first, and all others in their order."""
-    given = list(thoughts)
+    """Return the ``width`` best thoughts, the best first, and all others in their order.
+
+    Raises:
+        ValueError: ``width`` is no whole number, or one of ``thoughts`` is none.
+    """
+    _check_whole("width", width)
+    given = _listed(thoughts)
     sound = [place for place, one in enumerate(given) if one.error is None]
     best = sorted(sound, key=lambda place: _rank(given[place]))[: max(0, width)]
     chosen = frozenset(best)
@@ -81,13 +92,19 @@ def score_and_prune(
     """Return ``select_beam`` of the thoughts with their scores.
 
     Raises:
-        ValueError: a score is no finite number.
+        ValueError: as both of them raise.
     """
+    _check_whole("width", width)
     return select_beam(score(thoughts, scorer), width)
 
 
 def final_answer(text: str) -> str:
-    """Return what a text gives as its answer: behind the last "answer", else its last line."""
+    """Return what a text gives as its answer: behind the last "answer", else its last line.
+
+    Raises:
+        ValueError: ``text`` is none.
+    """
+    _check_text("text", text)
     found = _ANSWER.findall(text)
     lines = [line for line in text.splitlines() if line.strip()]
     chosen = found[-1] if found else (lines[-1] if lines else "")
@@ -99,7 +116,11 @@ def normalise(answer: str) -> str:
 
     Case, spaces, quotes and the marks around it do not count, and a number is its value: "$1,000.",
     "1000.0" and "1e3" are one answer. "10²" is "10^2", "1½" is "1 1/2", each minus is "-".
+
+    Raises:
+        ValueError: ``answer`` is no text.
     """
+    _check_text("answer", answer)
     text = unicodedata.normalize("NFKC", _spelled(answer[:ANSWER_CHARS_MAX])).casefold()
     text = text.replace(_SLASH, "/").replace(_MINUS, "-")
     text = _DASH.sub("-", " ".join(text.split()))
@@ -119,9 +140,12 @@ def vote(
     ``answer_of`` reads the answer from a thought's content, ``key`` says which answers are the
     same. Where ``weighted``, a vote counts as its thought's score, one without or below 0 as
     nothing. Thoughts that failed or give no answer have no vote.
+
+    Raises:
+        ValueError: one of ``thoughts`` is none, or an answer is no text.
     """
     found: dict[str, tuple[str, list[Thought]]] = {}
-    for one in thoughts:
+    for one in _listed(thoughts):
         answer = "" if one.error is not None else answer_of(one.content)
         if name := key(answer):
             found.setdefault(name, (answer, []))[1].append(one)
@@ -137,7 +161,13 @@ def decided(votes: Sequence[Tally], remaining: int, weight_max: float = 1.0) -> 
 
     A lead that they could make up for is none: which of two equal answers came first is known only
     when all are there.
+
+    Raises:
+        ValueError: ``remaining`` is no whole number, or ``weight_max`` none.
     """
+    _check_whole("remaining", remaining)
+    if (problem := number_problem(weight_max, 0, sys.float_info.max)) is not None:
+        raise ValueError(f"weight_max: {problem}")
     if not votes:
         return False
     second = votes[1].weight if len(votes) > 1 else 0.0
@@ -186,13 +216,52 @@ def _scored(thought: Thought, scorer: Scorer) -> Thought:
         value, detail = given
     else:
         value, detail = given, thought.score_detail
-    if number_problem(value, -sys.float_info.max, sys.float_info.max) is not None:
-        raise ValueError(f"the score of {thought.id!r} is no finite number: {short(value)}")
+    number = _finite(value)
+    if number is None:
+        raise ValueError(
+            f"the score of {thought.id!r} is no finite number: {short(given)}; return a number,"
+            " (number, details) or None for no score"
+        )
     if not isinstance(detail, Mapping):
         raise ValueError(  # noqa: TRY004 - one error for all that a scorer says
             f"the details of {thought.id!r}'s score are no dict: {short(detail)}"
         )
-    return msgspec.structs.replace(thought, score=float(value), score_detail=dict(detail))
+    return msgspec.structs.replace(thought, score=number, score_detail=dict(detail))
+
+
+def _finite(value: Any) -> float | None:  # Any: what a stranger's function returned
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):  # as of an array, or of 10**400
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _wrong(name: str, expected: str, value: object) -> ValueError:
+    """Return the error of an argument that is of another type: one for all that is wrong."""
+    return ValueError(f"{name}: expected {expected}, got {short(value)}")
+
+
+def _listed(thoughts: Iterable[Thought]) -> list[Thought]:
+    if isinstance(thoughts, str | bytes | Mapping) or not isinstance(thoughts, Iterable):
+        raise _wrong("thoughts", "thoughts", thoughts)
+    found = list(thoughts)
+    for at, one in enumerate(found):
+        if not isinstance(one, Thought):
+            raise _wrong(f"thoughts[{at}]", "a Thought", one)
+    return found
+
+
+def _check_whole(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, "a whole number", value)
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise _wrong(name, "a text", value)
 
 
 def _weight(voters: Sequence[Thought], *, weighted: bool) -> float:

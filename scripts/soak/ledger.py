@@ -323,6 +323,8 @@ class Ledger:
         if thought in self._thoughts:
             self._tell(f"thought {event.thought_id} of run {event.run_id} comes twice")
         self._thoughts.add(thought)
+        if event.error is None:  # what a run gains outweighs the deaths before it
+            self._crashes = 0
 
     def _end_below(self, event: events.SubagentEnd) -> None:
         self.counts[event.kind] += 1

@@ -16,7 +16,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.testing import ScriptedModel, Text, Thinking, ToolCalls, ToolUse
+from cmdc_runtime.testing import Error, ScriptedModel, Text, Thinking, ToolCalls, ToolUse
 from cmdc_runtime.testing.fixtures import DaemonProcess
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ def place(request):
 def play(script, place, tmp_path):
     """Run an example with the model's answers and what the person types."""
 
-    def run(name, answers, typed=""):
+    def run(name, answers, typed="", raised=""):
         (tmp_path / "README.md").write_text("one\ntwo\nthree\n")
         script.answers[:], script.requests[:] = answers, []
         done = subprocess.run(
@@ -131,7 +131,10 @@ def play(script, place, tmp_path):
             timeout=PROGRAM_S,
             check=False,
         )
-        assert (done.stderr, done.returncode) == ("", 0), done.stdout
+        if raised:
+            assert raised in done.stderr.splitlines()[-1], done.stdout
+        else:
+            assert (done.stderr, done.returncode) == ("", 0), done.stdout
         assert script.answers == []
         return done.stdout
 
@@ -350,6 +353,28 @@ def test_vote(play):
     answers = ["Answer: 42", "Answer: 41", "So.\nAnswer: 42"]  # in whatever order they are asked
 
     assert play("11_vote", answers) == "42, by 2 of 3\n"
+
+
+LOST = Error(400, "no such river")
+
+
+def test_map_reduce_of_a_part_that_fails(play, script):
+    """No answer is made of the others alone."""
+    answers = [LOST, "It does something.", "It does something."]
+
+    assert play("10_map_reduce", answers, raised="no such river") == ""
+    assert len(script.requests) == 3
+
+
+def test_vote_of_which_some_fail(play):
+    """Each is told, and the others vote; of nothing there is no winner."""
+    shown = play("11_vote", [LOST, "Answer: 42", "Answer: 42"]).splitlines()
+
+    assert "no such river" in shown[0]
+    assert shown[0].startswith("no vote: ")
+    assert shown[1:] == ["42, by 2 of 3"]
+    lost = play("11_vote", [LOST] * 3, raised="no such river").splitlines()
+    assert ["no such river" in line for line in lost] == [True] * 3
 
 
 def test_refine(play):

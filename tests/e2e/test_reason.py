@@ -173,8 +173,9 @@ def test_an_exception_of_a_strategy_is_the_tools_error(reasoned, scripted):
     """By its name."""
     told, result = reasoned(scripted(), Odd)
 
-    assert "odd failed: LookupError: where is it" in told
-    assert (result.status, result.reason) == ("failed", "LookupError: where is it")
+    assert "odd failed: odd.step: LookupError: where is it (tests.e2e.test_reason:" in told
+    assert result.status == "failed"
+    assert result.reason.startswith("odd.step: LookupError: where is it (tests.e2e.test_reason:")
 
 
 class Halfway(cmdc.ReasoningStrategy):

@@ -172,7 +172,9 @@ def test_a_failed_run_fails_its_cycle(agent, scripted):
     model = scripted(default=last_word)
     session = agent(model, reasoning_strategy=(Ask, {"count": 0}))
 
-    with pytest.raises(cmdc.AgentFailed, match="ask failed: a decision without a branch"):
+    with pytest.raises(
+        cmdc.AgentFailed, match=r"ask failed: ask\.step: a decision without a branch"
+    ):
         session.run("Well?", timeout=TURN_S)
 
 
@@ -374,7 +376,9 @@ def test_an_aborted_run_is_a_result(agent, client, scripted, poll, held):
     assert [one.session_id for one in client.list_sessions()] == [session.id]
     assert (result.status, result.reason, result.answer) == ("aborted", "enough", None)
     assert [one.error for one in result.thoughts].count("the run is over: aborted") == held
-    assert result.usage.prompt_tokens == (COUNT - held) * USED.prompt_tokens
+    for node in result.nodes:  # a request that was cut counts about: with its prompt
+        assert node.usage.prompt_tokens == USED.prompt_tokens or node.error is not None
+        assert node.usage.prompt_tokens > 0
     assert result == ReasoningResult.of(told)
     assert session.run("And you?", timeout=TURN_S).text
 
@@ -476,6 +480,32 @@ def test_a_wrong_argument_is_named(client, given, why):
         cmdc.Runner.run(Ask(), "Well?", client=client, **given)
 
     assert why in str(caught.value)
+
+
+def test_all_wrong_arguments_are_named_whichever_they_are():
+    """Each has a line with its value, and with what it may be: no argument hides another."""
+    given = {"max_steps": 0, "timeout": -1, "zzz": 1, "client": 5, "model": "openai:x"}
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        cmdc.Runner.run("nope", "?", **given, options={"max_turns": 0})
+    with pytest.raises(cmdc.InvalidOptions) as of_strategy:
+        cmdc.Runner.run(("tree_of_thoughts", {"search": "a*"}), "?", model="openai:x")
+
+    client, limit, turns, strategy, time, other = caught.value.problems
+    assert client == "client: expected a Client, got 5"
+    assert limit == "max_steps: Expected `int` >= 1, got 0"
+    assert turns == "max_turns: Expected `int` >= 1, got 0"
+    assert strategy.startswith("strategy: there is no built-in strategy 'nope', only adaptive, ")
+    assert time == "timeout: Expected `float` > 0.0, got -1"
+    assert other == "zzz: Runner.run takes no such argument"
+    (search,) = of_strategy.value.problems
+    assert search.startswith("strategy: strategy 'tree_of_thoughts': option 'search': Invalid enum")
+    assert search.endswith("expected of bfs, dfs, beam, got 'a*'")
+
+
+def test_a_wrong_bound_in_a_session_is_an_option_too(agent, scripted):
+    """Not an error of the tool that the session is lent."""
+    with pytest.raises(cmdc.InvalidOptions, match="max_steps: Expected `int` >= 1, got 0"):
+        cmdc.Runner.run(Ask, "?", session=agent(scripted()), max_steps=0)
 
 
 @pytest.mark.parametrize("session", [None, "s-1"])

@@ -171,8 +171,9 @@ def test_crash_of_the_parent_ends_its_subagents_before_the_next_process(
     assert log.index(ended) < log.index(starts[-1])
     assert "It may or may not have taken effect" in results(model.requests[-1])[0]
     (end,) = only(events.SubagentEnd, found)
-    assert (end.child_session_id, end.ok, end.usage.total_tokens) == (child, False, 30)
-    assert session.status().total_tokens == 1_230
+    assert (end.child_session_id, end.ok) == (child, False)
+    assert 30 + 30 < end.usage.total_tokens < 200  # the request that it died in counts about
+    assert session.status().total_tokens == 1_200 + end.usage.total_tokens
     assert len(below.requests) == 2
 
 
@@ -188,15 +189,16 @@ def test_crashes_of_the_parent_count_a_subagent_once(agent, scripted, poll, cycl
         assert poll(lambda: session.status().incarnation == incarnation)  # noqa: B023 - at once
         assert poll(session.agent_pid)
     assert poll(lambda: session.status().state == "idle")
-    assert poll(lambda: session.status().total_tokens % 200 == 30)
+    assert poll(lambda: session.status().total_tokens % 200)
     with session.subscribe(since=0) as past:
         found = cycle_of(past)
         if not only(events.SubagentEnd, found):
             found += cycle_of(past, ends=("subagent_end",))
 
-    assert len(only(events.SubagentEnd, found)) == 1
+    (end,) = only(events.SubagentEnd, found)
+    assert 30 < end.usage.total_tokens < 200
     assert session.run("Next.", timeout=TURN_S).text == "done"
-    assert session.status().total_tokens % 200 == 30
+    assert session.status().total_tokens % 200 == end.usage.total_tokens
 
 
 @pytest.mark.parametrize("restart", ["temporary", "transient"])

@@ -147,6 +147,16 @@ def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
         assert len(lived.of(events.AgentRecovered)) == 1, step
 
 
+def test_deaths_between_which_thoughts_come_end_no_run(cradle, armed, scripted):
+    """One more than a cycle may cost; none of them is counted that is followed by a thought."""
+    cradle.start()
+    steps = [f"agent.*tool_told*.after:{number}=agent" for number in (4, 1, 1)]
+    lived = Reasoned(cradle, scripted, armed, "run", *steps)
+
+    assert len(lived.of(events.AgentRecovered)) == len(steps)
+    assert lived.is_whole(steps)
+
+
 @pytest.mark.parametrize("step", DAEMON_DIES)
 def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, step):
     """Whether the agent goes on with the next one or dies as well."""

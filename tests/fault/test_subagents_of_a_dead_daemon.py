@@ -40,7 +40,8 @@ def test_subagent_of_a_dead_daemon_is_counted_and_not_continued(cradle, scripted
     cradle.start()
     with cradle.client() as client:
         text = client.collect_reply("above", timeout=TURN_S)
-        is_counted = poll(lambda: client.status("above").total_tokens == 1_234)
+        # The request that the lowest one died in counts about.
+        is_counted = poll(lambda: 1_234 < client.status("above").total_tokens < 1_234 + 400)
         live = [status.session_id for status in client.list_sessions()]
 
     assert text == "done"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from cmdc_runtime.checked_struct import Total
+from cmdc_runtime.messages import TokenUsage
 
 N = TypeVar("N", int, float)
 Refusal: TypeAlias = Literal["max_total_tokens_exceeded", "max_cost_usd_exceeded"]
@@ -149,6 +150,16 @@ def capped(granted: Grant, limit: Grant) -> Grant:
         _least(granted.tokens, limit.tokens),
         _least(granted.cost_usd, limit.cost_usd),
     )
+
+
+def rest_of(granted: Grant, used: TokenUsage) -> Grant | Refusal:
+    """Return what is left of a grant, or which limit is reached."""
+    tokens, cost_usd = granted.tokens, granted.cost_usd
+    if tokens is not None and (tokens := tokens - used.total_tokens) <= 0:
+        return "max_total_tokens_exceeded"
+    if cost_usd is not None and (cost_usd := cost_usd - (used.cost_usd or 0.0)) <= ROUNDING_USD:
+        return "max_cost_usd_exceeded"
+    return Grant(tokens, cost_usd)
 
 
 def _least(one: N | None, other: N | None) -> N | None:

@@ -24,6 +24,7 @@ from workers.core.state import (
     Ask,
     Branch,
     Child,
+    LostBranch,
     Memory,
     OpenCall,
     Outcome,
@@ -415,7 +416,8 @@ def spawn(memory: Memory, child: Child) -> Memory:
 def count_child(memory: Memory, record: SubagentSpent) -> Memory:
     """Note what a subagent used in place of what it was granted; counted once.
 
-    What came of a branch is kept for as long as its call is open.
+    What came of a branch is kept for as long as its call is open, and so is what one used that was
+    lost: if it runs again, that is a part of what it has used.
     """
     child = find_child(memory, record.child_id)
     if child is None:
@@ -423,9 +425,13 @@ def count_child(memory: Memory, record: SubagentSpent) -> Memory:
     left = tuple(one for one in memory.children if one is not child)
     memory = spend(replace(memory, children=left), record.usage)
     memory = runs.settle(memory, record.child_id)
-    if record.ok is None or not child.branch:
+    if not child.branch:
         return memory
-    answer = BranchAnswer(ok=record.ok, text=record.text, usage=record.usage)
+    if record.ok is None:
+        lost = LostBranch(child.branch, child.call_id, record.usage)
+        return replace(memory, lost_branches=(*memory.lost_branches, lost))
+    usage = record.usage + runs.lost_usage(memory, child.branch)
+    answer = BranchAnswer(ok=record.ok, text=record.text, usage=usage)
     kept = Branch(child.branch, child.call_id, child.digest, answer)
     return replace(memory, branches=(*memory.branches, kept))
 

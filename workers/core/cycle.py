@@ -230,7 +230,7 @@ def ask_again(step: Step) -> None:
 
 def send(step: Step, messages: tuple[Message, ...]) -> None:
     """Send a request with these messages."""
-    step.become(Asking(step.memory.answering))
+    step.become(Asking(replace(step.memory.answering, is_delayed=False)))
     step.change(work=step.memory.work + 1)
     model = step.memory.model
     step.publish(RequestStart(model=model, messages=len(messages)))

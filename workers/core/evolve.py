@@ -184,7 +184,13 @@ def begin_call(memory: Memory, call_id: CallId, at_ms: int, call_hash: str | Non
 
 
 def count_step(memory: Memory, call_id: CallId, step: RunStep | None = None) -> Memory:
-    """Count one more step of a running call, and what that says of its run."""
+    """Count one more step of a running call, and what that says of its run.
+
+    Where a run has gained a thought, the deaths before it count no more: nothing but runs was at
+    work, so none of them was its end.
+    """
+    if memory.cycle is not None and _is_gain(memory, call_id, step):
+        memory = replace(memory, cycle=replace(memory.cycle, crashes=0))
     calls = tuple(
         replace(open_, told=open_.told + 1, run=runs.after(open_.run, step))
         if open_.call.call_id == call_id
@@ -192,6 +198,20 @@ def count_step(memory: Memory, call_id: CallId, step: RunStep | None = None) -> 
         for open_ in memory.calls
     )
     return replace(memory, calls=calls)
+
+
+def _is_gain(memory: Memory, call_id: CallId, step: RunStep | None) -> bool:
+    """Say whether a step is a branch's answer, and no call is open but those that make runs."""
+    if step is None or step.come is None or step.is_no_answer:
+        return False
+    left = [open_ for open_ in memory.calls if open_.result is None]
+    asked = [
+        branch_id
+        for open_ in left
+        if open_.run is not None and open_.call.call_id == call_id
+        for branch_id, _ in open_.run.branches
+    ]
+    return step.come in asked and all(open_.run is not None for open_ in left)
 
 
 def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> Memory:
@@ -214,6 +234,7 @@ def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> 
             for child in memory.children
         ),
         branches=tuple(one for one in memory.branches if one.call_id != result.call_id),
+        lost_branches=tuple(one for one in memory.lost_branches if one.call_id != result.call_id),
         waiting_branches=tuple(one for one in memory.waiting_branches if one[0] != result.call_id),
     )
     results = tuple(open_.result for open_ in memory.calls if open_.result is not None)
@@ -242,6 +263,7 @@ def close_cycle(memory: Memory, outcome: OutcomeKind, reason: Any) -> Memory:
         # A plugin's wait for a subagent ends with the cycle; a call's has ended with its result.
         children=tuple(replace(child, ref=None, branch="") for child in memory.children),
         branches=(),
+        lost_branches=(),
         asks=(),
         answers=(),
         notes=(),

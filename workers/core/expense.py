@@ -79,8 +79,13 @@ def guess(memory: Memory, answer: Message) -> TokenUsage:
 
     So both limits count it: each of many such answers would be free otherwise.
     """
+    return guess_usage(memory, chars(answer) + len(answer.thinking or ""))
+
+
+def guess_usage(memory: Memory, answer_chars: int) -> TokenUsage:
+    """Return about what the next request of ``memory`` takes, with an answer of so many signs."""
     prompt = request_tokens(memory)
-    completion = estimate_tokens(chars(answer) + len(answer.thinking or ""))
+    completion = estimate_tokens(answer_chars)
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,

@@ -21,16 +21,16 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.hooks import BeforeSteering
 from cmdc_runtime.ids import CallId
-from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import problem_of, shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
 from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
 from workers.core.cycle import announce_abort, answer_waiters
-from workers.core.expense import guess
+from workers.core.expense import guess_usage
 from workers.core.inputs import CycleExpired, Order, Stopped
 from workers.core.records import CutSpent, MessageAdded, PromptDiscarded, Steered
-from workers.core.state import Memory, OpenCall, QueuedPrompt
+from workers.core.state import Asking, Memory, OpenCall, QueuedPrompt, Streaming
 from workers.core.step import (
     AnswerTool,
     AskAboutSteering,
@@ -215,30 +215,32 @@ def _end_request(step: Step, wanted: Abort, at_ms: int) -> None:
 
 
 def add_partial_answer(step: Step) -> None:
-    """Add what there is of an answer, marked as interrupted, and count it about."""
-    if (partial := _partial(step.memory)) is not None:
-        usage = guess(step.memory, partial)
+    """Add what there is of an answer, marked as interrupted, and count its request about."""
+    before = step.memory
+    if said := _said(before):
+        partial = Message(
+            id=next_id(before), role="assistant", content=said, metadata={"interrupted": True}
+        )
         step.record(MessageAdded(message=partial))
-        _charge_cut(step, usage)
+    _charge_cut(step, before)
 
 
 def stop_request(step: Step, _stopped: Stopped) -> None:
-    """Count about what there is of an answer; a process that goes on asks for all of it again."""
-    if (partial := _partial(step.memory)) is not None:
-        _charge_cut(step, guess(step.memory, partial))
+    """Count about what a request took; a process that goes on sends it again."""
+    _charge_cut(step, step.memory)
 
 
-def _partial(memory: Memory) -> Message | None:
+def _said(memory: Memory) -> str:
     _, held, _ = flush(memory.answering.tags, memory.policy.tags)
-    said = memory.answering.text + held
-    if not said:
-        return None
-    return Message(
-        id=next_id(memory), role="assistant", content=said, metadata={"interrupted": True}
-    )
+    return memory.answering.text + held
 
 
-def _charge_cut(step: Step, usage: TokenUsage) -> None:
+def _charge_cut(step: Step, before: Memory) -> None:
+    """Count a request that is under way: its prompt, and what came of text and thinking."""
+    is_sent = isinstance(before.activity, Asking | Streaming) and not before.answering.is_delayed
+    if not is_sent:
+        return
+    usage = guess_usage(before, len(_said(before)) + before.answering.thinking_chars)
     step.record(CutSpent(usage=usage))
     step.publish(RequestCut(usage=usage))
 

@@ -99,9 +99,11 @@ def stream(step: Step, _chunk: FirstChunk) -> None:
 
 def show_thinking(step: Step, thought: ThoughtArrived) -> None:
     """Show a piece of thinking."""
-    if not step.memory.answering.is_thinking_started:
-        step.become(Streaming(replace(step.memory.answering, is_thinking_started=True)))
+    answering = step.memory.answering
+    if not answering.is_thinking_started:
         step.publish(ThinkingStart())
+    chars = answering.thinking_chars + len(thought.text)
+    step.become(Streaming(replace(answering, is_thinking_started=True, thinking_chars=chars)))
     step.publish(ThinkingDelta(delta=thought.text))
 
 
@@ -170,18 +172,19 @@ def recover(step: Step, failed: StreamFailed) -> None:
         _give_up(step, failed)
         return
     delay = delay_s(policy.backoff, attempt, failed.retry_after_s, failed.chance)
-    _reset_answer(step, attempt)
+    _reset_answer(step, attempt, is_delayed=True)
     step.publish(Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason))
     step.change(work=step.memory.work + 1)
     step.perform(Sleep(step.memory.work, delay))
 
 
-def _reset_answer(step: Step, retries: int) -> None:
+def _reset_answer(step: Step, retries: int, *, is_delayed: bool = False) -> None:
     """Drop the answer so far, and publish that, before the request is sent again."""
     shown = step.memory.answering
     if shown.is_text_started or shown.is_thinking_started:
         step.publish(StreamReset())
-    step.become(Asking(Answering(retries=retries, is_compacted=shown.is_compacted)))
+    fresh = Answering(retries=retries, is_compacted=shown.is_compacted, is_delayed=is_delayed)
+    step.become(Asking(fresh))
 
 
 def _make_fit(step: Step, at_ms: int) -> None:
@@ -274,6 +277,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, WaitExpired):    cycle.expire_waits,
     (_S, WaitExpired):    cycle.expire_waits,
     (_T, WaitExpired):    cycle.expire_waits,
+    (_R, Stopped):        interrupt.stop_request,
     (_S, Stopped):        interrupt.stop_request,
     (_T, Stopped):        interrupt.stop_tools,
     (_I, PluginLoaded): plugins.use_loaded,

@@ -23,9 +23,6 @@ from cmdc_runtime.messages import TokenUsage
 from workers.core.records import RunEnd, RunStep
 from workers.core.state import EndedRun, Memory, OpenCall, OpenRun, RunningBranch
 
-_NOTHING = BranchAnswer(ok=False, text="", usage=TokenUsage())
-
-
 # --- what a call publishes ------------------------------------------------------------------------
 
 
@@ -139,7 +136,7 @@ def running(memory: Memory, open_: OpenCall) -> tuple[RunningBranch, ...]:
     asked = () if open_.run is None else open_.run.branches
     places = {branch_ref(open_.call.call_id, one[0]): one for one in asked}
     return tuple(
-        RunningBranch(child.session_id, *places[child.branch])
+        RunningBranch(child.session_id, *places[child.branch], lost_usage(memory, child.branch))
         for child in memory.children
         if child.branch in places
     )
@@ -160,18 +157,29 @@ def ends_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Even
     run = open_.run
     assert run is not None  # noqa: S101 - that is what has an end
     late = {one.branch_id for one in running(memory, open_)} if run_end.waits else set()
-    answers = {one.ref: one.answer for one in memory.branches}
     thoughts = tuple(
         _thought(
             run,
             run_end,
             RunningBranch(SessionId(""), branch_id, parent_id),
-            answers.get(branch_ref(open_.call.call_id, branch_id), _NOTHING),
+            _answer_of(memory, branch_ref(open_.call.call_id, branch_id)),
         )
         for branch_id, parent_id in run.branches
         if branch_id not in late
     )
     return thoughts if late else (*thoughts, done(run, run_end))
+
+
+def _answer_of(memory: Memory, ref: str) -> BranchAnswer:
+    """Return what came of a branch that does not run; one without an outcome has its usage."""
+    answers = (one.answer for one in memory.branches if one.ref == ref)
+    nothing = BranchAnswer(ok=False, text="", usage=lost_usage(memory, ref))
+    return next(answers, nothing)
+
+
+def lost_usage(memory: Memory, ref: str) -> TokenUsage:
+    """Return what a branch used in those of its lives that ended without an outcome."""
+    return sum((one.usage for one in memory.lost_branches if one.ref == ref), TokenUsage())
 
 
 def settle(memory: Memory, child_id: SessionId) -> Memory:
@@ -211,7 +219,7 @@ def _thought(
         parent_id=branch.parent_id,
         content=answer.text[:TEXT_CHARS_MAX] if answer.ok else "",
         error=None if answer.ok else over(run_end.status),
-        usage=answer.usage,
+        usage=answer.usage + branch.lost,
     )
 
 

@@ -194,12 +194,17 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Answering(msgspec.Struct, frozen=True):
-    """The answer of the running request, as far as it came."""
+    """The answer of the running request, as far as it came.
+
+    ``is_delayed``: it failed, and is sent again after a delay; none is under way.
+    """
 
     retries: Count = 0
     text: str = ""
     is_text_started: bool = False
     is_thinking_started: bool = False
+    thinking_chars: Count = 0
+    is_delayed: bool = False
     is_compacted: bool = False
     tags: TagState = field(default_factory=TagState)
 
@@ -225,6 +230,8 @@ class RunningBranch(msgspec.Struct, frozen=True):
     session_id: SessionId
     branch_id: str
     parent_id: str | None = None
+    lost: TokenUsage = field(default_factory=TokenUsage)
+    """What it used in earlier lives."""
 
 
 class EndedRun(msgspec.Struct, frozen=True):
@@ -298,6 +305,14 @@ class Branch(msgspec.Struct, frozen=True):
     call_id: CallId
     digest: str
     answer: BranchAnswer
+
+
+class LostBranch(msgspec.Struct, frozen=True):
+    """What a branch of an open call has used that ended without an outcome, and may run again."""
+
+    ref: str
+    call_id: CallId
+    usage: TokenUsage
 
 
 class Compacting(msgspec.Struct, frozen=True):
@@ -412,6 +427,7 @@ class Memory(msgspec.Struct, frozen=True):
     """Subagents over the session's life; ``branched`` of them were branches."""
     branched: Count = 0
     branches: tuple[Branch, ...] = ()
+    lost_branches: tuple[LostBranch, ...] = ()
     waiting_branches: tuple[tuple[CallId, str], ...] = ()
     """Calls and references of branches that there is no room for; they ask again when there is."""
     ended_runs: tuple[EndedRun, ...] = ()

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.subagent import GENERAL_PURPOSE
 from workers.core import runs
-from workers.core.budget import Grant
+from workers.core.budget import Grant, rest_of
 from workers.core.conversation import find_branch, find_call, find_child, is_running, plugin_call
 from workers.core.expense import grant_child
 from workers.core.inputs import (
@@ -32,6 +33,7 @@ from workers.core.records import SubagentSpawned, SubagentSpent
 from workers.core.state import Branch, Child, Memory
 from workers.core.step import AnswerTool, EndSubagents, RunSubagent, Step
 
+_NOT_STARTED: Final = "no subagent was started: {}"
 _OTHER: Final = (
     "{}: a branch of this name was asked something else before: what decides on branches must come"
     " to the same each time that it is run"
@@ -97,6 +99,11 @@ def drop_branch(step: Step, dropped: BranchDropped) -> None:
     step.change(waiting_branches=left)
     if left != waiting:
         step.perform(AnswerTool(dropped.ref))
+    lost = runs.lost_usage(step.memory, dropped.ref)
+    if found is None and lost != TokenUsage():
+        answer = BranchAnswer(ok=False, text="the branch was ended", usage=lost)
+        step.perform(AnswerTool(dropped.ended, answer))
+        return
     step.perform(AnswerTool(dropped.ended, None if found is None else found.answer))
 
 
@@ -108,10 +115,16 @@ def _start_branch(step: Step, wanted: BranchWanted) -> None:
         step.change(waiting_branches=(*others, (wanted.call_id, wanted.ref)))
         return
     task, kind = wanted.task, GENERAL_PURPOSE.name
-    granted = grant_child(memory, wanted.shares, wanted.limit)
-    problem = _no_room(memory)
+    lost = runs.lost_usage(memory, wanted.ref)
+    rest = rest_of(wanted.limit, lost)
+    granted = rest if isinstance(rest, str) else grant_child(memory, wanted.shares, rest)
+    granted = _no_room(memory) or granted
+    if lost != TokenUsage() and isinstance(granted, str):
+        answer = BranchAnswer(ok=False, text=_NOT_STARTED.format(granted), usage=lost)
+        step.perform(AnswerTool(wanted.ref, answer))
+        return
     asked = SubagentWanted(memory.work, wanted.call_id, wanted.ref, kind, task.prompt)
-    _begin(step, asked, problem or granted, wanted)
+    _begin(step, asked, granted, wanted)
 
 
 def _start(step: Step, wanted: SubagentWanted, waiting: int) -> None:
@@ -124,7 +137,7 @@ def _begin(
 ) -> None:
     """Start a subagent that may spend what was granted; a text says why none is started."""
     if isinstance(granted, str):
-        step.perform(AnswerTool(wanted.ref, error=f"no subagent was started: {granted}"))
+        step.perform(AnswerTool(wanted.ref, error=_NOT_STARTED.format(granted)))
         return
     child_id = SessionId(f"{step.memory.policy.session_id}.{step.memory.spawns + 1}")
     step.record(
@@ -167,6 +180,7 @@ def subagent_done(step: Step, done: SubagentDone) -> None:
     if child is None:
         return
     answer = BranchAnswer(ok=done.ok and not done.is_lost, text=done.text, usage=done.usage)
+    used = done.usage + runs.lost_usage(step.memory, child.branch)
     run_events = runs.ends_behind(step.memory, done.child_id, answer)
     is_answer = bool(child.branch) and not done.is_lost
     step.record(
@@ -187,15 +201,15 @@ def subagent_done(step: Step, done: SubagentDone) -> None:
         ),
         *run_events,
     )
-    _answer(step, child, done)
+    _answer(step, child, done, used)
     waiting = step.memory.waiting_branches
     free = max(0, step.memory.policy.max_children - len(step.memory.children))
     step.perform(*(AnswerTool(ref) for _, ref in waiting[:free]))
     step.change(waiting_branches=waiting[free:])
 
 
-def _answer(step: Step, child: Child, done: SubagentDone) -> None:
-    """Give what came of a subagent to the call that waits for it."""
+def _answer(step: Step, child: Child, done: SubagentDone, used: TokenUsage) -> None:
+    """Give what came of a subagent to the call that waits for it; ``used`` in all of its lives."""
     if child.branch:
         known = find_branch(step.memory, child.branch)
         answer = (
@@ -203,7 +217,7 @@ def _answer(step: Step, child: Child, done: SubagentDone) -> None:
             if isinstance(known, Branch)
             else None
         )
-        end = BranchAnswer(ok=done.ok, text=done.text, usage=done.usage, is_cut=done.is_cut)
+        end = BranchAnswer(ok=done.ok, text=done.text, usage=used, is_cut=done.is_cut)
         step.perform(AnswerTool(child.branch, answer), AnswerTool(ended_ref(child.branch), end))
     elif child.ref is not None:
         value, error = (done.text, None) if done.ok else (None, done.text)

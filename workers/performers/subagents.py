@@ -42,6 +42,7 @@ from cmdc_runtime.events import (
     Envelope,
     Event,
     PluginModelCall,
+    PromptReceived,
     RequestCut,
     RequestStart,
     ResponseComplete,
@@ -82,6 +83,7 @@ from cmdc_runtime.requests import (
     StopSession,
 )
 from cmdc_runtime.wire.codec import decode_events
+from workers.core.budget import COMPLETION_TOKENS_GUESS, estimate_tokens
 from workers.core.inputs import Result, SubagentDone
 
 # --- past events ----------------------------------------------------------------------------------
@@ -192,8 +194,6 @@ _ENDS: Final[Mapping[type[AnyReason], str]] = {
 """What a subagent did that is down, for each reason."""
 _UNKNOWN: Final = (CommandTimeout, DaemonUnavailable)
 """Nobody said whether the session was started."""
-_ANSWERED: Final = (ResponseComplete, StreamError)
-"""What ends a request; as far as a server says that fails, it charges nothing."""
 
 
 @dataclass(slots=True)
@@ -208,12 +208,16 @@ class _Account:
     """Tools whose calls wait for a person, by the approval's id."""
     is_asking: bool = False
     """Whether a request was under way at its last event."""
+    is_counted: bool = True
+    """Whether that request is in ``usage``: its process said about what it took before it ended."""
+    context_tokens: int = 0
+    """About how many tokens the conversation has."""
     outcome: tuple[bool, str] | None = None
     """Whether its cycle has finished, and the answer or what it ended with; None: it has no end."""
 
     def take(self, event: Event) -> None:
         """Read the next event."""
-        self._count_request(event)
+        self._follow_requests(event)
         match event:
             case (
                 ResponseComplete(usage=usage)
@@ -241,11 +245,31 @@ class _Account:
             case _:  # the others are for observers, not for the parent's model
                 pass
 
-    def _count_request(self, event: Event) -> None:
-        if isinstance(event, RequestStart):
-            self.is_asking = True
-        elif isinstance(event, _ANSWERED):
-            self.is_asking = False
+    def _follow_requests(self, event: Event) -> None:
+        match event:
+            case PromptReceived(text=text):
+                self.context_tokens += estimate_tokens(len(text))
+            case RequestStart():
+                self.is_asking, self.is_counted = True, False
+            case RequestCut():
+                self.is_counted = True
+            case ResponseComplete(usage=usage):
+                self.is_asking, self.is_counted = False, True
+                self.context_tokens = max(self.context_tokens, usage.total_tokens)
+            case StreamError():  # as far as a server says that fails, it charges nothing
+                self.is_asking, self.is_counted = False, True
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Count a request that was under way in a process that was killed, as a usual one."""
+        if self.is_counted:
+            return
+        self.is_counted = True
+        prompt, answer = self.context_tokens, COMPLETION_TOKENS_GUESS
+        self.usage += TokenUsage(
+            prompt_tokens=prompt, completion_tokens=answer, total_tokens=prompt + answer
+        )
 
     def judged(self, ok: bool, answer: str) -> tuple[bool, str]:  # noqa: FBT001 - of an outcome
         """Return how a subagent did that came to this answer: nobody decides approvals of one."""
@@ -402,6 +426,7 @@ class Subagents:
             return account  # it never began
         except CmdcError as error:
             log.warning("subagent.not_counted", child_id=child_id, problem=str(error))
+        account.close()
         for below in account.subagents:
             account.usage += (await self._account(below)).usage
         return account

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.extensions.reasoning import Branch, Thought
+from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, Thought
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import number_problem, short
 from cmdc_runtime.reasoning.limits import NODE_ID, NODES_MAX, SCORE_MAX
@@ -37,6 +37,8 @@ class TreeDraft:
         """Return the node of a branch that is asked for: a new one, or the one of its id."""
         if not isinstance(branch, Branch):
             raise MisuseError(f"a decision has branches, got {short(branch)}")
+        if branch.id is not None:
+            _check_id(branch.id)
         node = None if branch.id is None else self._found(branch.id)
         if node is not None:
             return _same(node, branch, is_fresh=node.id in self.fresh)
@@ -50,6 +52,7 @@ class TreeDraft:
         """
         if node.branch is None:
             raise MisuseError(f"{node.id!r} is no branch, and cannot be revised")
+        check_text(feedback, "the feedback of Revise")
         node_id = f"{node.root}.r{revision}"
         if node_id in self.fresh:
             return self.fresh[node_id]
@@ -67,11 +70,13 @@ class TreeDraft:
     def put(self, given: object) -> Node:
         """Return the node of a thought of the strategy's own, with its score."""
         thought = self._own(given)
+        _check_id(thought.id)
         if self._found(thought.id) is not None:
             raise MisuseError(f"there is a thought {thought.id!r} already")
-        self._check_place(thought.id, thought.parent_id)
+        self._check_place(thought.parent_id)
         check_text(thought.content, f"thought {thought.id!r}")
         metadata = plain_dict(thought.metadata, f"the metadata of {thought.id!r}")
+        _check_keys(metadata, f"the metadata of {thought.id!r}", ERROR)
         if thought.score is not None:
             score_of(thought)
         whole = msgspec.structs.replace(thought, metadata=metadata)
@@ -91,9 +96,14 @@ class TreeDraft:
 
     def _added(self, branch: Branch) -> Node:
         node_id = str(branch.id)
-        self._check_place(branch.id, branch.parent_id)
+        self._check_place(branch.parent_id)
         check_text(branch.prompt, f"the prompt of branch {node_id!r}")
         metadata = plain_dict(branch.metadata, f"the metadata of branch {node_id!r}")
+        _check_keys(metadata, f"the metadata of branch {node_id!r}", ERROR, OUTPUT)
+        if not isinstance(branch.fork, bool):
+            raise MisuseError(
+                f"fork of branch {node_id!r}: expected a bool, got {short(branch.fork)}"
+            )
         if branch.model is not None and (problem := model_problem(branch.model)) is not None:
             raise MisuseError(f"the model of branch {node_id!r}: {problem}")
         branch = msgspec.structs.replace(branch, metadata=metadata)
@@ -106,13 +116,16 @@ class TreeDraft:
     def _found(self, node_id: str) -> Node | None:
         return self.fresh.get(node_id) or self._nodes.get(node_id)
 
-    def _check_place(self, node_id: object, parent_id: str | None) -> None:
-        if not isinstance(node_id, str) or _NODE_ID.fullmatch(node_id) is None:
-            raise MisuseError(f"{short(node_id)} cannot name a thought or a branch: {NODE_ID}")
-        if parent_id is not None and self._found(parent_id) is None:
+    def _check_place(self, parent_id: object) -> None:
+        if parent_id is not None and (
+            not isinstance(parent_id, str) or self._found(parent_id) is None
+        ):
             raise unknown(parent_id)
         if len(self._nodes) + len(self.fresh) >= NODES_MAX:
-            raise MisuseError(f"a run has at most {NODES_MAX:,} thoughts and branches")
+            raise MisuseError(
+                f"a run has at most {NODES_MAX:,} thoughts and branches: {len(self._nodes):,} are"
+                " there, and this decision adds more than are left; ask for fewer, or end with Done"
+            )
 
     def _name(self, letter: str) -> str:
         while True:
@@ -129,6 +142,18 @@ def _same(node: Node, branch: Branch, *, is_fresh: bool) -> Node:
     if is_fresh:
         raise MisuseError(f"a decision asks for two branches {node.id!r}, whose prompts differ")
     raise NotDeterministicError(f"branch {node.id!r} has another prompt now")
+
+
+def _check_id(node_id: object) -> None:
+    if not isinstance(node_id, str) or _NODE_ID.fullmatch(node_id) is None:
+        raise MisuseError(f"{short(node_id)} cannot name a thought or a branch: {NODE_ID}")
+
+
+def _check_keys(metadata: Mapping[str, Any], what: str, *own: str) -> None:  # Any: plain data
+    """Refuse keys that the run adds itself: who reads them would take it for the run's word."""
+    for key in own:
+        if key in metadata:
+            raise MisuseError(f"{what}: the key {key!r} is the run's own: take another one")
 
 
 def unknown(node_id: object) -> MisuseError:

@@ -42,9 +42,11 @@ from cmdc_runtime.extensions.reasoning import (
 )
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from workers.reasoning.answers import NotedAnswer, best_answer, told_answer
 from workers.reasoning.draft import TreeDraft, score_of, unknown
+from workers.reasoning.failures import failure_of
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
@@ -91,6 +93,14 @@ class Run:
         self._to_pass: deque[ReasoningEvent | None] = deque()
         """What was told in earlier lives; None where only that it was is known."""
         self._outputs: list[Output] = []
+        self._method = "init"
+        """Of the strategy: the one that was asked last."""
+        self._trace = ""
+
+    @property
+    def trace(self) -> str:
+        """The traceback of what the run has failed of, for a log; "" where it was no exception."""
+        return self._trace
 
     @property
     def is_finished(self) -> bool:
@@ -162,8 +172,10 @@ class Run:
         except NotDeterministicError as error:
             self._refuse(error)
         except (ForeignError, MisuseError) as error:
+            self._trace = error.trace if isinstance(error, ForeignError) else ""
+            why = failure_of(self._strategy.name, self._method, error, __file__)
             try:
-                self._close("failed", reason=str(error))
+                self._close("failed", reason=why)
             except NotDeterministicError as another:
                 self._refuse(another)
 
@@ -213,8 +225,10 @@ class Run:
         nodes = self._nodes.values()
         return [one.thought for one in nodes if one.branch is not None and one.thought is not None]
 
-    def _asked(self, method: Callable[[], Any]) -> Decision | None:  # Any: what it returns
+    # Any: what it returns
+    def _asked(self, method: Callable[[], Any], name: str) -> Decision | None:
         """Return what a method decides, and tell what it has noted meanwhile."""
+        self._method = name
         told = foreign.call(method)
         self._note()
         if told is None:
@@ -233,15 +247,15 @@ class Run:
         return self._demanded(lambda: self._strategy.aggregate(thoughts, self._state), "aggregate")
 
     def _demanded(self, method: Callable[[], Any], name: str) -> Decision:  # Any: as above
-        decision = self._asked(method)
+        decision = self._asked(method, name)
         if decision is None:
-            raise MisuseError(f"TypeError: {name} returned None, which is no decision")
+            raise MisuseError("TypeError: it returned None, which is no decision")
         return decision
 
     def _early(self) -> Decision | None:
         """Ask whether the branches that have ended are enough; the others are ended then."""
         thoughts = [node.thought for node in self._batch if node.thought is not None]
-        decision = self._asked(lambda: self._strategy.early(thoughts, self._state))
+        decision = self._asked(lambda: self._strategy.early(thoughts, self._state), "early")
         if decision is not None:
             left = [node.id for node in self._batch if node.thought is None]
             self._prune(left, "decided")
@@ -256,6 +270,8 @@ class Run:
             self._prune(ids, reason)
 
     def _score(self, scored: Thought) -> None:
+        if not isinstance(scored, Thought):
+            raise MisuseError(f"scored: expected thoughts, got {short(scored)}")
         node = self._known(scored.id)
         if node.thought is None or scored.score is None:
             raise MisuseError(f"scored: {scored.id!r} has no thought, or was given no score")
@@ -267,7 +283,8 @@ class Run:
         self._tell(told)
 
     def _prune(self, ids: Sequence[str], reason: str) -> None:
-        fresh = [node for node in map(self._known, dict.fromkeys(ids)) if not node.is_pruned]
+        known = {node.id: node for node in map(self._known, ids)}
+        fresh = [node for node in known.values() if not node.is_pruned]
         if not fresh:
             return
         told = tuple(node.id for node in fresh)
@@ -278,8 +295,9 @@ class Run:
             node.is_pruned = True
             self._give_up(node, f"pruned: {reason}" if reason else "pruned")
 
-    def _known(self, node_id: str) -> Node:
-        if (node := self._nodes.get(node_id)) is None:
+    def _known(self, node_id: object) -> Node:
+        node = self._nodes.get(node_id) if isinstance(node_id, str) else None
+        if node is None:
             raise unknown(node_id)
         return node
 
@@ -315,6 +333,10 @@ class Run:
                     reason = f"{self._revisions} revisions were made"
                     self._close("max_steps_exceeded", reason=reason)
                     return None
+                if not isinstance(decision.branch_ids, list | tuple):
+                    raise MisuseError(
+                        f"Revise: branch_ids: expected ids, got {short(decision.branch_ids)}"
+                    )
                 nodes = [self._known(one) for one in decision.branch_ids] or self._batch
                 self._revisions += 1
                 batch = [draft.again(one, decision.feedback, self._revisions) for one in nodes]
@@ -323,7 +345,7 @@ class Run:
                 batch = [draft.wanted(branch) for branch in branches]  # type: ignore[union-attr]
         self._batch = list({node.id: node for node in batch}.values())
         if not self._batch:
-            raise MisuseError("a decision without a branch")
+            raise MisuseError("a decision without a branch: end with Done or Failed")
         self._add(draft)
         self._start()
         return self._completed()

@@ -54,7 +54,7 @@ class Runner:
             SessionNotAlive: the session had ended before.
 
         """
-        request = RunRequest(strategy, given)
+        request = RunRequest(strategy, given, (client, Client))
         owner = client or default_client
         if request.session is None:
             base, options = request.definition()

@@ -1,19 +1,16 @@
 """The functions among the options of a strategy, as something that can be called."""
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cmdc_runtime.extensions.reasoning import ReasoningStrategy
+from cmdc_runtime.extensions.reasoning import Failed, ReasoningStrategy, Thought
 from cmdc_runtime.extensions.tool import resolve
-from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning import search
 
 FUNCTIONS: Final = frozenset({"answer", "score"})
 """What the options are called that take a function, or its ``"module:name"``."""
-
-_PAIR: Final = 2
 
 Opts = TypeVar("Opts", bound=msgspec.Struct)
 
@@ -42,21 +39,22 @@ def looked_up(opts: Opts) -> Opts:
     return msgspec.structs.replace(opts, **found)
 
 
-def score_of(score: Callable[[str, str], Any], text: str, question: str) -> search.Scored | None:
-    """Return what a user's function says of a text: a score, one with details, or None.
+def nothing_scored(
+    scores: Mapping[str, search.Scored | None], judges: Sequence[Thought] = ()
+) -> Failed | None:
+    """Return how a run ends whose judges, or whose function, have scored none of its thoughts.
 
-    Raises:
-        TypeError: it says anything else.
+    None where one has a score: who failed does not count, and a thought without a score ranks
+    last. Where none has, each choice would be as good as any.
     """
-    said = score(text, question)
-    if said is None:
+    if any(one is not None for one in scores.values()):
         return None
-    value, *detail = said if isinstance(said, tuple) and len(said) == _PAIR else (said,)
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise TypeError(
-            f"score returned {short(said)}: return a number, (number, details) or None for no score"
-        )
-    return (float(value), detail[0]) if detail else float(value)
+    if not judges:
+        return Failed("score has scored none of the thoughts")
+    errors = [one.error for one in judges if one.error is not None]
+    return Failed(
+        f"no judge has answered: {errors[0] if errors else 'none had a thought to score'}"
+    )
 
 
 # Any, twice: a user's function, or its name.

@@ -26,7 +26,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, AnyOperation, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
-from workers.builtin.reasoning._functions import FunctionStrategy, score_of
+from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored
 
 _OPERATION = "operation"
 """In a branch's metadata: the place of the operation that asked for it."""
@@ -68,10 +68,11 @@ class GraphOfThoughts(FunctionStrategy):
         for one in thoughts:
             by_place.setdefault(one.metadata[_OPERATION], []).append(one)
         for place, found in by_place.items():
-            self._take(place, found, state)
+            if failed := self._take(place, found, state):
+                return failed
             if not state.results[place]:
                 errors = [one.error for one in found if one.error is not None]
-                return Failed(f"operations[{place}] came to nothing: {(errors or ['empty'])[0]}")
+                return Failed(f"{self._name(place)} came to nothing: {(errors or ['empty'])[0]}")
         fresh, state.fresh = state.fresh, []
         return Continue_(fresh) if fresh else self._advanced(state)
 
@@ -93,13 +94,20 @@ class GraphOfThoughts(FunctionStrategy):
             if not quick:
                 break
             for place in quick:
-                state.results[place] = self._quick(place, state)
-                if not state.results[place]:
-                    return Failed(f"operations[{place}] has nothing to work on")
+                done = self._quick(place, state)
+                if isinstance(done, Failed):
+                    return done
+                if not done:
+                    return Failed(f"{self._name(place)} has nothing to work on")
+                state.results[place] = done
         if not ready:
             last = state.results[len(self.opts.operations) - 1]
             return Done(search.select_beam(last, 1)[0][0].content)
-        return [branch for place in ready for branch in self._branches(place, state)]
+        wanted = {place: self._branches(place, state) for place in ready}
+        for place, branches in wanted.items():
+            if not branches:
+                return Failed(f"{self._name(place)} has nothing to work on")
+        return [*chain.from_iterable(wanted.values())]
 
     def _ready(self, state: GraphState) -> Iterator[int]:
         for place in range(len(self.opts.operations)):
@@ -121,7 +129,10 @@ class GraphOfThoughts(FunctionStrategy):
             case _:
                 return False
 
-    def _quick(self, place: int, state: GraphState) -> list[Thought]:
+    def _name(self, place: int) -> str:
+        return f"operations[{place}] ({type(self.opts.operations[place]).__name__})"
+
+    def _quick(self, place: int, state: GraphState) -> list[Thought] | Failed:
         operation, inputs = self.opts.operations[place], self._inputs(place, state)
         match operation:
             case reasoning.Select(part=part):
@@ -132,21 +143,32 @@ class GraphOfThoughts(FunctionStrategy):
                 return kept
             case _:
                 score = self.opts.score
-                scores = {one.id: score_of(score, one.content, _task(one, state)) for one in inputs}
-                return self._with_scores(inputs, scores)
+                scores = {one.id: score(one.content, _task(one, state)) for one in inputs}
+                return self._with_scores(place, inputs, scores)
 
-    def _with_scores(self, thoughts: list[Thought], scores: search.Scorer) -> list[Thought]:
+    def _with_scores(
+        self,
+        place: int,
+        thoughts: list[Thought],
+        scores: dict[str, search.Scored | None],
+        judges: Sequence[Thought] = (),
+    ) -> list[Thought] | Failed:
+        if thoughts and (failed := nothing_scored(scores, judges)):
+            return Failed(f"{self._name(place)}: {failed.reason}")
         scored = search.score(thoughts, scores)
         self.scored([one for one in scored if one.score is not None])
         return scored
 
-    def _take(self, place: int, found: Sequence[Thought], state: GraphState) -> None:
+    def _take(self, place: int, found: Sequence[Thought], state: GraphState) -> Failed | None:
         """Keep what an operation's branches came to as its results."""
         operation, inputs = self.opts.operations[place], self._inputs(place, state)
         sound = [one for one in found if one.error is None]
         match operation:
             case reasoning.Score():
-                state.results[place] = self._judged(inputs, sound)
+                judged = self._judged(place, inputs, found)
+                if isinstance(judged, Failed):
+                    return judged
+                state.results[place] = judged
             case reasoning.Split():
                 state.results[place] = self._parts(sound, operation.parts, state)
             case reasoning.Refine():
@@ -155,13 +177,20 @@ class GraphOfThoughts(FunctionStrategy):
                 state.results[place] = sound
         for one in sound:
             _place_in(one, state)
+        return None
 
-    def _judged(self, inputs: list[Thought], judges: list[Thought]) -> list[Thought]:
+    def _judged(
+        self, place: int, inputs: list[Thought], judges: Sequence[Thought]
+    ) -> list[Thought] | Failed:
         values: dict[str, list[int]] = {}
         for one in judges:
+            if one.error is not None:
+                continue
             values.setdefault(one.metadata[_OF], []).append(one.metadata[OUTPUT].score)
-        means = {key: sum(found) / len(found) / VALUE_MAX for key, found in values.items()}
-        return self._with_scores(inputs, means)
+        means: dict[str, search.Scored | None] = {
+            key: sum(found) / len(found) / VALUE_MAX for key, found in values.items()
+        }
+        return self._with_scores(place, inputs, means, judges)
 
     def _parts(self, sound: list[Thought], parts: int, state: GraphState) -> list[Thought]:
         made = [

@@ -20,7 +20,7 @@ from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.search import Tally
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Judgement
 from workers.builtin.reasoning._chain import prompt
-from workers.builtin.reasoning._functions import FunctionStrategy, score_of
+from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored
 
 _OF: Final = "of"
 
@@ -58,21 +58,20 @@ class SelfConsistency(FunctionStrategy):
     def aggregate(self, thoughts: list[Thought], state: SampleState) -> Decision:
         """Count the votes, when they are weighed."""
         if thoughts[0].metadata.get(ROLE) == JUDGE:
-            thoughts = self._weighed(thoughts, state)
-            if all(one.score is None for one in thoughts):
-                return Failed("no judge has answered")
+            scores = _weights(thoughts)
+            if failed := nothing_scored(scores, thoughts):
+                return failed
+            thoughts = self._with_scores(state.samples, scores)
         elif self.opts.judge is not None:
             state.samples = [one for one in thoughts if one.error is None]
             if state.samples:
                 return [self._judge(one, state) for one in state.samples]
         elif self.opts.score is not None:
-            thoughts = search.score(
-                thoughts, lambda one: score_of(self.opts.score, one.content, state.question)
-            )
             sound = [one for one in thoughts if one.error is None]
-            if sound and all(one.score is None for one in sound):
-                return Failed("score has scored no sample")
-            self.scored([one for one in thoughts if one.score is not None])
+            said = {one.id: self.opts.score(one.content, state.question) for one in sound}
+            if sound and (failed := nothing_scored(said)):
+                return failed
+            thoughts = self._with_scores(thoughts, said)
         votes = self.votes(thoughts)
         if not votes:
             errors = [one.error for one in thoughts if one.error is not None]
@@ -97,11 +96,11 @@ class SelfConsistency(FunctionStrategy):
             result=Judgement,
         )
 
-    def _weighed(self, judges: list[Thought], state: SampleState) -> list[Thought]:
-        """Return the samples with what judges say of them; one that nobody judged has no vote."""
-        sound = [one.metadata for one in judges if one.error is None]
-        scores = {told[_OF]: told[OUTPUT].score / VALUE_MAX for told in sound}
-        scored = search.score(state.samples, scores)
+    def _with_scores(
+        self, samples: list[Thought], scores: dict[str, search.Scored | None]
+    ) -> list[Thought]:
+        """Return the samples with their scores; one without has no vote."""
+        scored = search.score(samples, scores)
         self.scored([one for one in scored if one.score is not None])
         return scored
 
@@ -112,6 +111,12 @@ class SelfConsistency(FunctionStrategy):
             answer_of=self.opts.answer or search.final_answer,
             weighted=self._is_weighted,
         )
+
+
+def _weights(judges: list[Thought]) -> dict[str, search.Scored | None]:
+    """Return what judges say of samples, by their ids."""
+    sound = [one.metadata for one in judges if one.error is None]
+    return {told[_OF]: told[OUTPUT].score / VALUE_MAX for told in sound}
 
 
 create = SelfConsistency

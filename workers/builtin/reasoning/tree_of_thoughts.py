@@ -25,7 +25,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Choice, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
-from workers.builtin.reasoning._functions import FunctionStrategy, score_of
+from workers.builtin.reasoning._functions import FunctionStrategy, nothing_scored
 
 _OF = "of"
 """In a judge's metadata: the candidate that it judges."""
@@ -129,10 +129,9 @@ class TreeOfThoughts(FunctionStrategy):
         if opts.score is not None:
             paths, question = state.paths, state.question
             scorer = {
-                one.id: score_of(opts.score, "\n".join(paths[one.id]), question)
-                for one in state.candidates
+                one.id: opts.score("\n".join(paths[one.id]), question) for one in state.candidates
             }
-            return self._chosen(search.score(state.candidates, scorer), state)
+            return self._chosen(scorer, (), state)
         if opts.scoring == "vote":
             return self._voters(state)
         return [branch for one in state.candidates for branch in self._valuers(one, state)]
@@ -159,9 +158,10 @@ class TreeOfThoughts(FunctionStrategy):
     def _scored(self, judges: list[Thought], state: TreeState) -> Decision:
         """Take the means of values, or the parts of votes; who failed does not count."""
         sound = [one.metadata for one in judges if one.error is None]
+        scores: dict[str, search.Scored | None]
         if not sound:
-            return Failed(f"no judge has answered: {judges[0].error}")
-        if self.opts.scoring == "vote":
+            scores = {}
+        elif self.opts.scoring == "vote":
             chosen = [told[OUTPUT].best - 1 for told in sound]
             counts = {one.id: chosen.count(place) for place, one in enumerate(state.candidates)}
             scores = {key: count / len(sound) for key, count in counts.items()}
@@ -170,12 +170,20 @@ class TreeOfThoughts(FunctionStrategy):
             for told in sound:
                 values.setdefault(told[_OF], []).append(told[OUTPUT].score)
             scores = {key: sum(found) / len(found) / VALUE_MAX for key, found in values.items()}
-        return self._chosen(search.score(state.candidates, scores), state)
+        return self._chosen(scores, judges, state)
 
     # --- the way on ---
 
-    def _chosen(self, scored: list[Thought], state: TreeState) -> Decision:
+    def _chosen(
+        self,
+        scores: dict[str, search.Scored | None],
+        judges: Sequence[Thought],
+        state: TreeState,
+    ) -> Decision:
         """Pursue the best candidates of a level."""
+        if failed := nothing_scored(scores, judges):
+            return failed
+        scored = search.score(state.candidates, scores)
         self.scored([one for one in scored if one.score is not None])
         state.candidates = []
         state.best = search.select_beam(scored, 1)[0][0].content

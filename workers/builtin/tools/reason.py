@@ -144,6 +144,8 @@ class Driver:
             run = await self._aside(lambda: Run(self._make()))
             while (result := await self._carry_out(await self._handle(run, given))) is None:
                 given = await self._next()
+            if run.trace:
+                log.warning("strategy.failed", strategy=self._name, exception=run.trace)
         except GivenUpError as error:
             came = [given] if isinstance(given, ThoughtCame) else []
             return await self._give_up(begin, error, came)
@@ -270,6 +272,7 @@ class Driver:
             async with bound:
                 return await _THREADS.run(work)
         except ForeignError as error:
+            log.warning("strategy.failed", strategy=self._name, exception=error.trace)
             raise GivenUpError("failed", f"the strategy cannot be run: {error}") from error
         except TimeoutError as error:
             if not bound.expired():

@@ -103,8 +103,8 @@ def test_every_wrong_option_is_told_at_once():
     assert list(caught.value.problems) == [
         "plugin 'command_guard': there is no option 'colour', only limit, denied, pattern, judge",
         "plugin 'command_guard': option 'limit' is missing",
-        "plugin 'command_guard': option 'denied': Expected `array`, got `int`",
-        "plugin 'command_guard': option 'pattern': Expected `re.Pattern`, got `str`",
+        "plugin 'command_guard': option 'denied': Expected `array`, got `int`, got 7",
+        "plugin 'command_guard': option 'pattern': Expected `re.Pattern`, got `str`, got 'x'",
     ]
 
 

@@ -1,6 +1,9 @@
 """Search over thoughts: what is kept, who wins a vote, and where a search goes on."""
 
 import math
+import re
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -89,7 +92,7 @@ def test_not_a_number_is_no_score_to_rank_by():
     assert [one.score for one in select_beam(given_, 2)[0]] == [5, 2]
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, "1", True, None, 10**400])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, "1", [1], None, 10**400])
 def test_a_score_is_a_finite_number(bad):
     """Anything else would make an order of nonsense; None leaves the thought as it is."""
     if bad is None:
@@ -104,6 +107,41 @@ def test_what_is_beside_a_score_is_a_dict(bad):
     """The thought is named."""
     with pytest.raises(ValueError, match="b1"):
         score(thoughts(None), lambda _: bad)
+
+
+@pytest.mark.parametrize("good", [True, Decimal(1), Fraction(1)])
+def test_a_score_is_whatever_is_a_number(good):
+    """As a float."""
+    assert score(thoughts(None), lambda _: good)[0].score == 1.0
+
+
+THOUGHT = Thought("b1", "x", score=1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda: select_beam([THOUGHT], math.nan), "width: expected a whole number, got nan"),
+        (lambda: select_beam([THOUGHT], "2"), "width: expected a whole number, got '2'"),
+        (lambda: select_beam([THOUGHT], None), "width: expected a whole number, got None"),
+        (lambda: select_beam(THOUGHT, 1), "thoughts: expected thoughts, got "),
+        (lambda: select_beam(["x"], 1), "thoughts[0]: expected a Thought, got 'x'"),
+        (lambda: score([THOUGHT], 3), "scorer: expected a function or a dict, got 3"),
+        (lambda: score(None, len), "thoughts: expected thoughts, got None"),
+        (lambda: score_and_prune([], {}, 1.5), "width: expected a whole number, got 1.5"),
+        (lambda: normalise(None), "answer: expected a text, got None"),
+        (lambda: final_answer(3), "text: expected a text, got 3"),
+        (lambda: vote([None]), "thoughts[0]: expected a Thought, got None"),
+        (lambda: vote([THOUGHT], answer_of=len), "answer: expected a text, got 1"),
+        (lambda: decided((), "2"), "remaining: expected a whole number, got '2'"),
+        (lambda: decided((), 2, math.nan), "weight_max: nan is not a finite number"),
+        (lambda: backtrack([[3]]), "thoughts[0]: expected a Thought, got 3"),
+    ],
+)
+def test_a_wrong_argument_is_named(wrong, why):
+    """With its value."""
+    with pytest.raises(ValueError, match=re.escape(why)):
+        wrong()
 
 
 def test_scoring_and_pruning_in_one_step():

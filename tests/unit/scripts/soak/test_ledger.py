@@ -283,6 +283,21 @@ def test_a_cycle_that_goes_on_after_too_many_crashes_is_found():
     assert "goes on after 2 crashes" in str(bad.problems[0])
 
 
+def test_a_run_of_reasoning_that_gains_thoughts_may_go_on():
+    """Its deaths are counted anew with each; one that failed is none."""
+    came = events.ReasoningThought(run_id="c@1", strategy="tree", thought_id="b1", content="42")
+    lost = events.ReasoningThought(
+        run_id="c@1", strategy="tree", thought_id="b2", content="", error="it died"
+    )
+    first = (received(), started(), recovered(2))
+
+    def problems(between):
+        return str(books(*first, between, recovered(3)).problems)
+
+    assert "goes on after 2 crashes" not in problems(came)
+    assert "goes on after 2 crashes" in problems(lost)
+
+
 def test_a_question_that_was_answered_or_refused_is_not_asked_again():
     """It waits for its one answer, whoever dies meanwhile; until then each process may ask it."""
     asked = events.AskUser(session_id=SessionId("s"), question="?", options=(), ref="q")

@@ -17,6 +17,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
+from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
 from workers.core.conversation import uncertain_calls
@@ -24,8 +25,11 @@ from workers.core.inputs import (
     ApprovalWanted,
     CompactWanted,
     CycleExpired,
+    FirstChunk,
     QuestionAsked,
+    StreamFailed,
     SubagentWanted,
+    ThoughtArrived,
 )
 from workers.core.records import (
     CutSpent,
@@ -265,7 +269,7 @@ def test_an_abort_keeps_what_was_said_so_far(session):
 
 
 def test_what_there_was_of_an_answer_is_counted_about(session):
-    """Its request was paid, though nobody tells how much; one without an answer has none."""
+    """Its request was paid, though nobody tells how much."""
     streaming = session.at(State.STREAMING)
     cut = streaming.give(Abort(reason="enough"))
     (told,) = cut.events(RequestCut)
@@ -274,7 +278,21 @@ def test_what_there_was_of_an_answer_is_counted_about(session):
     assert told.usage.total_tokens == told.usage.prompt_tokens + 1
     assert cut.memory.usage == streaming.memory.usage + told.usage
     assert CutSpent(usage=told.usage) in cut.records()
-    assert session.at(State.RUNNING).give(Abort()).events(RequestCut) == []
+
+
+def test_a_request_counts_with_its_prompt_and_what_was_thought(session):
+    """Also where nothing of its answer was shown; one that is not sent counts nothing."""
+    silent = session.at(State.RUNNING)
+    thinks = silent.report(FirstChunk)
+    for text in ("hmm ", "so. "):
+        thinks = thinks.report(ThoughtArrived, text * 100)
+    (asked,) = silent.give(Abort()).events(RequestCut)
+    (thought,) = thinks.give(Abort()).events(RequestCut)
+    waiting = silent.report(StreamFailed, FailureKind.TRANSIENT, "busy", 8)
+
+    assert asked.usage.prompt_tokens == thought.usage.prompt_tokens > 0
+    assert (asked.usage.completion_tokens, thought.usage.completion_tokens) == (0, 200)
+    assert waiting.give(Abort()).events(RequestCut) == []
 
 
 def test_an_abort_keeps_what_might_have_become_a_tag(session):

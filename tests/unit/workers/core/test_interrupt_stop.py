@@ -37,7 +37,14 @@ def test_an_answer_that_is_stopped_is_counted_about(session):
     assert after.records() == [CutSpent(usage=told.usage)]
     assert after.memory.usage == before.memory.usage + told.usage
     assert after.memory.messages == before.memory.messages
-    assert session.at(State.RUNNING).post(Stopped(9)).events() == []
+
+
+def test_so_is_one_of_which_nothing_came(session):
+    """It has a prompt; at rest there is none."""
+    (told,) = session.at(State.RUNNING).post(Stopped(9)).events()
+
+    assert (told.usage.prompt_tokens > 0, told.usage.completion_tokens) == (True, 0)
+    assert session.at(State.IDLE).post(Stopped(9)).events() == []
 
 
 def test_guidance_at_rest_opens_a_cycle_and_says_so(session):

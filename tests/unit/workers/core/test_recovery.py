@@ -1,5 +1,6 @@
 """What a new process makes of the journal that it finds."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -34,6 +35,7 @@ from workers.core.records import (
     PromptDiscarded,
     PromptQueued,
     Resumed,
+    RunStep,
     Steered,
     SubagentSpawned,
     SubagentSpent,
@@ -41,6 +43,7 @@ from workers.core.records import (
     ToolEnded,
     ToolsChanged,
     ToolStarted,
+    ToolStepRecorded,
     TurnSpent,
     UserAnswered,
     UserAsked,
@@ -380,6 +383,48 @@ def test_a_cycle_that_kills_its_process_is_aborted(records):
     assert of(twice, RunTools) == []
     assert twice.memory.cycle.command_id == "p-2"
     assert repair(twice.memory.messages) == twice.memory.messages
+
+
+ASKS = RunStep(run_id="r@1", strategy="tree", asked="b1")
+CAME = RunStep(run_id="r@1", strategy="tree", come="b1")
+
+
+def reasoning(*steps, crashed=Resumed(incarnation=2), also=()):  # noqa: B008 - it is frozen
+    """Return a session whose call has told these of its run, before a death and after it."""
+    told = [ToolStepRecorded(call_id="r", step=one) for one in steps]
+    other = () if also else (ended("w"),)
+    return resumed(
+        *(STARTED, NEXT, ASKING, began("r"), *also, *other, told[0], crashed, *told[1:]),
+        max_cycle_crashes=2,
+    )
+
+
+def test_a_run_that_gains_thoughts_goes_on_after_each_death():
+    """Each answer of a branch is one: what died before it is not to blame for what comes."""
+    for steps in ((ASKS, CAME), (ASKS, CAME, msgspec.structs.replace(ASKS, asked="b2"))):
+        gained = reasoning(*steps)
+
+        assert events(gained, AgentAbort) == []
+        assert [call.call_id for call in of(gained, RunTools)[0].calls] == ["r"]
+        assert gained.memory.cycle.crashes == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "also"),
+    [
+        ((ASKS,), ()),
+        ((ASKS, msgspec.structs.replace(ASKS, asked="b2")), ()),
+        ((ASKS, msgspec.structs.replace(CAME, is_no_answer=True)), ()),
+        ((ASKS, msgspec.structs.replace(CAME, come="own")), ()),
+        ((ASKS, CAME), (began("w"),)),
+    ],
+    ids=["nothing", "asks", "fails", "its own thought", "beside another call"],
+)
+def test_one_that_gains_none_is_given_up(steps, also):
+    """As any cycle that kills its process; so is one whose other call may be what kills it."""
+    (aborted,) = events(reasoning(*steps, also=also), AgentAbort)
+
+    assert aborted.reason == f"crashed({KILLED})"
 
 
 def test_crashes_are_counted_for_each_cycle():

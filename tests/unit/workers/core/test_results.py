@@ -146,7 +146,7 @@ ACTS = {
     **dict.fromkeys((ToolBegun, ApprovalWanted, ToolRefused, ToolReturned), (TOOLS,)),
     **dict.fromkeys((ToolEmitted, ToolStepReported, QuestionAsked, CompactWanted), (TOOLS,)),
     **dict.fromkeys((SubagentWanted, BranchWanted, BranchDropped), (TOOLS,)),
-    Stopped: (State.STREAMING, TOOLS),
+    Stopped: CYCLE,
     **dict.fromkeys((PluginsReported, PluginAskedModel, PluginDelegated), tuple(State)),
     **dict.fromkeys((DelegationDropped, SubagentDone, ApprovalExpired), tuple(State)),
     WaitExpired: tuple(State),

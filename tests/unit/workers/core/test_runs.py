@@ -155,6 +155,18 @@ def test_a_death_in_between_delays_the_end(session):
     assert last.events()[1:] == [lost("b2", "b1"), aborted("enough")]
 
 
+def test_what_branches_used_before_a_death_is_in_their_ends(session):
+    """Of one that runs again, and of one that does not any more."""
+    died = branched(session).crash().begin("a")
+    died = gone(gone(died, "s.1"), "s.2")
+    cut = died.report(BranchWanted, "a", "a:branch-b1", TASK, "d").give(Abort(reason="enough"))
+    last = gone(cut, "s.3")
+
+    assert cut.events(ReasoningThought) == [lost("b2", "b1")]
+    assert last.events()[1:] == [lost("b1", usage=USED + USED), aborted("enough")]
+    assert cut.rebuilt().ended_runs == cut.memory.ended_runs
+
+
 def test_a_branch_that_has_its_answer_when_it_is_ended_keeps_it(session):
     """It is paid, and a part of the tree."""
     cut = branched(session).give(Abort())

@@ -38,6 +38,7 @@ from workers.core.state import (
     Child,
     Cycle,
     EndedRun,
+    LostBranch,
     Memory,
     OpenCall,
     OpenRun,
@@ -91,7 +92,7 @@ FULL = Memory(
         EndedRun(
             OpenRun("c-1@1", "tree", (("b2", "b1"),)),
             RunEnd(status="aborted", reason="enough", waits=True),
-            (RunningBranch("s.2", "b2", "b1"),),
+            (RunningBranch("s.2", "b2", "b1", TokenUsage(total_tokens=1)),),
         ),
     ),
     branches=(
@@ -100,6 +101,7 @@ FULL = Memory(
             BranchAnswer(ok=True, text="42", usage=TokenUsage(total_tokens=1)),
         ),
     ),
+    lost_branches=(LostBranch("c-1:branch-b2", "c-1", TokenUsage(total_tokens=1)),),
     turns=4,
     usage=TokenUsage(total_tokens=9, cost_usd=0.1),
     context=(9, 2),

@@ -1,5 +1,6 @@
 """Branches: subagents that a call starts under names of its own, and finds again after a crash."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -30,6 +31,10 @@ OTHER = "a:branch-b2"
 def running(session, **policy):
     """Return a session whose call a (of a tool that may run twice) runs."""
     return session.at(State.EXECUTING_TOOLS, **policy).begin("a")
+
+
+def replace_usage(**changes):
+    return msgspec.structs.replace(USED, **changes)
 
 
 def wanted(found, ref=REF, digest="d", **more):
@@ -124,6 +129,56 @@ def test_one_that_was_lost_is_asked_for_again(session):
     assert lost.records(SubagentSpent)[0] == SubagentSpent(child_id="s.1", usage=USED)
     assert lost.memory.branches == ()
     assert [run.child_id for run in again.of(RunSubagent)] == ["s.2"]
+
+
+def lost_in_a_death(session, **more):
+    """Return a session whose call runs again, whose branch was lost with the process before."""
+    crashed = wanted(running(session), **more).crash().begin("a")
+    return done(wanted(crashed, **more), ok=False, text="it ended", is_lost=True)
+
+
+def test_what_it_used_before_it_was_lost_is_of_what_it_may_use(session):
+    """It counts once for the session, and with its answer for who asked."""
+    limit = Grant(tokens=10, cost_usd=0.5)
+    again = wanted(lost_in_a_death(session, limit=limit), limit=limit)
+    found = done(again, "s.2")
+
+    assert [run.grant for run in again.of(RunSubagent)] == [Grant(tokens=6, cost_usd=0.5)]
+    whole = BranchAnswer(ok=True, text="42", usage=USED + USED)
+    assert answers(found) == [(REF, whole, None), (ended_ref(REF), whole, None)]
+    assert found.memory.branches == (Branch(REF, "a", "d", whole),) == found.rebuilt().branches
+    assert found.memory.usage.total_tokens == running(session).memory.usage.total_tokens + 8
+    assert found.rebuilt().usage == found.memory.usage
+    assert found.end("a").memory.lost_branches == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        (Grant(tokens=4), "max_total_tokens_exceeded"),
+        (Grant(cost_usd=0.25), "max_cost_usd_exceeded"),
+    ],
+)
+def test_one_that_had_used_all_when_it_was_lost_does_not_run_again(session, limit, why):
+    """Its end has what it used, and names the limit."""
+    used = replace_usage(cost_usd=0.25)
+    crashed = wanted(running(session), limit=limit).crash().begin("a")
+    lost = crashed.post(SubagentDone("s.1", False, "it ended", used, is_lost=True))
+    found = wanted(lost, limit=limit)
+    refused = BranchAnswer(ok=False, text=f"no subagent was started: {why}", usage=used)
+
+    assert (found.of(RunSubagent), answers(found)) == ([], [(REF, refused, None)])
+
+
+def test_one_that_was_lost_and_is_dropped_has_what_it_used(session):
+    """Before it has run again, and while it does."""
+    lost = lost_in_a_death(session)
+    found = lost.report(BranchDropped, "a", REF)
+    again = wanted(lost).report(BranchDropped, "a", REF)
+    ended = done(again, "s.2", ok=False, text="ended", is_lost=True)
+
+    assert [one[1].usage for one in answers(found)] == [USED]
+    assert [one[1] and one[1].usage for one in answers(ended)] == [None, USED + USED]
 
 
 # --- ends -----------------------------------------------------------------------------------------

@@ -5,7 +5,16 @@ from typing import get_args
 import pytest
 
 from cmdc_runtime import reasons
-from cmdc_runtime.events import AgentAbort, AgentError
+from cmdc_runtime.events import (
+    AgentAbort,
+    AgentError,
+    PromptReceived,
+    RequestCut,
+    RequestStart,
+    ResponseComplete,
+    StreamError,
+)
+from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.process import UNWATCHED
 from cmdc_runtime.reasons import Normal, NurseryLost, Other, ProviderTimeout, Shutdown, Signal
 from workers.performers import subagents
@@ -53,3 +62,32 @@ def test_so_is_the_end_of_its_cycle(event, told):
     account.take(event)
 
     assert account.outcome == (False, told)
+
+
+ASKED = PromptReceived(text="word" * 100, queued=False, command_id="c-1")
+SENT = RequestStart(model="m", messages=1)
+SAID = ResponseComplete(
+    message=Message(id="m-2", role="assistant", content="42"), usage=TokenUsage(total_tokens=700)
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "tokens"),
+    [
+        ((ASKED,), 0),
+        ((ASKED, SENT), 100 + 256),
+        ((ASKED, SENT, SAID), 700),
+        ((ASKED, SENT, SAID, SENT), 700 + 700 + 256),
+        ((ASKED, SENT, StreamError(reason="busy")), 0),
+        ((ASKED, SENT, RequestCut(usage=TokenUsage(total_tokens=120))), 120),
+    ],
+)
+def test_a_request_that_died_with_its_process_is_counted_about(events, tokens):
+    """As one of a usual length; its process has said so where it could."""
+    account = subagents._Account()
+    for event in events:
+        account.take(event)
+    account.close()
+    account.close()
+
+    assert account.usage.total_tokens == tokens

@@ -14,7 +14,6 @@ from cmdc_runtime.extensions.reasoning import (
     Branch,
     Continue_,
     Done,
-    Failed,
     ReasoningStrategy,
     Revise,
     Thought,
@@ -439,84 +438,6 @@ def test_nothing_is_said_after_the_end():
 
     assert result.thoughts[0].content == "first"
     assert run.handle(came("b2")) == run.handle(Deadline()) == []
-
-
-def boom(*_):
-    """Raise."""
-    raise ValueError("no idea")
-
-
-@pytest.mark.parametrize(
-    ("decision", "reason"),
-    [
-        (boom, "ValueError: no idea"),
-        (Failed("gave up"), "gave up"),
-        ("text", "str is no decision"),
-        (lambda *_: None, "step returned None"),
-        ([], "a decision without a branch"),
-        (["text"], "a decision has branches, got 'text'"),
-        (Branch("a", parent_id="b7"), "there is no thought or branch 'b7'"),
-        (Branch("a", id="no id"), "cannot name a thought or a branch"),
-        (Branch(3), "expected a str, got int"),
-        (Branch("a", model=3), "the model of branch 'b1': expected 'provider:model_id', got 3"),
-        (Branch("a", metadata={"x": {1}}), "the metadata of branch 'b1'"),
-        (Branch("a", metadata=3), "expected a dict, got int"),
-        (Continue_(3), "Continue_ takes a text or a Thought, got 3"),
-        (Continue_({"text": "x"}), "Continue_:"),
-        (Continue_([Thought("x", "a"), Thought("x", "b")]), "there is a thought 'x' already"),
-        (Revise("x"), "a decision without a branch"),
-        (Revise("x", ("b1",)), "there is no thought or branch 'b1'"),
-        (Done({1, 2}), "the answer:"),
-    ],
-)
-def test_what_cannot_be_done_fails_the_run(decision, reason):
-    """With the error's name and text; nothing was paid."""
-    play = played(decision)
-
-    assert play.result.status == "failed"
-    assert reason in play.result.reason
-    assert not play.started
-
-
-def note(**noted):
-    """Return a decision that notes something that cannot be."""
-
-    def decide(strategy, *_):
-        strategy.scored(noted.get("scored", ()))
-        strategy.prune(noted.get("pruned", ()))
-        return Done(1)
-
-    return decide
-
-
-@pytest.mark.parametrize(
-    ("decision", "reason"),
-    [
-        (note(scored=[Thought("b1", "", score=float("nan"))]), "nan is not a finite number"),
-        (note(scored=[Thought("b1", "")]), "'b1' has no thought, or was given no score"),
-        (note(scored=[Thought("b9", "", score=1.0)]), "there is no thought or branch 'b9'"),
-        (note(pruned=["b9"]), "there is no thought or branch 'b9'"),
-        (boom, "ValueError: no idea"),
-    ],
-    ids=["no number", "no score", "unknown", "unknown and pruned", "raised"],
-)
-def test_so_does_what_is_told_of_nobody(decision, reason):
-    """Also in the middle of a run."""
-    assert reason in played(Branch("a"), decision).result.reason
-
-
-def test_a_strategy_that_cannot_begin():
-    """It may say why, or raise."""
-
-    class Picky(Scripted):
-        def init(self, opts, context):
-            return Failed("not my kind of question")
-
-    class Broken(Scripted):
-        init = boom
-
-    assert Play(echo).play(Picky(), "Why?").reason == "not my kind of question"
-    assert Play(echo).play(Broken(), "Why?").reason == "ValueError: no idea"
 
 
 TWO_ROUNDS = ([Branch("a"), Branch("b")], [Branch("c"), Branch("d")], Done(1))

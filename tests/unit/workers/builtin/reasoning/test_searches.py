@@ -52,7 +52,7 @@ def test_what_else_a_function_says_is_named(given, bad):
     play = played(structs.replace(given, score=lambda _text, _question: bad), numbered)
 
     assert play.result.status == "failed"
-    assert "score returned" in play.result.reason
+    assert "the score of 'b" in play.result.reason
     assert "return a number, (number, details) or None" in play.result.reason
 
 
@@ -61,7 +61,10 @@ def test_samples_without_a_score_weigh_nothing():
     sampling = reasoning.SelfConsistency(samples=3, score=lambda _text, _question: None)
     play = played(sampling, numbered)
 
-    assert (play.result.status, play.result.reason) == ("failed", "score has scored no sample")
+    assert (play.result.status, play.result.reason) == (
+        "failed",
+        "score has scored none of the thoughts",
+    )
 
 
 def numbered(branch):
@@ -200,7 +203,8 @@ def test_samples_that_no_judge_weighs_are_no_answer():
 
     result = played(reasoning.SelfConsistency(samples=2, judge="x:judge"), model).result
 
-    assert (result.status, result.reason) == ("failed", "no judge has answered")
+    assert result.status == "failed"
+    assert result.reason.startswith("no judge has answered: its answer is not of the type")
     assert {"'quite good'" in str(one.error) for one in result.thoughts[2:]} == {True}
 
 
@@ -243,6 +247,36 @@ def test_a_level_that_no_judge_has_seen_is_no_answer():
     assert play.result.status == "failed"
     assert play.result.reason.startswith("no judge has answered: ")
     assert play.result.answer is None
+
+
+UNSCORED = {
+    "tree": (reasoning.TreeOfThoughts, ""),
+    "graph": (reasoning.GraphOfThoughts, "operations[1] (Score): "),
+    "samples": (reasoning.SelfConsistency, ""),
+}
+
+
+@pytest.mark.parametrize(("kind", "where"), UNSCORED.values(), ids=UNSCORED)
+def test_where_nothing_is_scored_nothing_is_chosen(kind, where):
+    """By judges who all fail, or a function that says None: the run fails, and nothing is lost."""
+
+    def model(branch):
+        return numbered(branch) if branch.result is None else Answer(error="crashed")
+
+    judged = played(kind(judge="x:judge"), model).result
+    alone = played(kind(score=lambda _text, _question: None), model).result
+
+    assert (judged.status, judged.reason) == ("failed", f"{where}no judge has answered: crashed")
+    assert alone.reason == f"{where}score has scored none of the thoughts"
+    assert {one.status for one in (judged, alone)} == {"failed"}
+    assert (judged.pruned, alone.pruned) == (0, 0)
+
+
+def test_an_operation_without_inputs_is_named():
+    """It has no branches to ask for."""
+    graph = reasoning.GraphOfThoughts(operations=(reasoning.Score(),))
+
+    assert played(graph, numbered).result.reason == ("operations[0] (Score) has nothing to work on")
 
 
 def test_a_level_without_candidates_leaves_the_best_of_the_one_before():
@@ -351,8 +385,14 @@ def test_what_can_run_together_does():
 @pytest.mark.parametrize(
     ("operations", "reason"),
     [
-        ([reasoning.Generate(), reasoning.Select(part=3)], "operations[1] has nothing to work on"),
-        ([reasoning.Split()], "operations[0] came to nothing: its answer is not of the type"),
+        (
+            [reasoning.Generate(), reasoning.Select(part=3)],
+            "operations[1] (Select) has nothing to work on",
+        ),
+        (
+            [reasoning.Split()],
+            "operations[0] (Split) came to nothing: its answer is not of the type",
+        ),
     ],
 )
 def test_a_graph_that_comes_to_nothing(operations, reason):

@@ -5,6 +5,7 @@ import threading
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from cmdc_runtime.events import (
     Envelope,
@@ -314,10 +315,27 @@ def test_a_strategy_that_cannot_be_made_is_told_too():
                 raise RuntimeError("no more")
 
     session = Session(Random(1))
-    with pytest.raises(ToolError, match="broken failed: the strategy cannot be run: Runt"):
+    why = "broken failed: the strategy cannot be run: Runt"
+    with capture_logs() as logs, pytest.raises(ToolError, match=why):
         lived(Broken, session)
 
     assert session.steps[-1].status == "failed"
+    assert [one["event"] for one in logs] == ["strategy.failed", "strategy.given_up"]
+
+
+def test_what_a_strategy_raises_is_in_the_log():
+    """With its traceback; the reason has its line."""
+
+    class Odd(ReasoningStrategy):
+        def step(self, state, context):
+            raise LookupError("where is it")
+
+    with capture_logs() as logs, pytest.raises(ToolError, match=r"odd\.step: LookupError"):
+        lived(Odd, Session(Random(1)))
+
+    (entry,) = logs
+    assert (entry["event"], entry["log_level"]) == ("strategy.failed", "warning")
+    assert "in step" in entry["exception"]
 
 
 def test_a_run_that_was_given_up_is_so_again(monkeypatch, stuck):
