@@ -115,13 +115,17 @@ def plan(name: str) -> Plan:
     faults, kills = draw.choices([make for make, _ in _KILLS], [share for _, share in _KILLS])[0](
         draw
     )
+    is_armed_early = draw.random() < BEFORE_START_SHARE
+    is_continued = draw.random() < CONTINUED_SHARE
+    if is_continued:  # it is rebuilt at its start, and two deaths at one step leave that step out
+        faults = faults[:1]
     return Plan(
         name=name,
         tools=tuple(CHOICES),
         moves=(*kills, *moves),
         faults=tuple(map(str, faults)),
-        is_armed_early=draw.random() < BEFORE_START_SHARE,
-        is_continued=draw.random() < CONTINUED_SHARE,
+        is_armed_early=is_armed_early,
+        is_continued=is_continued,
         plugins=tuple(
             name
             for name, share in _PLUGINS.items()
