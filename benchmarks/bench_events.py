@@ -28,8 +28,8 @@ DRIP_EVENTS: Final = 5_000
 """One second at 5,000 a second."""
 GREETINGS: Final = 50
 REPLY_S: Final = 120.0
-FAST: Final = at_least(1.0)
-LATE_P50: Final = at_most(1.5)
+FAST: Final = at_least(5.0)
+LATE_P50: Final = at_most(2.0)
 LATE_P99: Final = at_most(3.0, rank=TAIL)
 TOPIC: Final = "bench"
 

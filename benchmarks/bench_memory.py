@@ -23,8 +23,8 @@ from cmdc_runtime.testing import ScriptedModel, Text
 
 MIB: Final = 2**20
 BEFORE: Final = no_more_than(4)
-AFTER: Final = no_more_than(15)
-TOTAL: Final = no_more_than(6 * 1024)
+AFTER: Final = no_more_than(8)
+TOTAL: Final = no_more_than(5 * 1024)
 IDLE: Final = no_more_than(2)
 IDLE_S: Final = 5.0
 """How long nothing is done while CPU time is counted."""

@@ -22,9 +22,9 @@ from cmdc_runtime.ids import SessionId, new_monitor_ref
 from cmdc_runtime.requests import Monitor
 from cmdc_runtime.testing import ScriptedModel, Text
 
-DOWN: Final = at_most(1.3)
-DOWN_P99: Final = at_most(1.3, rank=TAIL)
-ANSWERS: Final = at_most(1.0)
+DOWN: Final = at_most(0.6)
+DOWN_P99: Final = at_most(0.6, rank=TAIL)
+ANSWERS: Final = at_most(0.6)
 CYCLES: Final = 20
 """Of five durable events and as many records each: a history of 100."""
 LONG_CYCLES: Final = 300

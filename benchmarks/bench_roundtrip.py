@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import zmq
 
 import cmdc_runtime as cmdc
 from benchmarks.daemon import Daemon
-from benchmarks.metrics import Metric, at_most, measured
+from benchmarks.metrics import Bar, Metric, at_most, measured
 from benchmarks.processes import ROOT, Peer, environment
 from benchmarks.settings import Settings
 from benchmarks.wire import ANSWER_MS, Wire
@@ -32,7 +32,10 @@ from cmdc_runtime.wire.codec import encode, raw
 from cmdc_runtime.wire.frames import HEADER, Send, ValueReply
 from cmdc_runtime.wire.sockets import Role, open_socket
 
-BAR: Final = at_most(1.5)
+Bars = Mapping[str, Bar]
+"""Of each way to ask."""
+BARS: Final[Bars] = {"wire": at_most(1.5), "aio": at_most(2.0), "client": at_most(2.5)}
+ONE_CORE: Final[Bars] = {"wire": at_most(2.0), "aio": at_most(3.0), "client": at_most(4.0)}
 BLOCK: Final = 20
 """Round trips in a row before it is the next one's turn; the first two warm up."""
 WARM: Final = 2
@@ -110,7 +113,7 @@ class Place:
 
 def run(settings: Settings) -> Iterator[Metric]:
     """Yield every metric of the subject; those of one core come from a process of their own."""
-    yield from _run(settings, "roundtrip")
+    yield from _run(settings, "roundtrip", BARS)
     if len(os.sched_getaffinity(0)) > 1:
         yield from _pinned(settings)
 
@@ -118,17 +121,17 @@ def run(settings: Settings) -> Iterator[Metric]:
 def run_pinned(settings: Settings) -> Iterator[Metric]:
     """Yield the metrics with everything on one core."""
     os.sched_setaffinity(0, {PINNED_CPU})
-    yield from _run(Settings(settings.repeats, ()), "roundtrip.one_core")
+    yield from _run(Settings(settings.repeats, ()), "roundtrip.one_core", ONE_CORE)
 
 
-def _run(settings: Settings, name: str) -> Iterator[Metric]:
+def _run(settings: Settings, name: str, bars: Bars) -> Iterator[Metric]:
     with ExitStack() as stack:
         place = Place.open(stack)
         session_id = place.session_id
         trips = asyncio.run(_measure(settings.repeats, session_id, place))
-        for kind in ("wire", "client", "aio"):
+        for kind, bar in bars.items():
             found = getattr(trips, kind)
-            yield measured(f"{name}.{kind}", "us", found, baseline=trips.echo, bar=BAR)
+            yield measured(f"{name}.{kind}", "us", found, baseline=trips.echo, bar=bar)
         here = 1
         for count in settings.crowds:
             place.wire.crowd(count - here)
@@ -136,7 +139,7 @@ def _run(settings: Settings, name: str) -> Iterator[Metric]:
             place.daemon.await_spares(place.wire)
             trips = asyncio.run(_measure(settings.fewer, session_id, place))
             beside = f"{name}.wire_beside_{count}"
-            yield measured(beside, "us", trips.wire, baseline=trips.echo, bar=BAR)
+            yield measured(beside, "us", trips.wire, baseline=trips.echo, bar=bars["wire"])
 
 
 async def _measure(rounds: int, session_id: SessionId, place: "Place") -> Trips:

@@ -20,8 +20,8 @@ from cmdc_runtime.ids import SessionId
 from cmdc_runtime.requests import StopSession
 
 SPARE: Final = at_most(0.5)
-NO_SPARE: Final = at_most(1.5)
-CROWD: Final = at_most(1.5)
+NO_SPARE: Final = at_most(1.0)
+CROWD: Final = at_most(1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,32 +12,29 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final
 
 import aiohttp
 import msgspec
 
+from benchmarks.chunk_format import (
+    END_OF_HEAD,
+    EVENT,
+    HEAD,
+    HOST,
+    KEY,
+    LAST,
+    MODEL,
+    PATH,
+    body_bytes,
+    wanted,
+)
 from benchmarks.processes import serve
 from cmdc_runtime.extensions.provider import ModelRequest, TextChunk
 from cmdc_runtime.messages import Message
 from workers.builtin.providers import default
 from workers.builtin.wires import http
-
-MODEL: Final = "openai:gpt-4o"
-KEY: Final = "no-key-at-all"
-TEXT: Final = "word "
-HOST: Final = "127.0.0.1"
-PATH: Final = "/chat/completions"
-HEAD: Final = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-)
-CHUNK: Final = (
-    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o",'
-    b'"choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":%b}]}\n\n'
-)
-EVENT: Final = CHUNK % (TEXT.encode(), b"null")
-LAST: Final = CHUNK % (b"", b'"stop"') + b"data: [DONE]\n\n"
 
 # --- the server -----------------------------------------------------------------------------------
 
@@ -66,22 +63,17 @@ class Server:
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = head.lower().partition(b"content-length:")[2].split()[0]
-            await reader.readexactly(int(length))
-            chunks = int(head.split()[1].split(b"/")[1])
+            head = await reader.readuntil(END_OF_HEAD)
+            await reader.readexactly(body_bytes(head))
+            chunks, _ = wanted(head)
             writer.write(HEAD)
             for _ in range(chunks):
-                writer.write(_framed(EVENT))
+                writer.write(EVENT)
                 await writer.drain()
                 await asyncio.sleep(0)
-            writer.write(_framed(LAST) + b"0\r\n\r\n")
+            writer.write(LAST)
             await writer.drain()
     writer.close()
-
-
-def _framed(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 # --- the reader -----------------------------------------------------------------------------------
@@ -99,20 +91,30 @@ class _Event(msgspec.Struct):
     choices: list[_Choice]
 
 
-async def _raw(base: str) -> int:
-    """Read by aiohttp and msgspec alone; return how many chunks had a text."""
-    decoder, count, rest = msgspec.json.Decoder(_Event), 0, b""
-    async with _session().post(base + PATH, data=b"{}") as answer:
+async def texts_of(base: str) -> AsyncGenerator[list[str], None]:
+    """Yield the texts of the chunks of each piece that arrives, by aiohttp and msgspec alone."""
+    decoder, rest = msgspec.json.Decoder(_Event), b""
+    async with raw_session().post(base + PATH, data=b"{}") as answer:
         async for piece in answer.content.iter_any():
             *events, rest = (rest + piece).split(b"\n\n")
-            for event in events:
-                if event.endswith(b"}"):
-                    count += bool(decoder.decode(event[6:]).choices[0].delta.content)
+            yield [
+                decoder.decode(event[6:]).choices[0].delta.content
+                for event in events
+                if event.endswith(b"}")
+            ]
+
+
+async def _raw(base: str) -> int:
+    """Read by ``texts_of``; return how many chunks had a text."""
+    count = 0
+    async for texts in texts_of(base):
+        count += sum(map(bool, texts))
     return count
 
 
 @functools.cache
-def _session() -> aiohttp.ClientSession:
+def raw_session() -> aiohttp.ClientSession:
+    """Return the session of ``texts_of``, which keeps connections until somebody closes it."""
     return aiohttp.ClientSession()
 
 
@@ -162,7 +164,7 @@ class Reader:
 
     def close(self) -> None:
         """Close all connections."""
-        self._runner.run(_session().close())
+        self._runner.run(raw_session().close())
         self._runner.run(http.close())
         library = importlib.import_module("workers.builtin.providers.litellm").litellm
         self._runner.run(library.close_litellm_async_clients())

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -33,11 +34,18 @@ LOOK_S: Final = 0.005
 LOG_LINES: Final = 20
 
 
+MODULE: Final = (sys.executable, "-P", "-m", "supervisor")
+"""What ``cmdc serve`` turns into."""
+
+
 class Daemon:
     """One daemon; a context manager that ends it."""
 
-    def __init__(self, *, spares: int = SPARES, notify_socket: str = "") -> None:
-        """Start it; ``await_ready`` waits until its sockets are bound."""
+    def __init__(
+        self, *, spares: int = SPARES, notify_socket: str = "", program: Sequence[str] = MODULE
+    ) -> None:
+        """Start it by ``program``; ``await_ready`` waits until its sockets are bound."""
+        self._program = program
         self.directory = Path(tempfile.mkdtemp(prefix="cmdc-bench-"))
         self._spares = spares
         self._told = {"NOTIFY_SOCKET": notify_socket} if notify_socket else {}
@@ -45,8 +53,7 @@ class Daemon:
 
     def _start(self) -> None:
         self._ready, theirs = os.pipe()
-        command = [sys.executable, "-P", "-m", "supervisor"]
-        command += ["--runtime-dir", str(self.directory / "run")]
+        command = [*self._program, "--runtime-dir", str(self.directory / "run")]
         command += ["--state-dir", str(self.directory / "state")]
         command += ["--spares", str(self._spares), "--max-sessions", "20000"]
         command += ["--owner-pid", str(os.getpid()), "--ready-fd", str(theirs)]

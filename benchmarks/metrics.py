@@ -1,8 +1,9 @@
 """What one benchmark found, in the shape that machines read, and how it is held against its bar.
 
 A metric is one number: the median of its samples, or another percentile where its name says so. A
-bar is a ratio to the baseline of the same run, or a limit of the value itself where nothing else
-could be measured beside it. To add a field, add it to ``Metric``: report and record derive from it.
+bar is a ratio to the baseline of the same run, or the difference from it, or a limit of the value
+itself where nothing else could be measured beside it. To add a field, add it to ``Metric``: report
+and record derive from it.
 """
 
 import math
@@ -35,9 +36,10 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a metric has to reach: ``of`` is the ratio to the baseline or the value itself."""
+    """What a metric has to reach; ``of`` says what is held against the limit."""
 
-    of: Literal["ratio", "value"]
+    of: Literal["ratio", "difference", "value"]
+    """The ratio to the baseline, what the value is more than that, or the value itself."""
     relation: Literal["<=", ">="]
     limit: float
     rank: float = MEDIAN
@@ -47,11 +49,17 @@ class Bar:
         """Return the bar as a person writes it."""
         return f"{self.of} {self.relation} {self.limit:g}"
 
-    def is_met(self, value: float, ratio: float | None) -> bool | None:
-        """Say whether it is reached; None when there is no ratio to judge."""
-        found = ratio if self.of == "ratio" else value
-        if found is None:
-            return None
+    def is_met(self, value: float, baseline: float | None) -> bool | None:
+        """Say whether it is reached; None when there is no baseline to judge it by."""
+        found = value
+        if self.of == "ratio":
+            if not baseline:
+                return None
+            found = value / baseline
+        elif self.of == "difference":
+            if baseline is None:
+                return None
+            found = value - baseline
         return found <= self.limit if self.relation == "<=" else found >= self.limit
 
 
@@ -63,6 +71,11 @@ def at_most(limit: float, *, rank: float = MEDIAN) -> Bar:
 def at_least(limit: float) -> Bar:
     """Return the bar of something that should be large beside its baseline."""
     return Bar("ratio", ">=", limit)
+
+
+def at_most_more(limit: float, *, rank: float = MEDIAN) -> Bar:
+    """Return the bar of something that may take ``limit`` of its unit more than its baseline."""
+    return Bar("difference", "<=", limit, rank)
 
 
 def no_more_than(limit: float, *, rank: float = MEDIAN) -> Bar:
@@ -102,11 +115,18 @@ def measured(
         baseline=None if beside is None else _rounded(beside),
         ratio=None if ratio is None else _rounded(ratio),
         bar=None if bar is None else str(bar),
-        met=None if bar is None else bar.is_met(value, ratio),
+        met=None if bar is None else bar.is_met(value, beside),
         n=len(samples),
         p50=_rounded(percentile(samples, MEDIAN)),
         p99=_rounded(percentile(samples, TAIL)),
     )
+
+
+def tail(name: str, unit: str, samples: Sequence[float], *, baseline: Sequence[float]) -> Metric:
+    """Return the metric of the 99th percentile where there is no bar."""
+    no_limit = no_more_than(math.inf, rank=TAIL)
+    found = measured(name, unit, samples, baseline=baseline, bar=no_limit)
+    return msgspec.structs.replace(found, bar=None, met=None)
 
 
 def _rounded(value: float) -> float:

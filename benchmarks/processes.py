@@ -4,13 +4,14 @@ Whoever starts one owns it as a context manager. A peer ends when its stdin ends
 with a benchmark that was killed. A module that is a peer calls ``serve`` with its orders.
 """
 
+import asyncio
 import contextlib
 import json
 import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -122,5 +123,14 @@ def serve(orders: Mapping[str, Order]) -> None:
     for line in sys.stdin.buffer:
         order, arguments = json.loads(line)
         answer = json.dumps(orders[order](**arguments))
+        sys.stdout.write(answer + "\n")
+        sys.stdout.flush()
+
+
+async def serve_in_loop(orders: Mapping[str, Callable[..., Awaitable[Any]]]) -> None:
+    """Carry out orders from stdin until it ends, in a loop that runs on in between."""
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+        order, arguments = json.loads(line)
+        answer = json.dumps(await orders[order](**arguments))
         sys.stdout.write(answer + "\n")
         sys.stdout.flush()

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from benchmarks.chunk_stream import EVENT, HEAD, HOST, LAST
+from benchmarks.chunk_format import END_OF_HEAD, EVENT, HEAD, HOST, LAST, body_bytes
 from benchmarks.peers.prompts import order_in
 from benchmarks.processes import serve
 
@@ -46,9 +46,8 @@ class ModelServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().partition(b"content-length:")[2].split()[0])
-                request = json.loads(await reader.readexactly(length))
+                head = await reader.readuntil(END_OF_HEAD)
+                request = json.loads(await reader.readexactly(body_bytes(head)))
                 self._history, prompt = spoken(request["messages"])
                 await _stream(writer, *order_in(prompt))
         writer.close()
@@ -58,9 +57,9 @@ async def _stream(writer: asyncio.StreamWriter, words: int, pause_s: float) -> N
     writer.write(HEAD)
     for _ in range(words):
         await asyncio.sleep(pause_s)
-        writer.write(_framed(EVENT))
+        writer.write(EVENT)
         await writer.drain()
-    writer.write(_framed(LAST) + b"0\r\n\r\n")
+    writer.write(LAST)
     await writer.drain()
 
 
@@ -75,10 +74,6 @@ def spoken(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     if not asked:
         raise ValueError("a request without a prompt")
     return asked[-1], str(told[asked[-1]]["content"])
-
-
-def _framed(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 if __name__ == "__main__":
