@@ -168,8 +168,7 @@ def _memory(client: cmdc.Client, daemon: Daemon, wire: Wire) -> Iterator[Metric]
         running.join()
         left = _left(daemon, before)
         ids = wire.crowd(BRANCHES, model=held)
-        for one in ids:
-            wire.post_command(one, Prompt(text="Well?"))
+        wire.send_all(ids, Prompt(text="Well?"))
         held.wait_held(count=BRANCHES)
         alone = _private(client.list_sessions())
         held.release(BRANCHES)

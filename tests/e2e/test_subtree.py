@@ -84,11 +84,12 @@ def test_children_of_a_crash_are_gone_before_the_next_process(
     assert poll(lambda: is_up_as(parent, 2))
     assert psutil.wait_procs(processes, REAPED_S)[1] == []
     assert [monitor.wait(TURN_S).reason for monitor in monitors] == [PARENT_ENDED] * 2
+    begun = f"incarnation=2 pid={parent.agent_pid()} session_id={parent.id}"
+    assert poll(lambda: begun in cmdc_daemon.log_text())  # it is written by a thread of its own
     log = cmdc_daemon.log_text()
-    starts = [line for line in log.splitlines() if "agent.started" in line and parent.id in line]
     for ended in (one, other):
         (end,) = (line for line in log.splitlines() if "process.ended" in line and ended.id in line)
-        assert log.index(end) < log.index(starts[-1])
+        assert log.index(end) < log.index(begun)
 
 
 def test_child_that_hangs_holds_the_next_process_up_and_no_longer_than_its_grace(
