@@ -4,6 +4,7 @@ Those who can wait for a worker do, within bounds. What a worker says is its own
 """
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime.errors import AccessDenied, Overloaded, ProtocolError
 from cmdc_runtime.reasons import Other
-from cmdc_runtime.runtime_dir import host_socket
+from cmdc_runtime.runtime_dir import host_socket, registered_ids
 from cmdc_runtime.wire.frames import Batch, Detached, HostWanted, IdleNotice, Ready, Write
 from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
@@ -458,3 +459,14 @@ def test_who_follows_a_dead_process_waits_for_the_sweep_behind_it(monkeypatch):
     ]
     told = finalized(monkeypatch, is_contained=True)
     assert told == ["ended", "s-1 goes on", "s-2 goes on", "swept"]
+
+
+def test_only_agents_that_have_called_are_missed_in_the_registry(setting, tmp_path):
+    """One whose daemon has died takes itself out where it ends, a moment before it is gone."""
+    setting.address, setting.grace_s = f"ipc://{tmp_path}/workers.sock", 60.0
+    for one in (FIRST, SECOND):
+        worker = setting._workers[one.encode()]
+        worker.is_registered, worker.pid, worker.is_detached = True, os.getpid(), one == FIRST
+    setting.register_again()
+
+    assert registered_ids(tmp_path) == {SECOND}
