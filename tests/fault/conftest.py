@@ -36,14 +36,6 @@ def poll_for(condition, timeout=GONE_S):
     return condition()
 
 
-def has_ended(process):
-    """Say whether a process is over; it may be there still, for its parent to reap."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def mentions(process, text):
     """Say whether a living process has ``text`` in its command or its environment."""
     try:
