@@ -470,6 +470,9 @@ class Zygote:
             server.kill()
             self._forget(server)
             raise ZygoteLost(f"no fork within {bound_s:g} s; the zygote was killed") from problem
+        except ZygoteLost:  # it forks no more, and may be there a moment longer
+            self._forget(server)
+            raise
         except OSError as problem:
             raise ZygoteFailed("fork", str(problem)) from problem
         except asyncio.CancelledError:

@@ -15,6 +15,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
+from tests.fault.ended import has_ended
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -254,20 +255,28 @@ def test_an_agent_that_is_no_session_any_more_is_ended(cradle, scripted, poll, t
         cradle.kill()
     subprocess.run(["mv", str(cradle.place / "state"), str(tmp_path / "old")], check=True)
     cradle.start()
-    assert poll(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE)
+    assert poll(lambda: has_ended(agent))
+
+
+LOOK = ToolCalls(ToolUse("task", {"description": "Find out.", "subagent_type": "scout"}))
+
+
+def delegated(client, above, below):
+    """Return a session that waits for its subagent, whose model is held."""
+    scout = cmdc.SubAgent("scout", "Looks at things.", model=below)
+    session = client.create_agent(model=above, session_id="s-1", subagents=[scout])
+    session.prompt("Where does it end?")
+    below.wait_held()
+    return session
 
 
 def test_a_subagent_is_taken_over_with_its_parent(cradle, scripted):
     """Both keep their processes, and the parent gets the result."""
     below = scripted((Hold(), "The river ends in the sea."))
-    task = {"description": "Find out.", "subagent_type": "scout"}
-    above = scripted(ToolCalls(ToolUse("task", task)), "In the sea.")
-    scout = cmdc.SubAgent("scout", "Looks at things.", model=below)
+    above = scripted(LOOK, "In the sea.")
     cradle.start()
     with cradle.client() as client:
-        session = client.create_agent(model=above, session_id="s-1", subagents=[scout])
-        session.prompt("Where does it end?")
-        below.wait_held()
+        session = delegated(client, above, below)
         before = {one.session_id: one.pid for one in client.list_sessions()}
         cradle.kill()
         cradle.start()
@@ -281,14 +290,10 @@ def test_a_subagent_is_taken_over_with_its_parent(cradle, scripted):
 def test_a_subagent_that_died_meanwhile_is_told_of_as_that(cradle, scripted, poll):
     """Its parent's process goes on, and has ended nothing."""
     below = scripted((Hold(), "never"))
-    task = {"description": "Find out.", "subagent_type": "scout"}
-    above = scripted(ToolCalls(ToolUse("task", task)), "Nobody knows.")
-    scout = cmdc.SubAgent("scout", "Looks at things.", model=below)
+    above = scripted(LOOK, "Nobody knows.")
     cradle.start()
     with cradle.client() as client:
-        session = client.create_agent(model=above, session_id="s-1", subagents=[scout])
-        session.prompt("Where does it end?")
-        below.wait_held()
+        session = delegated(client, above, below)
         pid = {one.session_id: one.pid for one in client.list_sessions()}["s-1.1"]
         cradle.kill()
         os.kill(pid, signal.SIGKILL)
@@ -335,7 +340,7 @@ def test_an_agent_of_another_wire_gives_way_to_a_new_process(cradle, scripted):
         cradle.start()
         assert session.run("2", timeout=TURN_S).text == "two"
         assert session.status().incarnation == 2
-    assert not old.is_running() or old.status() == psutil.STATUS_ZOMBIE
+    assert has_ended(old)
 
 
 def test_a_daemon_that_is_told_to_leave_ends_at_once(cradle, scripted):

@@ -7,6 +7,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from tests.fault.ended import has_ended
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -37,7 +38,7 @@ def test_its_commands_do_not_run_beside_the_next_process(cradle, scripted, poll)
         cradle.start()
         assert session.collect_reply(timeout=TURN_S) == "two"
         assert session.status().incarnation == 2
-    assert [one for one in left if one.is_running() and one.status() != "zombie"] == []
+    assert [one for one in left if not has_ended(one)] == []
 
 
 def sleepers(agent):

@@ -16,6 +16,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Normal, Signal, StartFailed
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from tests.fault.ended import has_ended
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -149,11 +150,6 @@ async def go_deaf(path: str) -> str:
     Path(path).touch()  # noqa: ASYNC240 - the loop is not to turn again
     threading.Event().wait()
     return "never"
-
-
-def has_ended(process):
-    """Say whether a process is over; it may be there still, for its parent to reap."""
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.fault_case("F67")
