@@ -74,6 +74,19 @@ async def turn(journal, number, step):
     await journal.write(AppendRecords(name, 0, [("said", BODY)], answers, number=step))
 
 
+def before_each_step(monkeypatch, act):
+    """Have something done on the journal's thread before each step of a copy."""
+    step = PageCopy.step
+    monkeypatch.setattr(PageCopy, "step", lambda copy: act() or step(copy))
+
+
+def in_the_loop(loop, act):
+    """Have something done in the loop, and wait for it on another thread."""
+    is_done = threading.Event()
+    loop.call_soon_threadsafe(lambda: (act(), is_done.set()))
+    assert is_done.wait(TURN_S)
+
+
 def found_in(copy):
     """Return how many turns of each session a copy has, each of them as a whole."""
     assert damage_of(copy) is None
@@ -90,7 +103,10 @@ def found_in(copy):
 
 
 def test_a_copy_is_one_state_with_all_that_was_acknowledged_before(state):
-    """Commits between the steps are in it as a whole or not at all, wherever their pages are."""
+    """Commits between the steps are in it as a whole or not at all, wherever their pages are.
+
+    Nothing is committed but while a copy is made: what is found in it is read without a wait.
+    """
     copy = state / COPY_FILE
 
     async def work(journal):
@@ -105,7 +121,7 @@ def test_a_copy_is_one_state_with_all_that_was_acknowledged_before(state):
 
         speakers = [asyncio.create_task(speak(number)) for number in range(SESSIONS)]
         found = []
-        for _ in range(3):
+        while len(found) < 3 or sum(done) <= SESSIONS * (ROUNDS + 3):
             before = list(done)
             await journal.copy(copy)
             found.append((before, found_in(copy)))
@@ -117,27 +133,33 @@ def test_a_copy_is_one_state_with_all_that_was_acknowledged_before(state):
     for before, has in found:
         for number in range(SESSIONS):
             assert before[number] <= has[f"s-{number}"] <= done[number]
-    assert sum(done) > SESSIONS * (ROUNDS + 3)  # they went on meanwhile
 
 
 def test_commits_come_between_the_steps(state, monkeypatch):
-    """None of them waits for more than one step."""
-    steps = []
-    step = PageCopy.step
-    monkeypatch.setattr(PageCopy, "step", lambda copy: steps.append("step") or step(copy))
+    """A write that is queued during a step is committed before the next one begins."""
+    order = []
 
     async def work(journal):
         await fill(journal)
-        copied = journal.copy(state / COPY_FILE)
-        for number in range(STEPS_MIN - 2):
-            await journal.write(AcceptCommand("s-0", f"late-{number}", b"", 1))
-            steps.append("commit")
-        await copied
+        loop, commit = asyncio.get_running_loop(), journal._store.commit
+        late = []
+
+        def write():
+            late.append(journal.write(AcceptCommand("s-0", f"late-{len(late)}", b"", 1)))
+
+        def queue_one():
+            order.append("step")
+            in_the_loop(loop, write)
+
+        before_each_step(monkeypatch, queue_one)
+        monkeypatch.setattr(journal._store, "commit", lambda: order.append("commit") or commit())
+        await journal.copy(state / COPY_FILE)
+        await asyncio.gather(*late)
 
     with_journal(state, work)
-    between = "".join(word[0] for word in steps).split("c")
-    assert max(len(one) for one in between[:-1]) <= 2  # one may begin before the next is queued
-    assert len(between[-1]) > 0
+    steps = len(order) // 2
+    assert steps >= STEPS_MIN
+    assert order == ["step", "commit"] * steps
 
 
 def test_a_log_that_is_brought_into_the_file_meanwhile_changes_nothing(state):
@@ -221,15 +243,13 @@ def bodies_in(db, table):
 def test_a_journal_that_is_brought_back_ends_its_copy(state, monkeypatch):
     """The connection is closed for it, which a copy must not keep open."""
     steps = []
-    step = PageCopy.step
 
-    def displacing(copy):
-        steps.append(copy)
+    def displace():
+        steps.append("step")
         if len(steps) == 2:
             (state / JOURNAL_FILE).unlink()
-        return step(copy)
 
-    monkeypatch.setattr(PageCopy, "step", displacing)
+    before_each_step(monkeypatch, displace)
 
     async def work(journal):
         await fill(journal)
@@ -248,13 +268,19 @@ def test_a_journal_that_is_brought_back_ends_its_copy(state, monkeypatch):
     assert with_journal(state, lambda journal: journal.read(LoadSession("s-0"))) == stored
 
 
-def test_a_journal_that_closes_ends_its_copy(state):
+def test_a_journal_that_closes_ends_its_copy(state, monkeypatch):
     """Whoever waits for it is told, and nothing is left of it."""
 
     async def work(journal):
         await fill(journal)
+        loop, ends = asyncio.get_running_loop(), []
+
+        def close():
+            if not ends:
+                ends.append(loop.create_task(journal.close()))
+
+        before_each_step(monkeypatch, lambda: in_the_loop(loop, close))
         copied = journal.copy(state / COPY_FILE)
-        await journal.close()
         with pytest.raises(JournalFailed, match="closed"):
             await copied
 
@@ -265,17 +291,19 @@ def test_a_journal_that_closes_ends_its_copy(state):
         SqliteJournal(state).copy(state / COPY_FILE)
 
 
-def test_a_disk_that_fills_meanwhile_ends_the_copy(state):
+def test_a_disk_that_fills_meanwhile_ends_the_copy(state, monkeypatch):
     """What it takes is missing elsewhere."""
 
     async def work(journal):
         await fill(journal)
-        copied = journal.copy(state / COPY_FILE)
-        await journal.write(AcceptCommand("s-0", "late", b"", 1))
-        journal._look_s = time.monotonic() + TURN_S  # it has looked for room just now
-        journal._store._volume.level = Level.RESERVE
+
+        def fill_the_disk():
+            journal._look_s = time.monotonic() + TURN_S  # it has looked for room just now
+            journal._store._volume.level = Level.RESERVE
+
+        before_each_step(monkeypatch, fill_the_disk)
         with pytest.raises(JournalFull, match="no room"):
-            await copied
+            await journal.copy(state / COPY_FILE)
         with pytest.raises(JournalFull, match="MiB"):
             await journal.copy(state / COPY_FILE)
         journal._store._volume.level = Level.PLENTY
