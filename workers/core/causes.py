@@ -20,7 +20,7 @@ from workers.core import inputs, runs
 from workers.core.inputs import Order, Result
 from workers.core.quotes import Quotes
 from workers.core.records import Cause, Record, RecordedActivity
-from workers.core.state import Activity, Answering, AskingPlugins, Memory, Streaming
+from workers.core.state import Activity, AskingPlugins, Memory, Streaming
 from workers.core.tags import TagState
 from workers.core.verdict import Verdict
 
@@ -99,7 +99,8 @@ def _asked_about(activity: Activity) -> Activity:
         return activity
     came = activity.answering
     tags = came.tags if came.tags.held else TagState()
-    return Streaming(Answering(came.retries, came.text, is_compacted=came.is_compacted, tags=tags))
+    shown = {"is_text_started": False, "is_thinking_started": False, "tags": tags}
+    return Streaming(msgspec.structs.replace(came, **shown))
 
 
 def _without_verdict_texts(given: Any) -> Any:  # Any: an input that has a verdict

@@ -128,6 +128,12 @@ LIVES = {
         "abort of silence": lambda s: (
             s.at(RUNNING).report(inputs.FirstChunk).give(Abort(reason="why"), "a-1")
         ),
+        "abort of thinking": lambda s: (
+            s.at(RUNNING)
+            .report(inputs.FirstChunk)
+            .report(inputs.ThoughtArrived, "hm, hm, hm")
+            .give(Abort(reason="why"), "a-1")
+        ),
         "guidance": lambda s: s.at(TOOLS).begin("b").give(Steer(text="left"), "s-1"),
         "leave": lambda s: blocked(s).give(Approve(approval_id="approval-4"), "y-1"),
         "answer": lambda s: (
@@ -323,7 +329,7 @@ def test_an_input_comes_back_as_it_was_fed(session, live):
 def met(memory):
     """Return what a decision may see of a memory: not how much of an answer was shown."""
     came = memory.answering
-    seen = (came.text, came.retries, came.is_compacted, came.tags.held)
+    seen = replace(came, is_text_started=False, is_thinking_started=False, tags=came.tags.held)
     return replace(memory, activity=(memory.state, seen, memory.point, memory.compacting))
 
 
