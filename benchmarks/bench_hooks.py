@@ -14,9 +14,9 @@ from typing import Any, Final
 from benchmarks.metrics import Metric, at_most, measured
 from benchmarks.settings import Settings
 from cmdc_runtime.extensions.actions import Actions
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message
 from workers.pipeline import Pipeline

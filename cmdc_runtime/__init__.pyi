@@ -53,7 +53,7 @@ from cmdc_runtime.client.session import AsyncClient as AsyncClient
 from cmdc_runtime.client.session import AsyncSession as AsyncSession
 from cmdc_runtime.client.stream import AsyncEventStream as AsyncEventStream
 from cmdc_runtime.client.stream import AsyncMonitor as AsyncMonitor
-from cmdc_runtime.client.sync.parallel import Parallel as Parallel
+from cmdc_runtime.client.sync.runner import Parallel as Parallel
 from cmdc_runtime.client.sync.runner import Runner as Runner
 from cmdc_runtime.client.sync.session import Client as Client
 from cmdc_runtime.client.sync.session import Session as Session
@@ -121,6 +121,8 @@ from cmdc_runtime.extensions.actions import SyntheticResult as SyntheticResult
 from cmdc_runtime.extensions.actions import SyntheticToolResults as SyntheticToolResults
 from cmdc_runtime.extensions.actions import UpdateMessageMetadata as UpdateMessageMetadata
 from cmdc_runtime.extensions.actions import UpdateSystemContext as UpdateSystemContext
+from cmdc_runtime.extensions.context import PluginCallError as PluginCallError
+from cmdc_runtime.extensions.context import PluginContext as PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse as AfterResponse
 from cmdc_runtime.extensions.hooks import AfterTool as AfterTool
 from cmdc_runtime.extensions.hooks import AfterToolBatch as AfterToolBatch
@@ -141,8 +143,6 @@ from cmdc_runtime.extensions.plugin import PipelineRun as PipelineRun
 from cmdc_runtime.extensions.plugin import Plugin as Plugin
 from cmdc_runtime.extensions.plugin import TextFilter as TextFilter
 from cmdc_runtime.extensions.plugin import hook as hook
-from cmdc_runtime.extensions.plugin_context import PluginCallError as PluginCallError
-from cmdc_runtime.extensions.plugin_context import PluginContext as PluginContext
 from cmdc_runtime.extensions.reasoning import Branch as Branch
 from cmdc_runtime.extensions.reasoning import Continue_ as Continue_
 from cmdc_runtime.extensions.reasoning import Done as Done

@@ -61,8 +61,10 @@ NAMES_OF_MODULE: Final = {
         "AsyncEventStream",
         "AsyncMonitor",
     ),
-    "cmdc_runtime.client.sync.parallel": ("Parallel",),
-    "cmdc_runtime.client.sync.runner": ("Runner",),
+    "cmdc_runtime.client.sync.runner": (
+        "Parallel",
+        "Runner",
+    ),
     "cmdc_runtime.client.sync.session": (
         "Client",
         "Session",
@@ -167,7 +169,7 @@ NAMES_OF_MODULE: Final = {
         "TextFilter",
         "hook",
     ),
-    "cmdc_runtime.extensions.plugin_context": (
+    "cmdc_runtime.extensions.context": (
         "PluginCallError",
         "PluginContext",
     ),

@@ -46,7 +46,6 @@ from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import summary_of, text_of
 from cmdc_runtime.messages import Message, without_system
-from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import (
     HISTORY_MESSAGES_MAX,
     TEXT_CHARS_MAX,
@@ -69,6 +68,7 @@ from cmdc_runtime.option_checks import (
     unknown_name,
 )
 from cmdc_runtime.plain import own, short, text_problem
+from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.requests import RestartType
 from cmdc_runtime.subagent import SubAgent

@@ -1,7 +1,10 @@
-"""What no request to a model can have among its options, found before anything is sent.
+"""What a request to a model can't have, found before it is sent: names, options, headers.
 
-``options_problem`` is the one check: of clients where options are given, of the provider where a
-request is made, since a plugin or an older session may bring them too.
+``model_problem`` is the one rule for a name, wherever a model is chosen: it goes into records,
+events, prices and the address of a request. Whether there is such a model only its provider knows.
+
+``options_problem`` is the one check of options: of clients where they are given, of the provider
+where a request is made, since a plugin or an older session may bring them too.
 
 What a request carries in its headers is checked, too. A key with the line break of its file, or
 with a sign that no header takes, ends in a failure of the connection that tells nothing of it.
@@ -13,7 +16,61 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cmdc_runtime.plain import problem_of, short
+from cmdc_runtime.plain import is_a, own, problem_of, short, text_problem
+
+# --- names of models ------------------------------------------------------------------------------
+
+MODEL_CHARS_MAX: Final = 512
+"""Of a model's name with its provider's; the longest in use, ARNs of Bedrock, have about 200."""
+EXPECTED: Final = "expected 'provider:model_id'"
+"""What every problem begins with."""
+_PROVIDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def model_parts(model: str) -> tuple[str, str]:
+    """Return the provider and the id of a model; one that is missing is empty."""
+    provider, _mark, name = model.replace(":", "/", 1).partition("/")
+    return provider, name
+
+
+def model_problem(model: object) -> str | None:
+    """Return why no model can be called so, with its value, or None where one can.
+
+    It is one line of at most ``MODEL_CHARS_MAX`` printable characters: a ``provider:model_id`` or a
+    ``provider/model_id``.
+    """
+    why = _why(model)
+    return None if why is None else f"{EXPECTED}{why}, got {short(model)}"
+
+
+def check_models(**models: object) -> None:
+    """Check the models that are given among the options of a plugin; None is none.
+
+    Raises:
+        ValueError: there can be no such model; it names the option.
+    """
+    for option, model in models.items():
+        if model is not None and (problem := model_problem(model)) is not None:
+            raise ValueError(f"{option}: {problem}")
+
+
+def _why(model: object) -> str | None:
+    """Return what of ``model`` is wrong, None where nothing is, and "" where it names no model."""
+    if not is_a(model, str):
+        return ""
+    held: str = own(model)
+    if held != held.strip():
+        return ": it begins or ends with whitespace, perhaps the line break of a file"
+    if (problem := text_problem(held, chars_max=MODEL_CHARS_MAX, one_line=True)) is not None:
+        return f": {problem}"
+    if not held.isprintable():
+        return ": it has a character that is not printable"
+    provider, name = model_parts(held)
+    is_named = bool(name) and _PROVIDER.fullmatch(provider) is not None
+    return None if is_named and name[0] not in "/: " else ""
+
+
+# --- options and headers --------------------------------------------------------------------------
 
 # --- headers --------------------------------------------------------------------------------------
 

@@ -20,11 +20,11 @@ from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message, OpeningCall
-from cmdc_runtime.model_names import model_parts, model_problem
 from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
 from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
 from cmdc_runtime.plain import short, text_problem
+from cmdc_runtime.provider_options import model_parts, model_problem
 from cmdc_runtime.reasoning.limits import Reason
 from cmdc_runtime.reasoning.strategies import CHAIN_PLUGIN, LABEL_CHARS_MAX, OWN, chain_of
 from cmdc_runtime.reasons import snake

@@ -23,7 +23,7 @@ from cmdc_runtime.exports import CALLS, MODULE_OF, MODULES
 
 ROOT: Final = Path(__file__).parents[1]
 CLIENT: Final = ROOT / "cmdc_runtime" / "client"
-MADE: Final = ("control", "parallel", "runner", "session", "stream")
+MADE: Final = ("control", "runner", "session", "stream")
 BEGIN: Final = "    # --- made by ``make sync`` of the calls above: begin "
 END: Final = "    # --- end "
 SUBSTITUTIONS: Final = (

@@ -37,17 +37,14 @@ from cmdc_runtime.wire.frames import FromClient, FromWorker, Notify, ToClient, T
 from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.accept_gate import AcceptGate
 from supervisor.adapters.endpoint import Endpoint
-from supervisor.adapters.flush_barrier import FlushBarrier
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import JournalFailed
-from supervisor.adapters.journal.faulted import with_fault_points
-from supervisor.adapters.journal.opening import open_journal
-from supervisor.adapters.orphans import end_strangers
+from supervisor.adapters.journal.opening import open_journal, with_fault_points
+from supervisor.adapters.orphans import end_strangers, find_survivors
+from supervisor.adapters.pidfd import Reaper
 from supervisor.adapters.presence import KeptPath, Presence, log_file
-from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
-from supervisor.adapters.self_check import Caller, ask_journal, ask_reaper
-from supervisor.adapters.survivors import find_survivors
+from supervisor.adapters.self_check import Caller, FlushBarrier, ask_journal, ask_reaper
 from supervisor.adapters.systemd import Notifier
 from supervisor.adapters.zygote import Zygote, ZygoteLost
 from supervisor.api.backups import Backups
@@ -69,9 +66,8 @@ from supervisor.processes.starts import Starts
 from supervisor.processes.worker import VICTIMS, pids_of
 from supervisor.sessions.adoption import Adoption, AdoptionResult
 from supervisor.sessions.monitors import MonitorService
-from supervisor.sessions.reports import Reports
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.tree_runtime import TreeRuntime, ZygoteChild, write_recording
+from supervisor.sessions.tree_runtime import Reports, TreeRuntime, ZygoteChild, write_recording
 from supervisor.upkeep.memory import MemoryWatch, WatchedSocket, cut
 from supervisor.upkeep.pruning import Pruning
 from supervisor.upkeep.reload import Hangup, Reload

@@ -20,8 +20,8 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import Command, PendingTool, Status, UncertainCall
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import AgentHibernated, AgentWoken, RecordSetAside
+from cmdc_runtime.extensions.context import PendingApproval, PluginContext
 from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart
-from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
 from cmdc_runtime.faults import fault_point
 from cmdc_runtime.heartbeats import DROPPED_STEP, RESUME_STEP
 from cmdc_runtime.ids import CommandId, EventIndex
@@ -43,9 +43,9 @@ from cmdc_runtime.wire.frames import (
 from workers.core import aside, commands, plugins, recovery, results
 from workers.core.causes import Given, Restarted, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
+from workers.core.evolve import patched
 from workers.core.expense import is_priced
 from workers.core.inputs import Order, PluginsReported, Result, Stopped
-from workers.core.kernel_emits import patched
 from workers.core.records import Record, SetAside
 from workers.core.snapshot import SNAPSHOT_BYTES_MAX, Unsaved
 from workers.core.snapshot import encode as encode_snapshot

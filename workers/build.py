@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime import foreign, hiding
+from cmdc_runtime import foreign, redaction
 from cmdc_runtime.errors import CheckpointUnreadable, InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import (
@@ -25,8 +25,8 @@ from cmdc_runtime.extensions.provider import (
     price_usd_of,
 )
 from cmdc_runtime.heartbeats import SNAPSHOT_STEP
-from cmdc_runtime.hiding import ALIKE_CHARS_MIN
 from cmdc_runtime.packed_code import Packed, digest_of
+from cmdc_runtime.redaction import ALIKE_CHARS_MIN
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
@@ -52,13 +52,13 @@ from workers.performers.model import (
     ModelCaller,
     Patience,
     Requests,
+    Summarizer,
     system_of,
 )
 from workers.performers.plugin_port import PluginLoader, PluginPorts
 from workers.performers.publish import Publisher
 from workers.performers.replies import Replies
 from workers.performers.subagents import Subagents
-from workers.performers.summary import Summarizer
 from workers.performers.table import ExitCallbacks, PerformerParts, Performers
 from workers.performers.toolbox import CodeOpener, Toolbox, schema_of
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
@@ -79,7 +79,7 @@ def keep(spec: AgentSpec, memory: Memory | Callable[[], Memory] | None = None) -
 
     def hide(text: str) -> str:
         now = memory() if callable(memory) else memory
-        return hiding.hidden(text, known(spec, now))
+        return redaction.hidden(text, known(spec, now))
 
     foreign.hide_by(hide)
 
@@ -97,13 +97,15 @@ def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
         of_memory = [tool.packed for tool in memory.tools]
         of_memory += [plugin.packed for plugin in memory.plugins]
         all_packed += filter(None, of_memory)
-    named = hiding.secrets_by_name((spec.user_data, *_options_of(all_packed)))
-    given = hiding.secrets_of_options(opts) | named
+    named = redaction.secrets_by_name((spec.user_data, *_options_of(all_packed)))
+    given = redaction.secrets_of_options(opts) | named
     variables = {
-        value for value in hiding.secrets_of_environment(os.environ) if not _is_path(value)
+        value for value in redaction.secrets_of_environment(os.environ) if not _is_path(value)
     }
-    return hiding.forms_of(
-        one for one in given | variables if one == hiding.ALL or not (one in model or _is_word(one))
+    return redaction.forms_of(
+        one
+        for one in given | variables
+        if one == redaction.ALL or not (one in model or _is_word(one))
     )
 
 

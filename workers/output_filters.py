@@ -13,8 +13,8 @@ import structlog
 from msgspec.structs import replace
 
 from cmdc_runtime import foreign
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, Channel, Plugin, TextFilter
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import Chunk, FinishChunk, TextChunk, ThinkingChunk
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import mended, own

@@ -24,6 +24,7 @@ import structlog
 
 from cmdc_runtime import foreign
 from cmdc_runtime.events import Event, PluginCrashed
+from cmdc_runtime.extensions.context import PluginContext, PluginPort
 from cmdc_runtime.extensions.hooks import AnyHook, SessionStart
 from cmdc_runtime.extensions.plugin import (
     FILTER_OUTPUT,
@@ -33,7 +34,6 @@ from cmdc_runtime.extensions.plugin import (
     Plugin,
     observes,
 )
-from cmdc_runtime.extensions.plugin_context import PluginContext, PluginPort
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import mended
 from cmdc_runtime.user_values import shown

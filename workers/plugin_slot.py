@@ -25,6 +25,7 @@ from cmdc_runtime.extensions.actions import (
     checked_actions,
     stops_something,
 )
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
 from cmdc_runtime.extensions.plugin import (
     Plugin,
@@ -34,7 +35,6 @@ from cmdc_runtime.extensions.plugin import (
     is_async,
     settings_of,
 )
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import is_a
 from workers.callbacks import owned

@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cmdc_runtime.huge_pages import collapse
-from cmdc_runtime.prctl import set_dumpable
+from cmdc_runtime.prctl import collapse, set_dumpable
 from cmdc_runtime.wire.forks import PreloadReport
 from workers.limits import step_forward
 

@@ -23,8 +23,7 @@ from typing import Any, Final, NoReturn
 
 import multiprocess
 
-from cmdc_runtime.huge_pages import is_eager, keep_small
-from cmdc_runtime.prctl import set_parent_death_signal
+from cmdc_runtime.prctl import is_eager, keep_small, set_parent_death_signal
 from cmdc_runtime.process import EXIT_OK, EXIT_ORPHANED, run_module
 from cmdc_runtime.wire.forks import (
     FAILURE_CHARS_MAX,

@@ -1,4 +1,4 @@
-"""``cmdc chat``: prompts line by line, from a person or from a pipe."""
+"""``cmdc run``, one prompt and one answer; ``cmdc chat``, line by line, from a person or a pipe."""
 
 import sys
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cmdc_runtime.cli.choices import AgentChoice, agent_options, line_of_input
+from cmdc_runtime.cli.choices import AgentChoice, agent_options, json_option, line_of_input, text_of
 from cmdc_runtime.cli.questions import typed_line
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.errors import AgentAborted, AgentFailed, QueueFull
@@ -14,6 +14,8 @@ from cmdc_runtime.lines import neutral
 
 if TYPE_CHECKING:
     from cmdc_runtime.cli.conversation import Conversation
+
+# --- chat -----------------------------------------------------------------------------------------
 
 _MARK: Final = "> "
 _GREETING: Final = "Ctrl-C aborts an answer, Ctrl-D leaves"
@@ -75,3 +77,32 @@ def _typed_lines(terminal: Terminal) -> Iterator[str]:
             return
         except KeyboardInterrupt:
             terminal.note(f"\n{_GREETING}")
+
+
+# --- one prompt -----------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("prompt")
+@agent_options
+@json_option
+def run(prompt: str, *, as_json: bool, **given: Any) -> int:  # Any: see AgentChoice.of
+    """Run PROMPT with a new agent and print the answer; ``-`` reads it from standard input.
+
+    The answer goes to standard output, everything about it to standard error. Ctrl-C aborts.
+    """
+    choice = AgentChoice.of(given)
+    text = text_of(prompt)
+    # These load the client.
+    from cmdc_runtime.cli.conversation import INTERRUPTED, JsonTranscript, Transcript, conversation  # noqa: PLC0415  # noqa: PLC0415
+
+    terminal = Terminal()
+    view = JsonTranscript(terminal) if as_json else Transcript(terminal)
+    try:
+        with conversation(choice, terminal, view) as talk:
+            talk.ask(text)
+    except AgentAborted as error:
+        if error.reason == INTERRUPTED:
+            raise KeyboardInterrupt from error
+        raise
+    return 0

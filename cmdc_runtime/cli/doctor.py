@@ -26,7 +26,7 @@ import msgspec
 from cmdc_runtime.cli.choices import address_option, json_option
 from cmdc_runtime.cli.terminal import Terminal, json_line, show_table
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.huge_pages import refusal
+from cmdc_runtime.prctl import refusal
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import (
     default_runtime_dir,

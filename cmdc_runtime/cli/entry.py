@@ -15,8 +15,7 @@ from typing import Final
 
 import click
 
-from cmdc_runtime.cli.streams import OutputLost, flush_output, give_up_output, open_streams
-from cmdc_runtime.cli.terminal import typed
+from cmdc_runtime.cli.terminal import OutputLost, flush_output, give_up_output, open_streams, typed
 from cmdc_runtime.errors import (
     CmdcError,
     DaemonUnavailable,
@@ -40,30 +39,30 @@ _STATUSES: Final[Mapping[type[CmdcError], int]] = {
 }
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "serve": ("serve:serve", "Run the daemon in the foreground."),
-    "run": ("run:run", "Run one prompt with a new agent and print the answer."),
+    "serve": ("service:serve", "Run the daemon in the foreground."),
+    "run": ("chat:run", "Run one prompt with a new agent and print the answer."),
     "chat": ("chat:chat", "Talk with a new agent, line by line."),
-    "ps": ("listing:ps", "List the live sessions."),
-    "tree": ("listing:tree", "Show the supervision tree."),
+    "ps": ("sessions:ps", "List the live sessions."),
+    "tree": ("sessions:tree", "Show the supervision tree."),
     "doctor": ("doctor:doctor", "Look whether machine and daemon are as they should be."),
     "plugins": ("plugins:plugins", "List the built-in plugins, or describe one."),
     "tail": ("follow:tail", "Print a session's events as they happen."),
     "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),
-    "prompt": ("control:prompt", "Send a prompt to a session."),
-    "steer": ("control:steer", "Guide a session's running cycle."),
-    "approve": ("approvals:approve", "Allow a call that waits for approval."),
-    "reject": ("approvals:reject", "Refuse a call that waits for approval."),
-    "respond": ("approvals:respond", "Answer a question that a session asks."),
-    "model": ("control:model", "Send a session's next request to another model."),
-    "abort": ("control:abort", "End a session's running cycle; the session stays."),
-    "stop": ("control:stop", "End a session."),
+    "prompt": ("sessions:prompt", "Send a prompt to a session."),
+    "steer": ("sessions:steer", "Guide a session's running cycle."),
+    "approve": ("questions:approve", "Allow a call that waits for approval."),
+    "reject": ("questions:reject", "Refuse a call that waits for approval."),
+    "respond": ("questions:respond", "Answer a question that a session asks."),
+    "model": ("sessions:model", "Send a session's next request to another model."),
+    "abort": ("sessions:abort", "End a session's running cycle; the session stays."),
+    "stop": ("sessions:stop", "End a session."),
     "replay": ("replay:replay", "Decide again what a session decided, and show differences."),
     "checkpoints": ("transfer:checkpoints", "List, save or delete a session's checkpoints."),
     "resume": ("transfer:resume", "Let a session go on after its end, or fork it."),
     "export": ("transfer:export", "Write a session to a file, to keep it or to move it."),
     "import": ("transfer:import_", "Start the session of such a file."),
-    "backup": ("backup:backup", "Copy the daemon's journal to a file, while sessions work."),
-    "restore": ("backup:restore", "Put such a copy in the place of a journal, or check it."),
+    "backup": ("transfer:backup", "Copy the daemon's journal to a file, while sessions work."),
+    "restore": ("transfer:restore", "Put such a copy in the place of a journal, or check it."),
     "service": ("service:service", "Have systemd run the daemon: install, uninstall."),
 }
 """Name to where it is below this package, and its line in the overview."""

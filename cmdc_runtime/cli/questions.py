@@ -1,8 +1,8 @@
-"""What an agent asks its user, on the terminal; and what is printed where nobody can answer.
+"""What an agent asks its user: on the terminal, and by ``cmdc approve``, ``reject``, ``respond``.
 
 An approval is answered with y, n or a, a question with the number of an option or with text of
-one's own. To ask for something new: a method of both ``TerminalUser`` and ``AbsentUser``, and
-whoever of ``conversation`` calls it.
+one's own; where nobody can answer it is printed. To ask for something new: a method of both
+``TerminalUser`` and ``AbsentUser``, and whoever of ``conversation`` calls it.
 
 A person types a line at a time, with a Ctrl-C that always counts.
 """
@@ -17,10 +17,19 @@ from typing import Final, Literal, Protocol
 
 import click
 
-from cmdc_runtime.cli.choices import line_of_input
-from cmdc_runtime.cli.terminal import Terminal
+from cmdc_runtime.cli.choices import (
+    address_option,
+    json_option,
+    line_of_input,
+    running_client,
+    text_of,
+)
+from cmdc_runtime.cli.terminal import Terminal, json_line
+from cmdc_runtime.commands import ApprovalKind
 from cmdc_runtime.events import ApprovalRequired, AskUser
 from cmdc_runtime.lines import neutral
+
+# --- questions ------------------------------------------------------------------------------------
 
 # --- the keyboard ---------------------------------------------------------------------------------
 
@@ -204,3 +213,60 @@ def response_in(line: str, options: tuple[str, ...]) -> str | None:
     numbered = {str(number): option for number, option in enumerate(options, 1)}
     said = line.strip()
     return numbered.get(said, said) or None
+
+
+# --- answers for a session that waits -------------------------------------------------------------
+
+
+@click.command()
+@click.argument("session")
+@click.argument("approval_id", metavar="ID")
+@click.option("--always", is_flag=True, help="Allow every later call of the tool as well.")
+@click.option("--no-resume", is_flag=True, help="Open no cycle for the call if none runs.")
+@json_option
+@address_option
+def approve(  # noqa: PLR0913 - click hands over each option
+    session: str,
+    approval_id: str,
+    *,
+    always: bool,
+    no_resume: bool,
+    as_json: bool,
+    address: str | None,
+) -> None:
+    """Allow the call of SESSION that waits for approval ID, and let the agent make it."""
+    kind: ApprovalKind = "approve_always" if always else "approve_once"
+    with running_client(address) as client:
+        client.approve(session, approval_id, auto_resume=not no_resume, kind=kind)
+    outcome = {"session_id": session, "approval_id": approval_id, "decision": kind}
+    Terminal().line(json_line(outcome) if as_json else f"allowed {approval_id}")
+
+
+@click.command()
+@click.argument("session")
+@click.argument("approval_id", metavar="ID")
+@click.option("--resume", is_flag=True, help="Open a cycle for it, if none runs.")
+@json_option
+@address_option
+def reject(
+    session: str, approval_id: str, *, resume: bool, as_json: bool, address: str | None
+) -> None:
+    """Refuse the call of SESSION that waits for approval ID."""
+    with running_client(address) as client:
+        client.reject(session, approval_id, auto_resume=resume)
+    outcome = {"session_id": session, "approval_id": approval_id, "decision": "reject"}
+    Terminal().line(json_line(outcome) if as_json else f"refused {approval_id}")
+
+
+@click.command()
+@click.argument("session")
+@click.argument("ref")
+@click.argument("text")
+@json_option
+@address_option
+def respond(session: str, ref: str, text: str, *, as_json: bool, address: str | None) -> None:
+    """Answer the question REF of SESSION with TEXT; ``-`` reads it from standard input."""
+    with running_client(address) as client:
+        client.user_respond(session, ref, text_of(text))
+    outcome = {"session_id": session, "ref": ref, "answered": True}
+    Terminal().line(json_line(outcome) if as_json else f"answered {ref}")

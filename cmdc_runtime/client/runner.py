@@ -1,15 +1,24 @@
-"""Runs of a strategy from outside: ``Runner.run``.
+"""Runs from outside: of a strategy (``Runner.run``), of many questions at once (``Parallel.map``).
 
 A run is a call of the tool ``reason`` in a session: in one that is made for it, or one that is
 there already. Its events are the session's, and its result is made of them.
 """
 
 import contextlib
-from typing import Unpack, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, Unpack, get_args
 
+from cmdc_runtime.client.arguments import (
+    SessionLike,
+    checked_id,
+    checked_kind,
+    checked_pairs,
+    named,
+)
 from cmdc_runtime.client.callers import AsyncPool
 from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import async_client as default_client
+from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.client.run_request import (
     ENDED,
     RUN_END_S,
@@ -27,7 +36,10 @@ from cmdc_runtime.errors import CmdcError, SessionError, SessionNotAlive
 from cmdc_runtime.events import Event, ReasoningDone
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.messages import OpeningCall
+from cmdc_runtime.options import Options
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+
+# --- Runner ---------------------------------------------------------------------------------------
 
 
 class AsyncRunner:
@@ -123,3 +135,50 @@ class AsyncRunner:
                 if isinstance(event, ReasoningEvent) and event.run_id == run_id:
                     events.append(event)
         return events
+
+
+# --- Parallel -------------------------------------------------------------------------------------
+
+Agent: TypeAlias = SessionLike | Options | Mapping[str, Any]  # Any: see ``Options``
+"""A session that is there, or what one is made of that ends when it has answered."""
+
+
+class AsyncParallel:
+    """Asks several agents at once, for coroutines."""
+
+    @staticmethod
+    async def map(
+        question: str | Sequence[str],
+        agents: Sequence[Agent],
+        *,
+        max_parallel: int = 4,
+        timeout: float | None = None,
+        client: AsyncClient | None = None,
+    ) -> list[Reply | CmdcError]:
+        """Return what each agent answers, in their order; one that fails is there as its error.
+
+        ``question`` is one for all, or as many as there are agents. ``timeout`` is in seconds, for
+        each answer.
+
+        Raises:
+            UsageError: there are not as many questions as agents, or ``max_parallel`` is no number.
+
+        """
+        owner = default_client if client is None else checked_kind(client, AsyncClient, "client")
+        pairs = checked_pairs(question, agents, max_parallel)
+
+        async def ask(pair: tuple[str, Agent]) -> Reply | CmdcError:
+            text, agent = pair
+            try:
+                if isinstance(agent, Options | Mapping):
+                    base = agent if isinstance(agent, Options) else None
+                    given = {} if isinstance(agent, Options) else named(agent)
+                    async with await owner.create_agent(base, **given) as made:
+                        return await made.run(text, timeout=timeout)
+                if isinstance(agent, AsyncSession):
+                    return await agent.run(text, timeout=timeout)
+                return await owner.run(checked_id(agent), text, timeout=timeout)
+            except CmdcError as error:
+                return error
+
+        return await AsyncPool.map(ask, pairs, max_parallel)

@@ -24,10 +24,11 @@ from cmdc_runtime.client.arguments import (
     checked_since,
     checked_text,
     checked_timeout,
+    edge,
+    guarded,
 )
 from cmdc_runtime.client.control import AsyncControl
 from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
-from cmdc_runtime.client.edge import edge, guarded
 from cmdc_runtime.client.engine import AsyncCallback
 from cmdc_runtime.client.exchange import Exchange, Reply
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S

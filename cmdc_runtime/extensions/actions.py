@@ -9,7 +9,7 @@ The kernel acts on some emits, a plugin's orders to its session:
 ``Emit(UpdateSystemContext(key="plan", text="..."))`` changes the system prompt; observers are not
 told of these. Each is a Struct whose snake_case name is that of the emit; a payload that does not
 fit it is a bad action, and counts as a failure of the plugin. To add one: a class here, in
-``AnyKernelEmit`` too, and its row in ``workers.core.kernel_emits``.
+``AnyKernelEmit`` too, and its row in ``workers.core.evolve``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,9 +50,8 @@ from cmdc_runtime.extensions.hooks import (
 )
 from cmdc_runtime.ids import CallId, MessageId
 from cmdc_runtime.messages import Message
-from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import copied, is_a, own, short
-from cmdc_runtime.provider_options import options_problem
+from cmdc_runtime.provider_options import model_problem, options_problem
 from cmdc_runtime.reasons import snake
 from cmdc_runtime.redaction import printed, printed_fields
 

@@ -21,7 +21,7 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.events import reasoning as told
-from cmdc_runtime.extensions.configuration import made
+from cmdc_runtime.extensions.plugin import made
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import snake
 

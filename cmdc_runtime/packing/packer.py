@@ -17,8 +17,7 @@ import msgspec
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions.admission import as_plugin, as_strategy
-from cmdc_runtime.extensions.configuration import made
-from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.plugin import Plugin, made
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import summary_of

@@ -5,26 +5,26 @@ the ``Config`` of the plugin in ``workers.builtin.plugins.<short_name>``, so its
 defaults stand here only, each in the module of the plugin's short name.
 """
 
-from cmdc_runtime.plugins.auto_checkpoint import AutoCheckpoint
-from cmdc_runtime.plugins.content_policy import ContentPolicy
-from cmdc_runtime.plugins.cost_guard import CostGuard
-from cmdc_runtime.plugins.episodic_memory import EpisodicMemory
-from cmdc_runtime.plugins.event_logger import EventLogger
-from cmdc_runtime.plugins.human_approval import HumanApproval
-from cmdc_runtime.plugins.large_result_offload import LargeResultOffload
-from cmdc_runtime.plugins.memory_flush import MemoryFlush
-from cmdc_runtime.plugins.memory_loader import MemoryLoader
-from cmdc_runtime.plugins.model_router import ModelRouter
-from cmdc_runtime.plugins.output_filter import OutputFilter
-from cmdc_runtime.plugins.patch_tool_calls import PatchToolCalls
-from cmdc_runtime.plugins.planning import Planning
-from cmdc_runtime.plugins.prompt_cache import PromptCache
-from cmdc_runtime.plugins.reasoning import Reasoning
-from cmdc_runtime.plugins.recovery import Recovery
-from cmdc_runtime.plugins.reflection import Reflection
-from cmdc_runtime.plugins.security_guard import SecurityGuard
-from cmdc_runtime.plugins.skill_guard import SkillGuard
-from cmdc_runtime.plugins.telemetry import Telemetry
+from cmdc_runtime.plugins.conversation import (
+    AutoCheckpoint,
+    EpisodicMemory,
+    LargeResultOffload,
+    MemoryFlush,
+    MemoryLoader,
+    PatchToolCalls,
+    PromptCache,
+    Recovery,
+)
+from cmdc_runtime.plugins.guards import (
+    ContentPolicy,
+    CostGuard,
+    HumanApproval,
+    OutputFilter,
+    SecurityGuard,
+    SkillGuard,
+)
+from cmdc_runtime.plugins.observers import EventLogger, Telemetry
+from cmdc_runtime.plugins.thinking import ModelRouter, Planning, Reasoning, Reflection
 
 __all__ = [
     "AutoCheckpoint",

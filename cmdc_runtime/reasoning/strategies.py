@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Meta, field
 
 from cmdc_runtime.checked_struct import Checked, Share
-from cmdc_runtime.model_names import check_models, model_problem
 from cmdc_runtime.packing import FUNCTION_KEY, BuiltInStrategy, Function
 from cmdc_runtime.plain import short
+from cmdc_runtime.provider_options import check_models, model_problem
 from cmdc_runtime.reasons import snake
 
 # --- chains ---------------------------------------------------------------------------------------

@@ -27,14 +27,14 @@ from scripts.fuzz.providers import kept
 from scripts.fuzz.shapes import message_pack, mutated, value_of
 from scripts.fuzz.wires import argument_text, call_id, tool_name
 from supervisor.core.session_tree import check_session
-from supervisor.sessions.specs import spec_of
+from supervisor.sessions.assignment import spec_of
 from workers.core import aside
 from workers.core.assemble import assemble
 from workers.core.records import Record, decode_record
 from workers.core.snapshot import encode as encode_memory
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory, Policy
-from workers.performers.tool_jobs import checked
+from workers.performers.toolbox import checked
 
 PARTS_MAX: Final = 6
 RECORDS_MAX: Final = 6

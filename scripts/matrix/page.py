@@ -17,7 +17,7 @@ from scripts.matrix.cells import (
 )
 from scripts.matrix.situations import DYING, SITUATIONS, Situation
 from scripts.reference.markdown import with_part
-from supervisor.adapters.journal.faulted import APPEND, SNAPSHOT, writes
+from supervisor.adapters.journal.opening import APPEND, SNAPSHOT, writes
 from workers.core.records import RECORDS
 
 ROOT: Final = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ import msgspec
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.extensions.actions import Actions, UpdateSystemContext
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforePrompt
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from scripts.soak.waves import Waves
 
 EFFECTS_FILE: Final = "effects"

@@ -36,7 +36,7 @@ from cmdc_runtime.heartbeats import (
     Heartbeat,
     read,
 )
-from supervisor.adapters.descriptors import check_descriptors
+from supervisor.adapters.accept_gate import check_descriptors
 from supervisor.core.heartbeats import AskForStack, Judge, Verdict
 
 # --- the heartbeat table --------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
 from supervisor.adapters.journal.operations import PublishEvents, ReplayEvents
 from supervisor.adapters.journal.store import Journal
+from supervisor.core.authority import Refusals
 from supervisor.core.limits import (
     CHANNELS_ENDED_MAX,
     EVENTS_WAITING_BYTES_MAX,
@@ -54,7 +55,6 @@ from supervisor.core.limits import (
     WATERMARKS_AFTER,
     WATERMARKS_AT_ONCE_MAX,
 )
-from supervisor.core.refusals import Refusals
 from supervisor.core.ring import KeptBatch, Ring, filling
 from supervisor.core.subscriptions import BARRED_S, TOPICS_MAX, Barred, Subscriptions
 from supervisor.core.unfinished import Heard

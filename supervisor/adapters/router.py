@@ -30,7 +30,7 @@ from cmdc_runtime.wire.frames import (
 )
 from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
-from supervisor.core.refusals import Refusals
+from supervisor.core.authority import Refusals
 from supervisor.core.unfinished import Heard
 from supervisor.core.worker_frames import check_form
 

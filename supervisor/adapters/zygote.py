@@ -38,8 +38,8 @@ from cmdc_runtime.wire.forks import (
     answer_of,
     encode,
 )
+from supervisor.adapters.accept_gate import check_descriptors
 from supervisor.adapters.awake import awake_timeout
-from supervisor.adapters.descriptors import check_descriptors
 from supervisor.adapters.pidfd import is_over, reap
 
 log = structlog.get_logger()

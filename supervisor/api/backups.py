@@ -18,8 +18,7 @@ import structlog
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.requests import BackUp, BackupFacts
-from supervisor.adapters.journal.backup.copying import remove_copy
-from supervisor.adapters.journal.backup.delivery import Delivery, prepare
+from supervisor.adapters.journal.backup import Delivery, prepare, remove_copy
 from supervisor.adapters.journal.repair.mending import COPY_FILE
 from supervisor.adapters.journal.store import Journal
 

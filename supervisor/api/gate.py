@@ -32,6 +32,7 @@ from supervisor.core.authority import (
     Kind,
     Peer,
     Reach,
+    Refusals,
     is_own_child,
     problem,
     reach_of,
@@ -39,7 +40,6 @@ from supervisor.core.authority import (
     target_of,
 )
 from supervisor.core.limits import SESSIONS_DEEP_MAX
-from supervisor.core.refusals import Refusals
 from supervisor.sessions.sessions import Sessions
 
 # --- who may connect for events -------------------------------------------------------------------

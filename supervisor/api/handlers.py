@@ -48,16 +48,16 @@ from cmdc_runtime.wire.codec import decode_as, encode
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Past
 from supervisor.adapters.journal.operations import FindSession, ReadHistoryPart
-from supervisor.api import checkpoints
+from supervisor.api import transfer
 from supervisor.api.backups import Backups
-from supervisor.api.imports import Imports, begin_imported
+from supervisor.api.transfer import Imports, begin_imported
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX, STOP_TIMEOUT_S_MAX
 from supervisor.core.session_tree import AGENT, FULL_ZYGOTE, SESSIONS, SUBAGENTS, TOOL_HOST, ZYGOTE
 from supervisor.core.tree.specs import Strategy
+from supervisor.sessions.assignment import spec_of
 from supervisor.sessions.monitors import MonitorService
 from supervisor.sessions.session import Session
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.specs import spec_of
 
 # --- a session's past in parts --------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class ApiContext:
     facts: Callable[[], DaemonFacts]
     backups: Backups
     imports: Imports = field(default_factory=Imports)
-    pieces: checkpoints.Pieces = field(default_factory=checkpoints.Pieces)
+    pieces: transfer.Pieces = field(default_factory=transfer.Pieces)
     pages: Pages = field(default_factory=lambda: Pages(time.monotonic, encode))
     """Of the answers to requests that are too long for a frame."""
 
@@ -298,35 +298,35 @@ async def keep_checkpoint(
     context: ApiContext, _client: bytes, request: requests.KeepCheckpoint
 ) -> None:
     """Keep what an agent has saved."""
-    await checkpoints.keep(context.sessions, context.pieces, request)
+    await transfer.keep(context.sessions, context.pieces, request)
 
 
 async def list_checkpoints(
     context: ApiContext, _client: bytes, request: requests.ListCheckpoints
 ) -> tuple[CheckpointFacts, ...]:
     """Answer the checkpoints of a session."""
-    return await checkpoints.listed(context.sessions, request)
+    return await transfer.listed(context.sessions, request)
 
 
 async def get_checkpoint(
     context: ApiContext, _client: bytes, request: requests.GetCheckpoint
 ) -> requests.CheckpointFound:
     """Answer one checkpoint."""
-    return await checkpoints.get(context.sessions, request)
+    return await transfer.get(context.sessions, request)
 
 
 async def delete_checkpoint(
     context: ApiContext, _client: bytes, request: requests.DeleteCheckpoint
 ) -> None:
     """Delete checkpoints."""
-    await checkpoints.delete(context.sessions, request)
+    await transfer.delete(context.sessions, request)
 
 
 async def get_definition(
     context: ApiContext, _client: bytes, request: requests.GetDefinition
 ) -> requests.SessionDefinition:
     """Answer what a session was started from."""
-    return await checkpoints.definition(context.sessions, request)
+    return await transfer.definition(context.sessions, request)
 
 
 async def put_part(context: ApiContext, _client: bytes, request: requests.PutPart) -> None:

@@ -42,7 +42,7 @@ from cmdc_runtime.reasons import (
     Signal,
     StartFailed,
 )
-from supervisor.core.stderr import (
+from supervisor.core.output import (
     OUTPUT_BYTES_MAX,
     STACK_BYTES_MAX,
     bounded_end,

@@ -4,29 +4,46 @@ A ``Containment`` is opened before its process is forked and closed when nothing
 keeps the process within its limits, notices that it hangs, and tells at its end what it was and did
 last. What may block, the cgroup above all, is done in threads, one thing at a time for each
 containment.
+
+A session that no cgroup limits has the daemon's own watch on memory and process counts. A look
+reads the process table once, in a thread, whatever the number of sessions, every second; without a
+session it does nothing. What is over a limit is told once, in the loop, and not watched any more:
+the one who is told ends it.
 """
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import structlog
 
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, WorkerId
+from cmdc_runtime.process_table import PAGE_BYTES, ProcessLine, Table, look_up, process_table
 from cmdc_runtime.reasons import Other, OutOfMemory, PlainReason, StartFailed, Unresponsive
 from cmdc_runtime.requests import LayerFact, Supervision
 from cmdc_runtime.runtime_dir import BOARD_FILE, OUTPUT_SOCKET
 from supervisor.adapters.cgroups import Cgroup, Cgroups
-from supervisor.adapters.footprint import Footprint
 from supervisor.adapters.heartbeats import HeartbeatTable, HeartbeatWatch
 from supervisor.adapters.output import Outputs
 from supervisor.adapters.presence import KeptPath
 from supervisor.adapters.zygote import Boot, Handed
-from supervisor.core.cgroups import Controller, Limits, Usage, base_name, cgroup_name
+from supervisor.core.cgroups import (
+    Controller,
+    Excess,
+    Limits,
+    Load,
+    Usage,
+    base_name,
+    cgroup_name,
+    may_be_too_large,
+    too_large,
+    too_many,
+    watched,
+)
 from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     CGROUP_RETRY_S,
@@ -36,9 +53,119 @@ from supervisor.core.limits import (
     SPARE_SILENT_S,
     WATCH_RETRY_S,
 )
-from supervisor.core.stderr import OUTPUT_BYTES_MAX, STACK_BYTES_MAX
+from supervisor.core.output import OUTPUT_BYTES_MAX, STACK_BYTES_MAX
+
+# --- where no cgroup limits -----------------------------------------------------------------------
 
 log = structlog.get_logger()
+
+LOOK_S: Final = 1.0
+"""Between two looks: what a session can take in that time is what it can go over its limit."""
+
+_PSS_KIB: Final = "Pss:"
+
+K = TypeVar("K", bound=Hashable)
+
+OnExcess = Callable[[K, int, int], None]
+"""Gets the session's key, what it uses and what it may use: bytes, or processes and threads."""
+
+
+@dataclass(slots=True)
+class Footprint(Generic[K]):
+    """Watches sessions by a key of the caller's."""
+
+    on_memory: OnExcess[K]
+    on_processes: OnExcess[K]
+    look_s: float = LOOK_S
+    _watched: dict[K, tuple[Cgroup, Limits]] = field(default_factory=dict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def watch(self, key: K, cgroup: Cgroup) -> None:
+        """Watch what the cgroup's own guards do not; to be called when its process is admitted."""
+        limits = watched(cgroup.limits, cgroup.guards)
+        if limits.controllers:
+            self._watched[key] = (cgroup, limits)
+            self._wake.set()
+
+    def forget(self, key: K) -> None:
+        """Watch this session no more; does nothing if it is not watched."""
+        self._watched.pop(key, None)
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            if not self._watched:
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                await self._look()
+            except OSError as error:  # out of descriptors, or of memory: the next look may do
+                log.warning("footprint.not_taken", problem=str(error), retry_s=self.look_s)
+            await asyncio.sleep(self.look_s)
+
+    async def _look(self) -> None:
+        now = dict(self._watched)
+        for key, excess in await asyncio.to_thread(_excesses, now):
+            # It may have ended while we looked, and its successor have come.
+            if self._watched.get(key) is now[key]:
+                self.forget(key)
+                self._report(key, excess)
+
+    def _report(self, key: K, excess: Excess) -> None:
+        told = self.on_memory if excess.what == "memory" else self.on_processes
+        told(key, excess.used, excess.limit)
+
+
+def pss_bytes(pid: int) -> int | None:
+    """Return a process's share of the memory that it has; None if it has ended.
+
+    Of a process that may not be looked into it is what it shares with nobody. Takes about a
+    millisecond for 100 MB.
+    """
+    try:
+        with Path(f"/proc/{pid}/smaps_rollup").open(encoding="ascii") as file:
+            for line in file:
+                if line.startswith(_PSS_KIB):
+                    return int(line.split()[1]) * 1024
+    except PermissionError:
+        return _own_bytes(pid)
+    except OSError:
+        return None
+    return None
+
+
+def _own_bytes(pid: int) -> int | None:
+    try:
+        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    return (int(resident) - int(shared)) * PAGE_BYTES
+
+
+def _excesses(sessions: dict[K, tuple[Cgroup, Limits]]) -> list[tuple[K, Excess]]:
+    needs_table = any(not cgroup.parts for cgroup, _ in sessions.values())
+    table: Table = process_table() if needs_table else {}
+    found = [(key, _excess(cgroup, limits, table)) for key, (cgroup, limits) in sessions.items()]
+    return [(key, excess) for key, excess in found if excess is not None]
+
+
+def _excess(cgroup: Cgroup, limits: Limits, table: Table) -> Excess | None:
+    lines = list(_lines(cgroup.pids(table), table))
+    loads = [Load(rss_bytes=line.rss_bytes, threads=line.threads) for line in lines]
+    if excess := too_many(loads, limits):
+        return excess
+    if not may_be_too_large(loads, limits):
+        return None
+    shares = (pss_bytes(line.pid) for line in lines)
+    return too_large((share for share in shares if share is not None), limits)
+
+
+def _lines(pids: Iterable[int], table: Table) -> Iterable[ProcessLine]:
+    looked_up = (table.get(pid) or look_up(pid) for pid in pids)
+    return (line for line in looked_up if line is not None and not line.has_ended)
+
+
+# --- containment ----------------------------------------------------------------------------------
 
 CGROUPS_FILE: Final = "cells"
 

@@ -35,10 +35,10 @@ from cmdc_runtime.wire.frames import (
     ToWorker,
 )
 from supervisor.adapters.awake import awake_timeout
+from supervisor.adapters.orphans import Survivor
 from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
-from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.pidfd import Reaper
 from supervisor.adapters.router import Published, Router
-from supervisor.adapters.survivors import Survivor
 from supervisor.adapters.zygote import (
     Boot,
     Zygote,
@@ -60,9 +60,8 @@ from supervisor.core.limits import (
 )
 from supervisor.processes.containment import Containments
 from supervisor.processes.starts import Starts
-from supervisor.processes.sweeper import Sweeper
 from supervisor.processes.tool_hosts import SpawnErrors, ToolHosts
-from supervisor.processes.worker import Worker, WorkerOwner
+from supervisor.processes.worker import Sweeper, Worker, WorkerOwner
 
 log = structlog.get_logger()
 

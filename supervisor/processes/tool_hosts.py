@@ -19,7 +19,7 @@ from cmdc_runtime.process import EXIT_OK, HOST_MODULE
 from cmdc_runtime.reasons import NurseryLost as ZygoteLostReason
 from cmdc_runtime.reasons import PlainReason, StartFailed
 from supervisor.adapters.orphans import end_calls, sweep
-from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.pidfd import Reaper
 from supervisor.adapters.zygote import Boot, Child, Zygote, ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord, classify
 from supervisor.core.limits import HOST_END_S

@@ -26,15 +26,14 @@ from cmdc_runtime.process import UNWATCHED
 from cmdc_runtime.reasons import AnyReason, Other, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.wire.codec import encode
-from supervisor.adapters.journal.base import JournalFull, SessionRow
+from supervisor.adapters.journal.base import JournalFull, SessionRow, row_problem
 from supervisor.adapters.journal.operations import (
     EndSession,
     FindLastIndex,
     FindNewestDown,
     ListLiveSessions,
 )
-from supervisor.adapters.journal.rows import row_problem
-from supervisor.adapters.survivors import Survivor
+from supervisor.adapters.orphans import Survivor
 from supervisor.core.limits import ADOPT_WAIT_S, ADOPTED_AT_ONCE_MAX, INDEX_JUMP
 from supervisor.core.session_phase import Phase
 from supervisor.core.session_tree import (
@@ -45,9 +44,9 @@ from supervisor.core.session_tree import (
     session_path,
 )
 from supervisor.sessions.agent_start import Inherited, reject
+from supervisor.sessions.assignment import spec_of
 from supervisor.sessions.session import Session
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.specs import spec_of
 
 log = structlog.get_logger()
 

@@ -48,12 +48,12 @@ from cmdc_runtime.wire.frames import (
     Write,
     Written,
 )
-from supervisor.adapters.flush_barrier import FlushBarrier
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.adapters.pidfd import stuck_at
 from supervisor.adapters.router import Published
+from supervisor.adapters.self_check import FlushBarrier
 from supervisor.core.exits import Asked, ExitRecord, judge
 from supervisor.core.limits import ACK_EVENTS_S, INDEX_JUMP
 from supervisor.core.session_phase import Phase

@@ -12,7 +12,7 @@ import structlog
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.reasons import PlainReason, Unkillable, Unresponsive
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
-from supervisor.adapters.survivors import Survivor
+from supervisor.adapters.orphans import Survivor
 from supervisor.core.limits import (
     ADOPT_SILENT_S_MIN,
     INDEX_JUMP,

@@ -1,4 +1,7 @@
-"""What a new process is told before it is the agent of a session: who it is, and what was."""
+"""What a new process is told before it is the agent of a session: who it is, and what was.
+
+A session's definition is in the journal as the request that started it.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -11,11 +14,32 @@ from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.requests import StartSession
+from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import Assign, ToClient, ToWorker
 from supervisor.adapters.journal.base import CommandRow, Stored
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
 from supervisor.core.history import command_problem, delivery, hole_text, slices
 from supervisor.sessions.services import Services
+
+# --- definitions ----------------------------------------------------------------------------------
+
+
+def spec_bytes(spec: StartSession) -> bytes:
+    """Return a session's definition as the journal keeps it."""
+    return encode(spec)
+
+
+def spec_of(data: bytes) -> StartSession:
+    """Return the definition that ``spec_bytes`` made.
+
+    Raises:
+        ProtocolError: it is damaged, or of another program.
+    """
+    spec: StartSession = decode_as(StartSession, data)
+    return spec
+
+
+# --- assignments ----------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

@@ -11,14 +11,19 @@ from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import Origin
-from supervisor.adapters.journal.base import CheckpointRow, EventRow, Past, SessionRow
+from supervisor.adapters.journal.base import (
+    CheckpointRow,
+    EventRow,
+    Past,
+    SessionRow,
+    checkpoint_problem,
+)
 from supervisor.adapters.journal.operations import (
     FindCheckpoint,
     FindLastIndex,
     ReadHistory,
     ReplayEvents,
 )
-from supervisor.adapters.journal.rows import checkpoint_problem
 from supervisor.adapters.journal.store import Journal
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
 

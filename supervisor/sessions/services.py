@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.wire.frames import ToClient
-from supervisor.adapters.flush_barrier import FlushBarrier
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.store import Journal
+from supervisor.adapters.self_check import FlushBarrier
 from supervisor.core.exits import ExitRecord
 from supervisor.core.tree.messages import Departed
 from supervisor.processes.pool import WorkerPool

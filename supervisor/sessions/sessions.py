@@ -32,9 +32,8 @@ from cmdc_runtime.reasons import AnyReason, Down, NoProcess, Normal, Other, Shut
 from cmdc_runtime.requests import SessionInfo, SessionPhase, StartSession
 from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import FromClient, ToClient
-from supervisor.adapters.flush_barrier import FlushBarrier
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.base import SessionRow, check_row, shown_row
 from supervisor.adapters.journal.operations import (
     CreateSession,
     EndSession,
@@ -43,9 +42,9 @@ from supervisor.adapters.journal.operations import (
     ListEndedSessions,
     RestoreSession,
 )
-from supervisor.adapters.journal.rows import check_row, shown_row
 from supervisor.adapters.journal.store import Journal
 from supervisor.adapters.router import Router
+from supervisor.adapters.self_check import FlushBarrier
 from supervisor.core.exits import ExitRecord, evidence_of
 from supervisor.core.limits import (
     INACTIVE_LISTED_MAX,
@@ -58,10 +57,10 @@ from supervisor.core.session_phase import Phase
 from supervisor.core.session_tree import ALL_SESSIONS, check_session, session_path, session_spec
 from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.processes.pool import WorkerPool
+from supervisor.sessions.assignment import spec_bytes
 from supervisor.sessions.monitors import NOBODY, MonitorService
 from supervisor.sessions.revival import Brought, brought_from
 from supervisor.sessions.session import Session
-from supervisor.sessions.specs import spec_bytes
 from supervisor.sessions.tree_runtime import TreeRuntime
 
 log = structlog.get_logger()

@@ -4,6 +4,10 @@ A worker's specification carries a ``ChildHandler`` as its ``start``: the object
 effects about that child. Inputs are handled one at a time: one that a handler gives while an effect
 is performed waits until the step is over.
 
+The tree's reports become lines of the log, and events on a topic of their own. Their fields are
+those of OTP's supervisor reports, flat, and what an operator needs beyond them: the generation, how
+much of the restart budget is used, and when the next attempt is.
+
 What the tree was told is written down for a test that plays it again: when the root gives up, and
 whenever the daemon gets SIGUSR1. ``python -m scripts.simulate --replay FILE`` plays it and says
 where today's tree decides otherwise.
@@ -13,7 +17,7 @@ import asyncio
 import os
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -21,9 +25,14 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from cmdc_runtime.clock import now_ms
+from cmdc_runtime.ids import SUPERVISOR, EventIndex
 from cmdc_runtime.reasons import AnyReason, PlainReason, Shutdown, StartFailed
 from cmdc_runtime.reasons import NurseryLost as ZygoteLostReason
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import Batch
+from supervisor.adapters.hub import Hub
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
+from supervisor.core.limits import REPORTS_KEPT_MAX
 from supervisor.core.tree import messages
 from supervisor.core.tree.messages import (
     Ask,
@@ -34,6 +43,7 @@ from supervisor.core.tree.messages import (
     Ending,
     Input,
     Kill,
+    Label,
     Launch,
     Outcome,
     Ref,
@@ -50,9 +60,71 @@ from supervisor.core.tree.messages import (
 from supervisor.core.tree.recording import RecordedTree
 from supervisor.core.tree.specs import ChildSpec, SupervisorSpec, spread
 
-# --- the runtime ----------------------------------------------------------------------------------
+# --- reports --------------------------------------------------------------------------------------
 
 log = structlog.get_logger()
+
+EVENT_KIND: Final = "supervisor_report"
+"""The kind of the event; the daemon knows of events no more than that."""
+
+# fmt: off
+_SAYERS: Final[Mapping[Label, tuple[str, str]]] = {
+    Label.PROGRESS:         ("debug",   "child.started"),
+    Label.START_ERROR:      ("error",   "child.not_started"),
+    Label.CHILD_TERMINATED: ("error",   "child.terminated"),
+    Label.SHUTDOWN_ERROR:   ("warning", "child.shut_down_badly"),
+    Label.SHUTDOWN:         ("error",   "supervisor.shut_down"),
+    Label.UNKILLABLE:       ("error",   "child.not_killed"),
+    Label.UNEXPECTED:       ("debug",   "report.unexpected"),
+}
+# fmt: on
+"""How loud each report is, and under which name. Total; a test says so."""
+
+
+class Reports:
+    """Tells what the tree reports; the events go out by ``hub``."""
+
+    def __init__(self, hub: Hub) -> None:
+        """Open the topic; its indexes begin above those of every earlier daemon."""
+        self._hub = hub
+        hub.open_channel(SUPERVISOR, REPORTS_KEPT_MAX, EventIndex(now_ms()))
+
+    def publish(self, report: Report) -> None:
+        """Log and publish one report."""
+        fields = report_fields(report)
+        level, name = _SAYERS[report.label]
+        getattr(log, level)(name, **fields)  # tidy: the names stand in the table above
+        first = EventIndex(self._hub.taken_index(SUPERVISOR) + 1)
+        body = encode([(now_ms(), {"kind": EVENT_KIND, **fields})])
+        self._hub.take(SUPERVISOR, Batch(first=first, count=1, durable=False), body)
+
+
+def report_fields(report: Report) -> dict[str, object]:
+    """Return every field of a report under its name."""
+    child = report.child
+    return {
+        "report": report.label.value,
+        "supervisor": "/".join(("root", *report.path)),
+        "context": report.context,
+        "reason": None if report.reason is None else str(report.reason),
+        "pid": report.handle,
+        "generation": report.generation,
+        "restarts": report.restarts,
+        "in_window": report.in_window,
+        "max_restarts": report.max_restarts,
+        "next_attempt_s": report.next_attempt_s,
+        "child": None if child is None else child.id,
+        "child_type": None if child is None else child.type,
+        "restart_type": None if child is None else child.restart,
+        "significant": child is not None and child.significant,
+        "shutdown": None if child is None else child.shutdown,
+    }
+
+
+# --- the runtime ----------------------------------------------------------------------------------
+
+# --- the runtime ----------------------------------------------------------------------------------
+
 
 REAP_LOOK_S: Final = 1.0
 """Between two looks at a dead process that is reaped late, since very many ended with it."""

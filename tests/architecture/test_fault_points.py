@@ -9,7 +9,7 @@ from scripts.matrix import page
 from scripts.matrix.cells import cells_of
 from scripts.matrix.situations import SITUATIONS
 from scripts.reference.markdown import part_of
-from supervisor.adapters.journal.faulted import with_fault_points, writes
+from supervisor.adapters.journal.opening import with_fault_points, writes
 from supervisor.adapters.journal.operations import WRITES
 from supervisor.processes.worker import DAEMON
 

@@ -25,8 +25,7 @@ from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.wire.frames import Assign, ExitNotice, NotStarted, Ready, Started, Terminate
 from supervisor.adapters.cgroups import Cgroups
-from supervisor.adapters.pidfd import is_over
-from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.pidfd import Reaper, is_over
 from supervisor.processes.containment import Containments
 from supervisor.processes.pool import WorkerPool
 from tests.conformance.script import CHOSEN, HOPELESS, RAISED

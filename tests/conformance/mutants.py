@@ -24,7 +24,7 @@ from supervisor.core.tree.messages import (
     Terminate,
 )
 from supervisor.core.tree.supervisor import Supervisor
-from supervisor.processes import sweeper
+from supervisor.processes import worker
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions import tree_runtime
 from supervisor.sessions.agent import Agent
@@ -245,7 +245,7 @@ MUTANTS = [
     Mutant("a bystander is kept", Supervisor, "forget_if_done", nothing, *BYSTANDER),
     Mutant(
         "what is left is not swept",
-        sweeper,
+        worker,
         "sweep",
         lambda _was: lambda *_given: 0,
         test_stop.test_a_killed_child_takes_its_group_with_it,

@@ -12,7 +12,7 @@ from cmdc_runtime.extensions.backend import (
     MATCH_CHARS_MAX,
     TRANSFER_FILES_MAX,
 )
-from workers.builtin.backends import _content, _stored, composite
+from workers.builtin.backends import _stored, composite
 
 # --- listings and searches ----------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ def test_a_bad_pattern_is_an_error(place, pattern, glob, words):
 
 def test_a_search_without_end_is_ended(place, monkeypatch):
     """Whatever the pattern does."""
-    monkeypatch.setattr(_content, "SEARCH_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(_stored, "SEARCH_TIMEOUT_S", 0.05)
     backend, at = place.fill(f="a" * 4000 + "b")
 
     assert "took longer" in backend.grep("(?:x*)*y|(a|aa)+$", at("/f")).error
@@ -162,7 +162,7 @@ def test_a_path_on_the_disk_is_the_file(place):
 def test_a_file_has_a_size_at_most(place, monkeypatch):
     """Written at once, by an edit or as bytes."""
     monkeypatch.setattr(_stored, "FILE_BYTES_MAX", 10)
-    monkeypatch.setattr(_content, "FILE_BYTES_MAX", 10)
+    monkeypatch.setattr(_stored, "FILE_BYTES_MAX", 10)
     backend, at = place
     assert backend.write(at("/f"), "1234567890").error is None
 

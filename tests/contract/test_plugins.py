@@ -13,6 +13,7 @@ import pytest
 from cmdc_runtime import plugins as references
 from cmdc_runtime import stores
 from cmdc_runtime.extensions.admission import as_plugin
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import (
     HOOKS,
     AfterResponse,
@@ -30,7 +31,6 @@ from cmdc_runtime.extensions.hooks import (
     SessionStart,
 )
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.packing import BuiltIn, pack_plugin
 from workers.builtin import plugins as package

@@ -1,7 +1,7 @@
 """The model router in a running session."""
 
 from cmdc_runtime import plugins
-from cmdc_runtime.plugins.model_router import Rule, TaskComplexity, UserTier
+from cmdc_runtime.plugins.thinking import Rule, TaskComplexity, UserTier
 from cmdc_runtime.testing import Text
 
 TURN_S = 20.0

@@ -1,7 +1,7 @@
 """The guards in a running session: the model is told no, observers hear of it, nothing is read."""
 
 from cmdc_runtime import events, plugins
-from cmdc_runtime.plugins.skill_guard import Skill
+from cmdc_runtime.plugins.guards import Skill
 from cmdc_runtime.testing import ToolCalls, ToolUse
 
 TURN_S = 20.0

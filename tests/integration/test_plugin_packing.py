@@ -58,7 +58,7 @@ WORKER = """
 
     import msgspec
     from cmdc_runtime.extensions.hooks import BeforeRequest, BeforeTool
-    from cmdc_runtime.extensions.plugin_context import PluginContext
+    from cmdc_runtime.extensions.context import PluginContext
     from cmdc_runtime.packed_code import Packed
     from workers.pipeline import Pipeline
     from workers.loader import load_plugins

@@ -24,9 +24,9 @@ from cmdc_runtime.reasons import Signal
 from workers.core import commands, inputs, recovery, results, step
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
+from workers.core.conversation import repair
 from workers.core.evolve import replay
 from workers.core.records import TurnSpent, decode_record
-from workers.core.repair import repair
 from workers.core.snapshot import STRIPPED
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
 from workers.core.step import Step

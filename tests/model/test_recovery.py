@@ -41,8 +41,8 @@ from cmdc_runtime.packed_code import Packed
 from workers.core import evolve, inputs, records
 from workers.core.assemble import Reply
 from workers.core.budget import Budget
+from workers.core.conversation import repair
 from workers.core.loops import fingerprint
-from workers.core.repair import repair
 from workers.core.state import State
 from workers.core.verdict import Aborted, Verdict
 

@@ -17,7 +17,7 @@ from tests.model.test_recovery import (
     policies,
 )
 from workers.core import evolve, snapshot
-from workers.core.repair import repair
+from workers.core.conversation import repair
 from workers.core.state import Memory
 
 

@@ -1,11 +1,15 @@
-"""A memory's conversation: what is read of it, and how records change it.
+"""A memory's conversation: what is read of it, how records change it, and how it is repaired.
 
 Read are the messages, the calls, what waits, and what is under way. It changes when people decide
 or steer, plugins or tools are swapped, subagents end, or history gives way to a summary. The tables
 and ``rebuild`` share all of these functions.
+
+Every provider accepts a conversation in which each tool call is answered once, right after it.
+Aborts, crashes and edits of a history leave calls without results and results without calls, which
+providers refuse. Repairing what is whole changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -14,7 +18,7 @@ from msgspec.structs import replace
 from cmdc_runtime.commands import PROMPT_CHARS_MAX, ApprovalKind, CycleResult
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, CommandId, MessageId, SessionId
-from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import digest_of
 from workers.core import runs
 from workers.core.loops import Loop, detect, fingerprint, tokens
@@ -32,6 +36,8 @@ from workers.core.state import (
     Steering,
     ToolFacts,
 )
+
+# --- the conversation -----------------------------------------------------------------------------
 
 TOLD_CHARS_MAX: Final = 2_000_000
 """Of a cycle's messages that its end publishes: 8 MiB at the worst, half of a frame's bound."""
@@ -474,3 +480,55 @@ def go_on_with(memory: Memory, record: Continued) -> Memory:
         gone = tuple(one.name for one in memory.plugins if one.name not in names)
         memory = change_plugin_set(memory, record.plugins, gone)
     return memory
+
+
+# --- repair ---------------------------------------------------------------------------------------
+
+NOT_RUN_TEXT: Final = "Error: this call has no result; it was interrupted or never ran."
+
+_Answers = dict[tuple[int, CallId], Message]
+"""The result of each call, by the position of the message that made it."""
+
+
+def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the conversation with exactly one result right after each tool call.
+
+    A result belongs to the latest earlier call of its id, since some providers use ids again. Of
+    several results, or several calls of one id in one message, the first counts; a result without
+    a call is dropped; a call without a result gets an error as its result.
+    """
+    answers = _answers(messages)
+    return tuple(_repaired(messages, answers))
+
+
+def _answers(messages: Sequence[Message]) -> _Answers:
+    asked_at: dict[CallId, int] = {}
+    answers: _Answers = {}
+    for position, message in enumerate(messages):
+        asked_at.update((call.call_id, position) for call in message.tool_calls)
+        if message.role == "tool_result" and message.call_id in asked_at:
+            answers.setdefault((asked_at[message.call_id], message.call_id), message)
+    return answers
+
+
+def _repaired(messages: Sequence[Message], answers: _Answers) -> Iterator[Message]:
+    for position, message in enumerate(messages):
+        if message.role == "tool_result":
+            continue
+        calls = tuple({call.call_id: call for call in reversed(message.tool_calls)}.values())[::-1]
+        is_whole = len(calls) == len(message.tool_calls)
+        yield message if is_whole else msgspec.structs.replace(message, tool_calls=calls)
+        for call in calls:
+            yield answers.get((position, call.call_id)) or _not_run(message, call)
+
+
+def _not_run(message: Message, call: ToolCall) -> Message:
+    # The id follows from the call, so that the same history is repaired to the same messages.
+    return Message(
+        id=MessageId(f"{message.id}-{call.call_id}"),
+        role="tool_result",
+        content=NOT_RUN_TEXT,
+        call_id=call.call_id,
+        name=call.name,
+        is_error=True,
+    )

@@ -50,15 +50,15 @@ from workers.core.conversation import (
     find_loop,
     newest,
     next_id,
+    repair,
     since,
     waiting,
 )
+from workers.core.evolve import patched
 from workers.core.expense import over_budget, request_tokens
 from workers.core.inputs import ANY_WORK, WaitExpired
-from workers.core.kernel_emits import patched
 from workers.core.plugins import ask_plugins
 from workers.core.records import CycleEnded, CycleStarted, MessageAdded, OutcomeKind
-from workers.core.repair import repair
 from workers.core.state import (
     Asking,
     Compacting,

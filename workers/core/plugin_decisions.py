@@ -11,7 +11,8 @@ from cmdc_runtime.commands import Steer
 from cmdc_runtime.errors import SteeringRejected
 from cmdc_runtime.events import PluginModelCall, SteeringReceived
 from workers.core import cycle, interrupt, shrink
-from workers.core.conversation import find_running
+from workers.core.conversation import find_running, repair
+from workers.core.evolve import patched
 from workers.core.inputs import (
     ANY_WORK,
     PluginAskedModel,
@@ -21,10 +22,8 @@ from workers.core.inputs import (
     SteeringAnswered,
     ToolRefused,
 )
-from workers.core.kernel_emits import patched
 from workers.core.plugins import apply_verdict
 from workers.core.records import PluginSpent
-from workers.core.repair import repair
 from workers.core.state import (
     AskingPlugins,
     Calling,

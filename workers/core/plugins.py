@@ -27,7 +27,7 @@ from cmdc_runtime.extensions.actions import KERNEL_EMITS, DecideApproval
 from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
-from workers.core import kernel_emits
+from workers.core import evolve
 from workers.core.conversation import attached_plugin, find_approval
 from workers.core.inputs import Order, PluginLoaded
 from workers.core.records import (
@@ -83,7 +83,7 @@ def obey(step: Step, name: str, payload: object) -> None:
         # A call that is held has its own cycle waiting, and only a person's command ends that.
         if found is not None and found.ref is None:
             decide_approval(step, found, order.decision)
-    elif kernel_emits.apply(step.memory, order) != step.memory:
+    elif evolve.apply(step.memory, order) != step.memory:
         step.record(PluginOrdered(name=name, payload=payload))
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import FieldInfo
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
 from workers.core.conversation import attached_plugin, attached_tool
-from workers.core.kernel_emits import patched
+from workers.core.evolve import patched
 from workers.core.records import Continued, Record, SetAside
 from workers.core.state import Memory, State
 

@@ -24,7 +24,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
-from cmdc_runtime.model_names import model_problem
+from cmdc_runtime.provider_options import model_problem
 from workers.core.conversation import attached_tool
 from workers.core.inputs import FoundTool, Order, ToolsLoaded
 from workers.core.plugins import switch_model

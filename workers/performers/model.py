@@ -1,13 +1,18 @@
-"""Requests to the model: what each holds, its stream, its silence and its end.
+"""Requests to the model: what each holds, its stream, its silence and its end; and its summaries.
 
 ``ModelCaller`` carries out ``CallModel``. The provider is read in one task. A watchdog on the loop
 posts when nothing came for ``stall_after_s``, and cancels the stream after ``stall_timeout_s``.
 What goes wrong comes back as one ``StreamFailed``; a cancelled request comes back as nothing.
-``Summarize`` is carried out by ``performers/summary.py``, which reads its stream here too.
 
 ``Asker`` asks once, apart from the conversation: for a summary, or for a plugin. ``Requests`` makes
 the system prompt and the schemas anew for each request, since tools and options may change while a
 session lives.
+
+``Summarizer`` carries out ``Summarize``: the model's summary, and the history file that has it all.
+What goes wrong comes back as ``SummaryFailed``, after the retries that a request of its own would
+have had; a history file that can't be written costs only itself. Of a summary that is cancelled
+nothing is posted. Whatever else happens, one result is posted, since a request or a tool waits for
+it.
 """
 
 import asyncio
@@ -15,6 +20,7 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
@@ -37,12 +43,12 @@ from cmdc_runtime.extensions.provider import (
     UsageChunk,
 )
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.ids import CallId
+from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message, TokenUsage
 from cmdc_runtime.spec import AgentSpec
 from workers.core.assemble import assemble, credible, fit, usage_problem
 from workers.core.budget import estimate_tokens
-from workers.core.compaction import SUMMARY_SYSTEM, chars, summary_request
+from workers.core.compaction import SUMMARY_SYSTEM, chars, history_markdown, summary_request
 from workers.core.expense import answer_tokens_max, side_answer_max
 from workers.core.inputs import (
     FirstChunk,
@@ -51,6 +57,8 @@ from workers.core.inputs import (
     StreamEnded,
     StreamFailed,
     StreamSilent,
+    Summarized,
+    SummaryFailed,
     TextArrived,
     ThoughtArrived,
 )
@@ -62,6 +70,8 @@ from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 from workers.performers.toolbox import Toolbox
+
+# --- requests -------------------------------------------------------------------------------------
 
 # --- the provider's code --------------------------------------------------------------------------
 
@@ -469,3 +479,62 @@ class Requests:
             provider_opts=memory.provider_opts,
             former_opts=memory.former_opts,
         )
+
+
+# --- summaries ------------------------------------------------------------------------------------
+
+HISTORY_DIR: Final = Path(".cmdc", "conversation_history")
+"""Below the working folder; one file for each session."""
+
+
+class Summarizer:
+    """Makes at most one summary at a time and posts what becomes of it."""
+
+    def __init__(
+        self,
+        asker: Asker,
+        post: Callable[[Result], None],
+        *,
+        session_id: SessionId,
+        working_dir: str,
+    ) -> None:
+        """Ask by ``asker``; the history file is in ``working_dir``."""
+        self._asker = asker
+        self._post = post
+        self._session_id = session_id
+        self._file = Path(working_dir) / HISTORY_DIR / f"{session_id}.md"
+        self._task: asyncio.Task[None] | None = None
+
+    def start(
+        self, work: int, request: ModelRequest, evicted: tuple[Message, ...]
+    ) -> asyncio.Task[None]:
+        """Begin the summary of ``evicted``."""
+        self.cancel()
+        self._task = asyncio.create_task(self._run(work, request, evicted), name="summary")
+        return self._task
+
+    def cancel(self) -> None:
+        """End it; nothing more is posted of it."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self, work: int, request: ModelRequest, evicted: tuple[Message, ...]) -> None:
+        try:
+            text, usage = await self._asker.ask(request, "summary")
+        except ProviderError as error:
+            log.warning("summary.failed", kind=error.kind.value, messages=len(evicted))
+            self._post(SummaryFailed(work, plain.mended(error.reason), now_ms()))
+            return
+        kept = await asyncio.to_thread(self._keep, evicted)
+        self._post(Summarized(work, text, usage, kept, now_ms()))
+
+    def _keep(self, evicted: tuple[Message, ...]) -> str | None:
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(history_markdown(evicted, self._session_id))
+        except OSError as error:
+            log.warning("history.not_written", file=str(self._file), problem=str(error))
+            return None
+        return str(self._file)

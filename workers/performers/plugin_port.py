@@ -19,16 +19,16 @@ from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
 from cmdc_runtime.commands import AttachPlugin
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.extensions.actions import KERNEL_EMITS, BadActionError, Emit
+from cmdc_runtime.extensions.context import Completion, PluginCallError
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
-from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
-from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.plain import mended
+from cmdc_runtime.provider_options import model_problem
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import chars
 from workers.core.expense import over_budget, side_answer_max

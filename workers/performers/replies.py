@@ -9,7 +9,7 @@ from cmdc_runtime.pages import Pages
 from cmdc_runtime.wire.codec import encode
 from cmdc_runtime.wire.frames import Answer as AnswerFrame
 from cmdc_runtime.wire.frames import Refusal
-from workers.core.kernel_emits import patched
+from workers.core.evolve import patched
 from workers.core.state import Memory
 from workers.core.step import Answer, AnswerMessages, AnswerPage, AnswerStatus, Refuse
 from workers.link import Link

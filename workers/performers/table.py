@@ -64,11 +64,10 @@ from workers.core.step import (
 )
 from workers.core.verdict import Verdict
 from workers.performers.checkpoints import Checkpoints, Forks
-from workers.performers.model import ModelCaller, Requests
+from workers.performers.model import ModelCaller, Requests, Summarizer
 from workers.performers.plugin_port import PluginLoader, PluginPorts
 from workers.performers.replies import Replies
 from workers.performers.subagents import Subagents
-from workers.performers.summary import Summarizer
 from workers.performers.tools import ToolRunner
 from workers.pipeline import Pipeline
 

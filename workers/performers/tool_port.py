@@ -27,8 +27,8 @@ from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.tool import OtherBranchError, ToolError
 from cmdc_runtime.ids import CallId, branch_ref
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import problem_of, short
+from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.wire.codec import decode, encode
 from workers.core.budget import ROUNDING_USD, Grant
 from workers.core.conversation import text_problem
@@ -44,7 +44,7 @@ from workers.core.inputs import (
     ToolEmitted,
     ToolStepReported,
 )
-from workers.performers.tool_jobs import Tally
+from workers.performers.toolbox import Tally
 from workers.toolhost.wire import EMITTED_MAX, PAYLOAD_BYTES_MAX, checked_event, fit
 
 # --- branches -------------------------------------------------------------------------------------

@@ -47,9 +47,18 @@ from workers.core.inputs import (
 from workers.core.step import ChangeTools, RunTools
 from workers.core.verdict import Verdict
 from workers.output import printing
-from workers.performers.tool_jobs import Job, Seat, Tally, Todos, checked
 from workers.performers.tool_port import AgentPort, Answers, Recall, no_recall
-from workers.performers.toolbox import REPEATABLE, CodeOpener, LoadedTool, Toolbox
+from workers.performers.toolbox import (
+    REPEATABLE,
+    CodeOpener,
+    Job,
+    LoadedTool,
+    Seat,
+    Tally,
+    Todos,
+    Toolbox,
+    checked,
+)
 from workers.performers.toolhost_link import HostFailedError, HostLink, Wire
 from workers.pipeline import Pipeline
 from workers.toolhost.wire import (

@@ -2,21 +2,66 @@
 
 A part that cannot be added raises, and nothing of the decision is: whoever drives the run would
 have to end branches, and show thoughts, that nobody has paid for. Parts may go on from those that
-stand before them.
+stand before them. A failure of a strategy says in which method it was, and where in its code.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, Thought
-from cmdc_runtime.model_names import model_problem
+from cmdc_runtime import foreign
+from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, RunStatus, Thought
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import number_problem, short
+from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.reasoning.limits import NODE_ID, NODES_MAX, SCORE_MAX
 from workers.reasoning.inputs import MisuseError, NotDeterministicError, check_text, plain_dict
-from workers.reasoning.nodes import Node
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+Phase: TypeAlias = Literal["waiting", "running", "ending", "ended"]
+ACTIVE: Final = ("running", "ending")
+CUT_OFF: Final = ("timeout", "budget_exceeded", "max_steps_exceeded", "failed")
+"""How a run ends that is answered with the best thought so far, where there is one."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A branch, or a thought of the strategy's own."""
+
+    id: str
+    branch: Branch | None = None
+    root: str = ""
+    """The id without revisions."""
+    base: str = ""
+    """The prompt without feedback."""
+    phase: Phase = "ended"
+    thought: Thought | None = None
+    """There when the node is ending or ended."""
+    is_pruned: bool = False
+    revision: int = 0
+    """Which one of the run it belongs to; 0: to none."""
+
+
+@dataclass(slots=True)
+class End:
+    """How the run ends."""
+
+    status: RunStatus
+    answer: Any = None  # Any: plain data of the strategy
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+    """About the answer."""
+
+
+# --- drafts ---------------------------------------------------------------------------------------
 
 _NODE_ID: Final = re.compile(NODE_ID)
 
@@ -172,3 +217,59 @@ def score_of(scored: Thought) -> tuple[float, dict[str, Any]]:  # Any: plain dat
         raise MisuseError(f"the score of {scored.id!r}: {problem}")
     detail = plain_dict(scored.score_detail, f"the score_detail of {scored.id!r}")
     return float(scored.score), detail
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+PLACE_CHARS_MAX: Final = 200
+"""Of the name of a file, a function, a strategy."""
+_FOLDERS: Final = tuple(
+    Path(path) for path in {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+)
+
+
+def failure_of(strategy: str, method: str, error: Exception, *within: str) -> str:
+    """Return why a run has failed: strategy and method, the error, and the line that raised it.
+
+    ``within`` are files whose frames are not the strategy's.
+    """
+    name = strategy[:PLACE_CHARS_MAX]
+    place = place_of(error, *within) if isinstance(error, ForeignError) else ""
+    return f"{name}.{method}: {error}" + (f" ({place})" if place else "")
+
+
+def place_of(failed: ForeignError, *within: str) -> str:
+    """Return file, line and function of the innermost code that is the user's own.
+
+    Code of libraries is passed over, unless there is nothing else; "" where nothing is known.
+    """
+    frames = [
+        (frame, line)
+        for frame, line in _frames(failed.error)
+        if frame.f_code.co_filename not in {foreign.__file__, *within}
+    ]
+    own = [one for one in frames if not _is_library(one[0].f_code.co_filename)]
+    for frame, line in reversed(own or frames):
+        function = frame.f_code.co_name[:PLACE_CHARS_MAX]
+        return foreign.hidden(f"{_file_of(frame)[:PLACE_CHARS_MAX]}:{line}, in {function}")
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _file_of(frame: FrameType) -> str:
+    """Return the name of a frame's file; of code that has come by value, that of its module."""
+    file = Path(frame.f_code.co_filename).name
+    module = frame.f_globals.get("__name__")
+    return module if file.startswith("<") and type(module) is str else file
+
+
+def _is_library(name: str) -> bool:
+    return name in sys.builtin_module_names or any(
+        Path(name).is_relative_to(folder) for folder in _FOLDERS
+    )

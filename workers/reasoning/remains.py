@@ -1,18 +1,74 @@
 """What is left of a run whose strategy is not asked any more: it hangs, or decides otherwise now.
 
 ``Remains`` knows the run by its events alone: which branches have come to nothing yet, what the
-best answer is by the rule of all strategies, and how the rest is told.
+best answer is by the rule of all strategies, and how the rest is told. An answer is cut where it
+becomes an event, since one that was paid for may not be lost for its length.
 """
 
+import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final, TypeAlias
 
+import msgspec
+
+from cmdc_runtime import foreign
 from cmdc_runtime.events import ReasoningBranch, ReasoningDone, ReasoningThought
 from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX, over
-from cmdc_runtime.extensions.reasoning import ReasoningStrategy, RunStatus
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy, RunStatus, Thought, drained
+from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import mended
+from cmdc_runtime.reasoning.limits import PLAIN_BYTES_MAX
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
-from workers.reasoning.inputs import StartBranch, ThoughtCame, charge
+from cmdc_runtime.reasons import LINE_CHARS_MAX
+from workers.reasoning.inputs import MisuseError, StartBranch, ThoughtCame, charge, plain
+
+# --- answers --------------------------------------------------------------------------------------
+
+NotedAnswer: TypeAlias = tuple[Any, tuple[str, ...]]  # Any: plain data of the strategy
+"""An answer, and lines for people about it."""
+CUT: Final = "the answer was cut"
+"""What the line begins with that tells it."""
+
+
+def told_answer(value: object, what: str = "the answer") -> NotedAnswer:
+    """Return an answer as it is told; of what is too long and no text, the beginning of its JSON.
+
+    Raises:
+        MisuseError: it is no plain data.
+    """
+    found = plain(value, what, sys.maxsize)
+    if isinstance(found, str):
+        body, of = found.encode(), ""
+    elif len(msgspec.msgpack.encode(found)) <= PLAIN_BYTES_MAX:
+        return found, ()
+    else:
+        body, of = msgspec.json.encode(found), " of its JSON"
+    if len(body) <= PLAIN_BYTES_MAX:
+        return found, ()
+    text = body[:PLAIN_BYTES_MAX].decode(errors="ignore")
+    note = f"{CUT}: it is the first {len(text.encode()):,} of {len(body):,} bytes{of}"
+    return text, (note,)
+
+
+def best_answer(
+    strategy: ReasoningStrategy,
+    thoughts: tuple[Thought, ...],
+    state: Any,  # Any: the strategy's own
+) -> NotedAnswer:
+    """Return the best answer so far: what the strategy says, else by the rule of all strategies."""
+    try:
+        best = foreign.call(lambda: strategy.best(thoughts, state))
+        drained(strategy)
+        return told_answer(best, "the best answer")
+    except (ForeignError, MisuseError) as error:
+        best, notes = told_answer(ReasoningStrategy().best(thoughts, None))
+        so = "" if best is None else ", so the best thought is the answer"
+        why = one_line(str(error), LINE_CHARS_MAX)
+        return best, (f"the strategy's best() failed{so}: {why}", *notes)
+
+
+# --- remains --------------------------------------------------------------------------------------
 
 
 def best_of(events: Iterable[ReasoningEvent], run_id: str) -> Any:  # Any: text, or None

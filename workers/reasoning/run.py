@@ -44,9 +44,16 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
-from workers.reasoning.answers import NotedAnswer, best_answer, told_answer
-from workers.reasoning.draft import TreeDraft, score_of, unknown
-from workers.reasoning.failures import failure_of
+from workers.reasoning.draft import (
+    ACTIVE,
+    CUT_OFF,
+    End,
+    Node,
+    TreeDraft,
+    failure_of,
+    score_of,
+    unknown,
+)
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
@@ -68,8 +75,7 @@ from workers.reasoning.inputs import (
     name_of,
     thought_of,
 )
-from workers.reasoning.nodes import ACTIVE, CUT_OFF, End, Node
-from workers.reasoning.remains import best_of, open_of
+from workers.reasoning.remains import NotedAnswer, best_answer, best_of, open_of, told_answer
 
 
 class Run:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from cmdc_runtime.huge_pages import keep_small
+from cmdc_runtime.prctl import keep_small
 from cmdc_runtime.tool_environment import passed_on
 from workers.limits import apply_limits, step_forward
 from workers.output import send_output

@@ -7,10 +7,9 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from cmdc_runtime.client.arguments import checked_timeout
+from cmdc_runtime.client.arguments import checked_timeout, guarded
 from cmdc_runtime.client.callers import LoopCalls
 from cmdc_runtime.client.cycle import Clock, CycleReader, CycleView, OpenedCycle
-from cmdc_runtime.client.edge import guarded
 from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX, STREAM_REFILL_EVENTS
 from cmdc_runtime.client.monitors import OnDown, Watch
 from cmdc_runtime.client.queues import ThreadQueue

@@ -23,6 +23,7 @@ from supervisor.adapters.journal.base import (
     RecordRow,
     SessionRow,
     Stored,
+    down_problem,
 )
 from supervisor.adapters.journal.operations import (
     FindAnswer,
@@ -41,7 +42,6 @@ from supervisor.adapters.journal.operations import (
     ReadHistoryPart,
     ReplayEvents,
 )
-from supervisor.adapters.journal.rows import down_problem
 from supervisor.adapters.journal.schema import IS_DAMAGED_END, Database
 from supervisor.core.history import Hole, holes
 from supervisor.core.limits import (

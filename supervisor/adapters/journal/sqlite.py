@@ -25,15 +25,13 @@ from typing import BinaryIO, ClassVar, Final
 import structlog
 
 from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal.backup.copying import PageCopy
-from supervisor.adapters.journal.backup.seal import is_backup
+from supervisor.adapters.journal.backup import PageCopy, is_backup
 from supervisor.adapters.journal.base import (
     Durability,
     JournalFailed,
     JournalFull,
     JournalRefused,
 )
-from supervisor.adapters.journal.log_copy import LogCopy, Stamp, stamp_of
 from supervisor.adapters.journal.progress import Progress
 from supervisor.adapters.journal.repair.mending import Mended, Mender, keep_schema
 from supervisor.adapters.journal.repair.restoring import (
@@ -45,7 +43,7 @@ from supervisor.adapters.journal.repair.restoring import (
 )
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.repair.volume import FILE_MODE, JournalLostError, Volume, wal_of
-from supervisor.adapters.journal.repair.wal import FRAME, sums_in
+from supervisor.adapters.journal.repair.wal import FRAME, LogCopy, Stamp, stamp_of, sums_in
 from supervisor.adapters.journal.schema import Bounds, check_file, migrate
 from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.writer import GroupWriter

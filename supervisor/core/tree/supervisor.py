@@ -28,12 +28,14 @@ from supervisor.core.tree.children import (
     ALIVE,
     Children,
     Fact,
+    GroupRestart,
+    GroupStage,
     TreeChild,
     TreeStep,
+    group_of,
     plain,
     unkillable,
 )
-from supervisor.core.tree.group_restart import GroupRestart, GroupStage, group_of
 from supervisor.core.tree.messages import (
     SUBTREE_SHARE,
     ChildState,

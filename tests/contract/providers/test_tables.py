@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from workers.builtin.wires import prices, table
+from workers.builtin.wires import table
 
 pytestmark = [
     pytest.mark.slow,
@@ -89,7 +89,7 @@ def test_prices_are_litellms(models, named):
     for model_id in (*ids, *UNKNOWN):
         for _ in range(USAGES):
             raw = make(chance)
-            found = prices.usage_of(raw, table.entry_of(provider, model_id))
+            found = table.usage_of(raw, table.entry_of(provider, model_id))
             told = by_litellm(models, provider, model_id, raw)
             cost = None if told.cost_usd is None else pytest.approx(told.cost_usd)
 

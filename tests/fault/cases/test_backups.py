@@ -15,8 +15,8 @@ from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.faults import DAEMON_ITSELF
 from cmdc_runtime.requests import BackUp
 from cmdc_runtime.testing import ScriptedModel
-from supervisor.adapters.journal.backup import copying, delivery, replacing, seal
-from supervisor.adapters.journal.backup.replacing import check_backup, replace_journal
+from supervisor import restore
+from supervisor.adapters.journal import backup as copying
 from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.journal.repair import mending, restoring, sums, volume
 from supervisor.adapters.journal.repair.mending import COPY_FILE
@@ -24,6 +24,7 @@ from supervisor.adapters.journal.repair.restoring import REPLACEMENT
 from supervisor.adapters.journal.repair.volume import RESERVE_FILE
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.api.backups import Backups
+from supervisor.restore import check_backup, replace_journal
 from tests.fault.cases import test_mending
 from tests.fault.cases.journals import SESSIONS, fill, look, name_of, with_journal
 
@@ -36,7 +37,7 @@ TURN_S = 60.0
 LARGE = "x" * 60_000
 PROMPTS = 8
 """Of so many characters: their pages take several steps."""
-TRACED = {module.__file__ for module in (replacing, seal, mending, restoring, sums, volume)}
+TRACED = {module.__file__ for module in (restore, copying, mending, restoring, sums, volume)}
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +78,8 @@ def backup(cradle, file):
     [
         (f"{copying.COPIED}:1", False),
         (f"{copying.COPIED}:3", False),
-        (f"{delivery.WRITTEN}:1", False),
-        (f"{delivery.PLACED}:1", True),
+        (f"{copying.WRITTEN}:1", False),
+        (f"{copying.PLACED}:1", True),
     ],
 )
 def test_a_daemon_that_is_killed_leaves_the_former_backup_or_the_new_one(

@@ -206,7 +206,7 @@ def test_logic_reads_no_wall_clock():
 # --- pids --------------------------------------------------------------------------------------
 
 SIGNALS_BY_NUMBER = {
-    "workers/toolhost/forked.py": "own children that are not reaped, and the groups they lead",
+    "workers/toolhost/host.py": "own children that are not reaped, and the groups they lead",
     "workers/builtin/tools/_guardian.py": "the group of an own child that is not reaped",
 }
 KILLS = {("os", "kill"), ("os", "killpg"), ("", "kill"), ("", "killpg")}

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.operations import AppendRecords
-from supervisor.adapters.journal.repair import aside, mending, restoring, salvage, sums, volume
+from supervisor.adapters.journal.repair import mending, restoring, salvage, sums, volume
 from supervisor.adapters.journal.repair.mending import Mender
 from supervisor.adapters.journal.repair.restoring import RESTORED
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 KILLED = 9
 STRANGER = b"not ours"
 TRACED = {
-    *(module.__file__ for module in (aside, mending, restoring, salvage, sums, volume)),
+    *(module.__file__ for module in (mending, mending, restoring, salvage, sums, volume)),
     shutil.__file__,
     *map(str, Path(os.__file__).parent.glob("pathlib*")),
     *map(str, Path(os.__file__).parent.glob("pathlib/*")),

@@ -19,7 +19,7 @@ from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.errors import SessionNotAlive, SessionParked
 from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
-from supervisor.sessions.specs import spec_bytes, spec_of
+from supervisor.sessions.assignment import spec_bytes, spec_of
 from tests.fault.cases.conftest import WARM_S, is_warm
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from supervisor.adapters.journal.base import Past, SessionRow
-from supervisor.adapters.journal.faulted import with_fault_points
+from supervisor.adapters.journal.opening import with_fault_points
 from supervisor.adapters.journal.operations import PruneSessions, RestoreSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 

@@ -4,7 +4,7 @@ import pytest
 
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.messages import Message, ToolCall
-from workers.core.repair import NOT_RUN_TEXT, repair
+from workers.core.conversation import NOT_RUN_TEXT, repair
 
 WIRES = ["openai", "anthropic", "gemini"]
 READ = ToolSpec(name="read", description="Read.", parameters={"type": "object", "properties": {}})

@@ -15,7 +15,7 @@ from cmdc_runtime.testing.fixtures import DaemonProcess
 from tests.integration.providers import conftest
 from tests.integration.providers.network import SSE, Authority, proxy, reply, site
 from workers.builtin.providers import default
-from workers.builtin.wires import redirects
+from workers.builtin.wires import http
 
 WIRES = conftest.LEAN
 KEY = "no-key-at-all"
@@ -355,7 +355,7 @@ def test_redirects_in_a_circle_end(send, plain):
 
     assert (failure.kind, failure.status) == (FailureKind.PERMANENT, 307)
     assert "it is redirected to" in failure.reason
-    assert len(plain.asked) == redirects.FOLLOWED_MAX + 1
+    assert len(plain.asked) == http.FOLLOWED_MAX + 1
 
 
 def test_a_user_in_an_address_goes_along(send, plain):

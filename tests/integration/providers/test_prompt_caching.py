@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from cmdc_runtime.extensions.actions import SYSTEM_MESSAGE_ID
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import TextChunk, ToolSpec
 from cmdc_runtime.messages import Message, ToolCall
 from workers.builtin.plugins.prompt_cache import PromptCache

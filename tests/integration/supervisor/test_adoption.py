@@ -39,9 +39,9 @@ from supervisor.processes.pool import WorkerPool as RealPool
 from supervisor.sessions import adoption
 from supervisor.sessions import sessions as all_sessions
 from supervisor.sessions.adoption import Adoption, AdoptionResult
+from supervisor.sessions.assignment import spec_bytes
 from supervisor.sessions.monitors import MonitorService
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.specs import spec_bytes
 from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.unit.supervisor.services import PID_FIRST, Worker, WorkerPool
 

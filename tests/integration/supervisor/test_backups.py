@@ -11,15 +11,15 @@ import pytest
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import Overloaded, SessionExists, TransientError, UsageError
 from cmdc_runtime.requests import BackUp
-from supervisor.adapters.journal.backup import delivery
-from supervisor.adapters.journal.backup.replacing import check_backup
-from supervisor.adapters.journal.backup.seal import is_backup, open_to_read
+from supervisor.adapters.journal import backup
+from supervisor.adapters.journal.backup import is_backup, open_to_read
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import AcceptCommand, CreateSession
 from supervisor.adapters.journal.repair.mending import COPY_FILE
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
 from supervisor.api.backups import Backups
+from supervisor.restore import check_backup
 
 SESSIONS = 3
 WAIT_S = 20.0
@@ -121,13 +121,13 @@ def test_a_file_that_is_no_backup_is_replaced_by_force_alone(state, folder):
 
 def test_a_file_that_came_meanwhile_stays(state, folder, monkeypatch):
     """What is at the place is looked at again before the backup takes it."""
-    written = delivery.write_sealed
+    written = backup.write_sealed
 
     def write(*arguments):
         (folder / "b").write_text("my thesis")
         return written(*arguments)
 
-    monkeypatch.setattr(delivery, "write_sealed", write)
+    monkeypatch.setattr(backup, "write_sealed", write)
     with pytest.raises(UsageError, match="is no backup of a journal"):
         made(state, folder / "b")
     assert (folder / "b").read_text() == "my thesis"
@@ -149,7 +149,7 @@ def test_another_name_of_the_journal_takes_none(state, folder):
 
 def test_a_backup_is_of_the_moment_of_its_copy(state, folder, monkeypatch):
     """What comes while it is checked and written is not in it, however long that takes."""
-    checked, moments = delivery.damage_of, []
+    checked, moments = backup.damage_of, []
 
     def check(copy):
         moments.append(now_ms())
@@ -157,7 +157,7 @@ def test_a_backup_is_of_the_moment_of_its_copy(state, folder, monkeypatch):
             pass
         return checked(copy)
 
-    monkeypatch.setattr(delivery, "damage_of", check)
+    monkeypatch.setattr(backup, "damage_of", check)
     facts = made(state, folder / "b")
     assert facts.made_ms <= moments[0]
     assert check_backup(folder / "b").seal.made_ms == facts.made_ms
@@ -222,28 +222,28 @@ def test_a_link_leads_to_the_backup(state, folder):
 
 def test_what_killed_daemons_have_left_goes_with_the_next_backup(state, folder):
     """Of this place alone, and nothing that another daemon is writing."""
-    prefix = delivery._prefix(folder / "b")
-    for name in (f"{prefix}left", f"{prefix}busy", delivery._prefix(folder / "c") + "other"):
+    prefix = backup._prefix(folder / "b")
+    for name in (f"{prefix}left", f"{prefix}busy", backup._prefix(folder / "c") + "other"):
         (folder / name).write_bytes(b"half")
     with (folder / f"{prefix}busy").open("rb") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)
         made(state, folder / "b")
 
     left = {one.name for one in folder.iterdir()}
-    assert left == {"b", f"{prefix}busy", delivery._prefix(folder / "c") + "other"}
+    assert left == {"b", f"{prefix}busy", backup._prefix(folder / "c") + "other"}
 
 
 def test_one_backup_at_a_time(state, folder, monkeypatch):
     """While the disk of one hangs, the next one is told so, and the journal goes on."""
     hangs, may_go = threading.Event(), threading.Event()
-    written = delivery.write_sealed
+    written = backup.write_sealed
 
     def hanging(*arguments):
         hangs.set()
         assert may_go.wait(WAIT_S)
         return written(*arguments)
 
-    monkeypatch.setattr(delivery, "write_sealed", hanging)
+    monkeypatch.setattr(backup, "write_sealed", hanging)
 
     async def work(backups, journal):
         first = asyncio.create_task(backups.make(BackUp(file=str(folder / "b"))))
@@ -271,7 +271,7 @@ def test_a_daemon_that_ends_waits_for_no_disk(state, folder, monkeypatch):
         is_over.set()
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(delivery, "write_sealed", hanging)
+    monkeypatch.setattr(backup, "write_sealed", hanging)
 
     async def work(backups, _journal):
         making = asyncio.create_task(backups.make(BackUp(file=str(folder / "b"))))

@@ -16,7 +16,7 @@ from supervisor.config import DaemonConfig
 from supervisor.core import session_tree
 from supervisor.daemon import Daemon, RootGaveUp
 from supervisor.processes.pool import WorkerPool
-from supervisor.sessions.specs import spec_bytes
+from supervisor.sessions.assignment import spec_bytes
 from tests.integration.supervisor.test_sessions import row_of
 from tests.unit.supervisor.services import Worker, spec
 

@@ -9,9 +9,8 @@ import zmq
 from cmdc_runtime.wire.codec import raw
 from cmdc_runtime.wire.frames import FromClient, ValueReply
 from cmdc_runtime.wire.sockets import Role
-from supervisor.adapters.flush_barrier import ROUNDS, FlushBarrier
 from supervisor.adapters.router import Router
-from supervisor.adapters.self_check import Caller
+from supervisor.adapters.self_check import ROUNDS, Caller, FlushBarrier
 
 WAIT_S = 10.0
 
@@ -112,7 +111,7 @@ def test_a_question_that_is_under_way_does_not_count(tmp_path):
 
 def test_without_an_answer_it_has_passed_in_the_end(tmp_path, monkeypatch):
     """Agents keep so long what has not; the log says that the daemon does not hear itself."""
-    monkeypatch.setattr("supervisor.adapters.flush_barrier.FLUSH_ROUND_S_MAX", 0.05)
+    monkeypatch.setattr("supervisor.adapters.self_check.FLUSH_ROUND_S_MAX", 0.05)
 
     async def work():
         async with setting(tmp_path) as one:

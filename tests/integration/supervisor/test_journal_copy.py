@@ -10,10 +10,8 @@ from contextlib import closing
 import pytest
 
 from cmdc_runtime.errors import UsageError
-from supervisor.adapters.journal.backup.copying import PageCopy
-from supervisor.adapters.journal.backup.seal import damage_of, open_to_read
+from supervisor.adapters.journal.backup import PageCopy, damage_of, open_to_read
 from supervisor.adapters.journal.base import JournalFailed, JournalFull, SessionRow
-from supervisor.adapters.journal.log_copy import stamp_of
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
@@ -23,6 +21,7 @@ from supervisor.adapters.journal.operations import (
 )
 from supervisor.adapters.journal.repair.mending import COPY_FILE
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES
+from supervisor.adapters.journal.repair.wal import stamp_of
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
 from supervisor.core.limits import BACKUP_STEP_PAGES
 from supervisor.core.storage import Level

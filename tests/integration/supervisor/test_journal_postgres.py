@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from cmdc_runtime.errors import StorageFull
-from supervisor.adapters.journal import postgres_connection
+from supervisor.adapters.journal import postgres
 from supervisor.adapters.journal.base import (
     Accepted,
     Duplicate,
@@ -31,8 +31,7 @@ from supervisor.adapters.journal.operations import (
     ListLiveSessions,
     LoadSession,
 )
-from supervisor.adapters.journal.postgres import PostgresJournal
-from supervisor.adapters.journal.postgres_schema import in_postgres
+from supervisor.adapters.journal.postgres import PostgresJournal, in_postgres
 from supervisor.adapters.journal.schema import MIGRATIONS, VERSION
 from supervisor.core.storage import Condition
 from tests.integration.supervisor.postgres_proxy import Proxy
@@ -207,7 +206,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(server, schema, proxy, lose
 
 def test_a_commit_that_nobody_can_tell_of_is_not_done_again(server, schema, proxy, monkeypatch):
     """The caller hears no, which says: not acknowledged. The journal itself goes on."""
-    monkeypatch.setattr(postgres_connection, "JOURNAL_SETTLE_S", 0.1)
+    monkeypatch.setattr(postgres, "JOURNAL_SETTLE_S", 0.1)
 
     async def work(journal):
         await journal.write(CreateSession(ROW))

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from cmdc_runtime.errors import StorageFull
-from supervisor.adapters.journal import postgres_connection
+from supervisor.adapters.journal import postgres
 from supervisor.adapters.journal.base import Duplicate, EventRow
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
@@ -28,8 +28,8 @@ def test_what_is_under_way_waits_for_a_locked_table(
     server, schema, monkeypatch, lock_s, statement_s
 ):
     """Whichever bound is met first, nothing fails; it is written in order when it is free."""
-    monkeypatch.setattr(postgres_connection, "JOURNAL_TABLE_WAIT_S", lock_s)
-    monkeypatch.setattr(postgres_connection, "JOURNAL_STATEMENT_S", statement_s)
+    monkeypatch.setattr(postgres, "JOURNAL_TABLE_WAIT_S", lock_s)
+    monkeypatch.setattr(postgres, "JOURNAL_STATEMENT_S", statement_s)
     batches = [EventRow(first=one, count=1, body=b"%d" % one) for one in (1, 2, 3)]
 
     async def work(journal):

@@ -207,7 +207,7 @@ import asyncio, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from supervisor.adapters.zygote import Zygote, ZygoteOptions
 from cmdc_runtime.prctl import set_child_subreaper
-from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.pidfd import Reaper
 
 async def main():
     set_child_subreaper()

@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from supervisor.adapters import reaper as module
-from supervisor.adapters.pidfd import ExitStatus
-from supervisor.adapters.reaper import Reaper
+from supervisor.adapters import pidfd as module
+from supervisor.adapters.pidfd import ExitStatus, Reaper
 from supervisor.adapters.zygote import Zygote, ZygoteOptions
 from supervisor.core.exits import ExitRecord
 

@@ -16,8 +16,8 @@ from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession, EndSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.api.handlers import check_end, started_before
+from supervisor.sessions.assignment import spec_bytes
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.specs import spec_bytes
 
 FAILED = StartFailedReason(stage="load", message="no such module")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.requests import BackUp
-from supervisor.adapters.journal.backup.seal import write_sealed
+from supervisor.adapters.journal.backup import write_sealed
 from supervisor.adapters.journal.base import JournalRefused, SessionRow
 from supervisor.adapters.journal.operations import (
     AcceptCommand,

@@ -30,10 +30,10 @@ from supervisor.core.session_phase import Phase
 from supervisor.core.session_tree import root_spec, session_path
 from supervisor.core.tree.messages import CallResult, Outcome
 from supervisor.sessions.adoption import Adoption
+from supervisor.sessions.assignment import spec_bytes
 from supervisor.sessions.monitors import MonitorService
 from supervisor.sessions.session import Session
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.specs import spec_bytes
 from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.unit.supervisor.services import WorkerPool
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from supervisor.core.stderr import split_output
+from supervisor.core.output import split_output
 
 pytestmark = pytest.mark.process
 

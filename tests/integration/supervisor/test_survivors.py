@@ -15,8 +15,8 @@ from cmdc_runtime.runtime_dir import (
     unregister,
 )
 from cmdc_runtime.wire.frames import WIRE_VERSION
+from supervisor.adapters.orphans import find_survivors
 from supervisor.adapters.pidfd import exit_status
-from supervisor.adapters.survivors import find_survivors
 
 pytestmark = pytest.mark.process
 

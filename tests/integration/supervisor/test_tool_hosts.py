@@ -14,7 +14,7 @@ import pytest
 
 from cmdc_runtime.ids import new_worker_id
 from cmdc_runtime.wire.frames import HostLost, HostWanted
-from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.pidfd import Reaper
 from supervisor.adapters.zygote import Zygote, ZygoteOptions
 from supervisor.core.exits import ExitRecord
 from supervisor.processes.containment import Containments

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.huge_pages import refusal
+from cmdc_runtime.prctl import refusal
 from supervisor.adapters import zygote as module
 from supervisor.adapters.orphans import reap_adopted
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost, ZygoteOptions

@@ -300,7 +300,7 @@ def test_a_hold_that_is_forgotten_is_a_problem(monkeypatch):
 
 def test_a_stall_is_bounded(monkeypatch):
     """A client that waits for ever is disconnected in the end."""
-    monkeypatch.setattr("cmdc_runtime.testing.answer.STALL_S_MAX", 0.01)
+    monkeypatch.setattr("cmdc_runtime.testing.scripted.STALL_S_MAX", 0.01)
     with ScriptedModel([Stall(after_chars=3)]) as model:
         connection, response = ask(model)
         with pytest.raises(http.client.IncompleteRead):

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from cmdc_runtime import events as ev
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import SessionEnd
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.builtin.plugins import telemetry
 from workers.builtin.plugins.telemetry import Telemetry

@@ -15,12 +15,12 @@ from cmdc_runtime.events import Envelope
 from cmdc_runtime.exports import MODULE_OF
 from cmdc_runtime.messages import Message
 from cmdc_runtime.packing import BuiltIn, BuiltInPlugin, BuiltInStrategy
-from cmdc_runtime.plugins import model_router
+from cmdc_runtime.plugins import thinking
 from cmdc_runtime.reasoning import ReasoningResult
 from tests.e2e.test_total_arguments import HOSTILE
 
 BASES = (BuiltIn, BuiltInPlugin, BuiltInStrategy)
-MODULES = (backends, model_router, plugins, reasoning, stores, tools)
+MODULES = (backends, thinking, plugins, reasoning, stores, tools)
 PUBLIC = {name: getattr(cmdc, name) for name in MODULE_OF} | {
     f"{module.__name__}.{name}": kind
     for module in MODULES

@@ -13,7 +13,7 @@ from cmdc_runtime.client.address import checked_address
 from cmdc_runtime.client.arguments import checked, checked_model
 from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.commands import Prompt, SwitchModel
-from cmdc_runtime.extensions.configuration import config_of
+from cmdc_runtime.extensions.plugin import config_of
 from cmdc_runtime.options import FIELDS
 from cmdc_runtime.packing import BuiltIn, pack, pack_plugin, pack_strategy
 from cmdc_runtime.plain import short

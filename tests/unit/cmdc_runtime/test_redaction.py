@@ -8,7 +8,7 @@ from cmdc_runtime import plugins
 from cmdc_runtime.commands import SwitchModel
 from cmdc_runtime.extensions import actions
 from cmdc_runtime.extensions.provider import ModelRequest
-from cmdc_runtime.plugins.model_router import Rule, UserTier
+from cmdc_runtime.plugins.thinking import Rule, UserTier
 from cmdc_runtime.redaction import DEPTH_MAX, HIDDEN, printed, shown
 from cmdc_runtime.spec import agent_spec
 from tests.unit.workers.builtin.providers.test_secrets import GIVEN, VALUE

@@ -9,7 +9,7 @@ from scripts.quick import QUICK, SLOW, quick_tests
     ("changed", "folders", "needed"),
     [
         ("tests/unit/scripts/test_quick.py", QUICK, "tests/unit/scripts/test_quick.py"),
-        ("workers/core/repair.py", QUICK, "tests/unit/workers/core/test_repair.py"),
+        ("workers/core/budget.py", QUICK, "tests/unit/workers/core/test_budget.py"),
         ("supervisor/adapters/hub.py", SLOW, "tests/integration/supervisor/test_hub.py"),
         ("cmdc_runtime/events/people.py", QUICK, "tests/unit/workers/core/test_approvals_asked.py"),
         ("scripts/proofs/ledger.py", QUICK, "tests/unit/scripts/proofs/test_ledger.py"),

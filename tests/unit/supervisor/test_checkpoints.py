@@ -9,7 +9,7 @@ from cmdc_runtime.client.transfer import keep_checkpoint
 from cmdc_runtime.errors import Overloaded, TransientError, UsageError
 from cmdc_runtime.pages import PAGE_BYTES
 from cmdc_runtime.requests import KeepCheckpoint
-from supervisor.api.checkpoints import Pieces
+from supervisor.api.transfer import Pieces
 from supervisor.core.limits import PIECES_OPEN_MAX
 from tests.unit.supervisor.services import play
 
@@ -95,7 +95,7 @@ def test_only_some_come_in_at_a_time(monkeypatch):
             put(pieces, 0, b"a", 2, f"c-{number}")
         with pytest.raises(Overloaded):
             put(pieces, 0, b"a", 2, "one more")
-        monkeypatch.setattr("supervisor.api.checkpoints.PIECES_IDLE_S", -1.0)
+        monkeypatch.setattr("supervisor.api.transfer.PIECES_IDLE_S", -1.0)
         await asyncio.sleep(0)
         put(pieces, 0, b"a", 2, "one more")
         return len(pieces._coming)

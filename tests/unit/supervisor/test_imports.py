@@ -13,6 +13,7 @@ from cmdc_runtime.requests import PutPart
 from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, check_whole, frame_of
 from cmdc_runtime.wire import codec
 from cmdc_runtime.wire.frames import ToWorker
+from supervisor.adapters.journal.base import row_problem
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     BeginIncarnation,
@@ -23,13 +24,11 @@ from supervisor.adapters.journal.operations import (
     PublishEvents,
     RestoreSession,
 )
-from supervisor.adapters.journal.rows import row_problem
-from supervisor.api import imports as module
-from supervisor.api.checkpoints import facts_of
-from supervisor.api.imports import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports, _brought
+from supervisor.api import transfer as module
+from supervisor.api.transfer import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports, _brought, facts_of
 from supervisor.core.history import slices
 from supervisor.core.session_tree import check_session, session_spec
-from supervisor.sessions.specs import spec_of
+from supervisor.sessions.assignment import spec_of
 from tests.unit.cmdc_runtime.test_transfer_checks import whole
 
 HEADER = Header(

@@ -19,7 +19,7 @@ from cmdc_runtime.wire.frames import Batch, Detached, HostWanted, IdleNotice, Re
 from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
 from supervisor.processes import pool as module
-from supervisor.processes import sweeper
+from supervisor.processes import worker as sweeper
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.starts import Starts
 from supervisor.processes.worker import Worker

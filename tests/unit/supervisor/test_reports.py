@@ -4,7 +4,7 @@ from cmdc_runtime.events import SupervisorReport
 from cmdc_runtime.reasons import Signal
 from supervisor.core.tree.messages import Label, Report
 from supervisor.core.tree.specs import ChildSpec
-from supervisor.sessions.reports import _SAYERS, EVENT_KIND, report_fields
+from supervisor.sessions.tree_runtime import _SAYERS, EVENT_KIND, report_fields
 
 
 def test_every_report_has_a_name_and_a_level():

@@ -8,8 +8,8 @@ import pytest
 import structlog
 
 from cmdc_runtime.extensions.actions import Intervene
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.pipeline import Pipeline
 
 WAIT_S = 10.0

@@ -9,7 +9,7 @@ import pytest
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.plain import short
 from workers import callbacks
-from workers.builtin.filtering.streaming import Redaction
+from workers.builtin.filtering import Redaction
 from workers.core.tags import TextPlace
 
 

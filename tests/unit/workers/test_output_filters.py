@@ -4,8 +4,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from cmdc_runtime import foreign
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import FinishChunk, TextChunk, ThinkingChunk, ToolCallChunk
 from workers.core.tags import FoundTag, Tag
 from workers.output_filters import FilterFailedError, OutputFilters, Shown

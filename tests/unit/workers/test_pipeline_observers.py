@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime import foreign
 from cmdc_runtime.events import AgentStart, PluginCrashed
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers import pipeline as module
 from workers.pipeline import Observers
 from workers.plugin_slot import Slot

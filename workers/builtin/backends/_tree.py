@@ -27,8 +27,16 @@ from cmdc_runtime.extensions.backend import (
     InvalidPathError,
     path_parts,
 )
-from workers.builtin.backends._content import TOO_LARGE, RefusedError
-from workers.builtin.backends._stored import Failure, FoundFile, Parts, Seen, Stored, joined
+from workers.builtin.backends._stored import (
+    TOO_LARGE,
+    Failure,
+    FoundFile,
+    Parts,
+    RefusedError,
+    Seen,
+    Stored,
+    joined,
+)
 
 # --- files below a folder -------------------------------------------------------------------------
 

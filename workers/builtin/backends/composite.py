@@ -34,8 +34,7 @@ from cmdc_runtime.extensions.backend import (
     WriteResult,
     path_parts,
 )
-from workers.builtin.backends._content import RefusedError, chosen
-from workers.builtin.backends._stored import word_of
+from workers.builtin.backends._stored import RefusedError, chosen, word_of
 from workers.builtin.backends._tree import Filesystem
 from workers.builtin.backends.state import StateFiles
 

@@ -10,8 +10,7 @@ from cmdc_runtime.extensions.backend import (
     NOT_A_DIRECTORY,
     Entry,
 )
-from workers.builtin.backends._content import RefusedError
-from workers.builtin.backends._stored import FoundFile, Parts, Seen, Stored, joined
+from workers.builtin.backends._stored import FoundFile, Parts, RefusedError, Seen, Stored, joined
 
 
 class StateFiles(Stored):

@@ -13,15 +13,19 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from workers.builtin.guarding.blocked_paths import (
+    DEEP,
     Blocked,
     BlockedPaths,
     EntryBudget,
     FolderSearch,
+    Name,
+    Token,
     WrittenName,
+    letters,
+    wildcards,
 )
-from workers.builtin.guarding.folder_reads import is_read
 from workers.builtin.guarding.guarded_shell import Finding
-from workers.builtin.guarding.path_shapes import DEEP, Name, Token, letters, wildcards
+from workers.builtin.guarding.shell_paths import is_read
 from workers.builtin.shell.words import Part, TooManyWordsError, braced
 
 NESTING_MAX: Final = 8

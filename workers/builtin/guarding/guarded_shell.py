@@ -14,7 +14,6 @@ from typing import Final, Literal
 from workers.builtin.guarding.blocked_commands import destructive
 from workers.builtin.guarding.blocked_paths import Blocked, BlockedPaths, EntryBudget
 from workers.builtin.guarding.decoded_text import decoded
-from workers.builtin.guarding.folder_reads import searches_of
 from workers.builtin.guarding.shell_paths import (
     Folders,
     Surroundings,
@@ -23,6 +22,7 @@ from workers.builtin.guarding.shell_paths import (
     names_of,
     path_words,
     pieces,
+    searches_of,
     values_of,
 )
 from workers.builtin.shell.reader import Doubt, Reading, Word, read

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from cmdc_runtime.plugins.human_approval import REGEX_MARK
+from cmdc_runtime.plugins.guards import REGEX_MARK
 from workers.builtin.shell.reader import Command, Part, Redirect, Word
 
 REGEX_CHARS_MAX: Final = 4_000

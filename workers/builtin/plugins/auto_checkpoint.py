@@ -19,10 +19,10 @@ from cmdc_runtime import plugins
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.events import PluginEvent, ToolExecutionEnd
 from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.context import PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import AfterTurn, SessionEnd
 from cmdc_runtime.extensions.plugin import Observed, PipelineRun, Plugin
-from cmdc_runtime.extensions.plugin_context import PluginCallError, PluginContext
-from cmdc_runtime.plugins.auto_checkpoint import SESSION_END
+from cmdc_runtime.plugins.conversation import SESSION_END
 
 log = structlog.get_logger()
 

@@ -20,13 +20,13 @@ import regex
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Abort, Emit, ReplaceMessages
+from cmdc_runtime.extensions.context import PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from cmdc_runtime.extensions.plugin_context import PluginCallError, PluginContext
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.messages import Message
-from cmdc_runtime.plugins.content_policy import JUDGE_TIMEOUT_S_MAX, Policy, Verdict
-from workers.builtin.filtering.folding import ALIKE
+from cmdc_runtime.plugins.guards import JUDGE_TIMEOUT_S_MAX, Policy, Verdict
+from workers.builtin.filtering import ALIKE
 from workers.builtin.plugins._conversation import latest_request
 
 # --- a judgement without a model ------------------------------------------------------------------

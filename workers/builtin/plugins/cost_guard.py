@@ -13,9 +13,9 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Abort, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 
 _BLIND: Final = (
     "max_cost_usd cannot be kept: {model} has no known price;"

@@ -16,13 +16,13 @@ import msgspec
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Abort, Emit, UpdateSystemContext
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, SessionEnd, SessionStart
 from cmdc_runtime.extensions.memory import MemoryStore, MemoryStoreError
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.messages import Message, ToolCall
-from cmdc_runtime.plugins.episodic_memory import Episode
+from cmdc_runtime.plugins.conversation import Episode
 from workers.builtin.stores.opening import check, opened
 
 # --- episodes -------------------------------------------------------------------------------------

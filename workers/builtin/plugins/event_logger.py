@@ -30,11 +30,11 @@ import structlog
 from cmdc_runtime import events, plugins
 from cmdc_runtime.events.base import LEVELS, Level
 from cmdc_runtime.extensions import hooks
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import Hook, OnToolError, SessionEnd, SessionStart
 from cmdc_runtime.extensions.plugin import Observed, Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import is_session_id
-from cmdc_runtime.plugins.event_logger import LINE_BYTES_MAX, SESSION_PLACEHOLDER
+from cmdc_runtime.plugins.observers import LINE_BYTES_MAX, SESSION_PLACEHOLDER
 from cmdc_runtime.reasons import snake
 
 # --- hooks ----------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import DecideApproval, Emit, RequireApproval
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforePrompt, BeforeTool
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
-from cmdc_runtime.plugins.human_approval import ALL_TOOLS
+from cmdc_runtime.plugins.guards import ALL_TOOLS
 from workers.builtin.plugins._safe_commands import (
     NARROWED,
     SafeCommands,
@@ -32,8 +32,8 @@ from workers.builtin.plugins._safe_commands import (
     is_plain,
     trick_of,
 )
+from workers.builtin.shell.programs import WRAPPERS
 from workers.builtin.shell.reader import Command, Reading, Word, basename, read
-from workers.builtin.shell.wrappers import WRAPPERS
 
 # --- families of commands -------------------------------------------------------------------------
 

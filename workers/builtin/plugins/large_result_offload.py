@@ -31,9 +31,9 @@ from cmdc_runtime.extensions.actions import (
     ReplaceToolResult,
 )
 from cmdc_runtime.extensions.backend import Backend
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionEnd
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.backends.composite import opened
 
 # --- the preview ----------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from typing import Final
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions import ToolError
 from cmdc_runtime.extensions.actions import Emit, MemoryContents
+from cmdc_runtime.extensions.context import PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import BeforeCompact
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from cmdc_runtime.extensions.plugin_context import PluginCallError, PluginContext
 from cmdc_runtime.messages import Message
 from workers.builtin.plugins._memory_files import (
     MEMORY_BYTES_MAX,

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Emit, MemoryContents
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, SessionStart
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins._memory_files import memory_path, read_memory, shown_name
 from workers.builtin.tools._files import reason_of
 

@@ -18,11 +18,11 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import SwitchModel
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message
-from cmdc_runtime.plugins.model_router import (
+from cmdc_runtime.plugins.thinking import (
     Complexity,
     Condition,
     CostGt,

@@ -14,12 +14,17 @@ import regex
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Abort, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse
 from cmdc_runtime.extensions.plugin import Channel, Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
-from workers.builtin.filtering.folding import ALIKE, AS_SEEN, LETTERS, MARKS, WORDS, Fold
-from workers.builtin.filtering.streaming import (
+from workers.builtin.filtering import (
+    ALIKE,
+    AS_SEEN,
+    LETTERS,
+    MARKS,
+    WORDS,
     Bounds,
+    Fold,
     Redaction,
     Rule,
     Span,

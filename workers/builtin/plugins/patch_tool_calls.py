@@ -8,9 +8,9 @@ from typing import Final
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Emit, SyntheticResult, SyntheticToolResults
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message
 

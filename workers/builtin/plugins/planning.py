@@ -19,9 +19,9 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Action, Emit, Intervene, UpdateSystemContext
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse, BeforePrompt
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plan import STEPS_MAX, TRANSITIONS, Plan, PlanStep
 
 SECTION: Final = "Plan"

@@ -18,12 +18,12 @@ from cmdc_runtime.extensions.actions import (
     MetadataUpdate,
     UpdateMessageMetadata,
 )
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import MessageId
 from cmdc_runtime.messages import Message
-from workers.builtin.providers._prompt_caching import CACHE_CONTROL, takes_marks
+from workers.builtin.providers._conversation import CACHE_CONTROL, takes_marks
 
 CHARS_PER_TOKEN: Final = 4
 """An estimate that is good enough for a threshold."""

@@ -17,9 +17,9 @@ from cmdc_runtime import plugins
 from cmdc_runtime.events import ReasoningDone, ReasoningThought
 from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX
 from cmdc_runtime.extensions.actions import Emit, Intervene
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse, AfterTurn, BeforeFinish, BeforePrompt
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import MessageId
 from cmdc_runtime.messages import TokenUsage
 

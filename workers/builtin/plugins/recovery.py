@@ -18,9 +18,9 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Abort, Action, Emit, Intervene, SwitchModel
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforePrompt, OnToolError
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from cmdc_runtime.extensions.plugin_context import PluginContext
 
 WAIT_MS_MAX: Final = 60_000
 """Of one wait: as long as the session itself waits at most between requests to a model."""

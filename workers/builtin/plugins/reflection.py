@@ -24,9 +24,9 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Action, Emit, Intervene
+from cmdc_runtime.extensions.context import PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse, BeforeFinish, BeforePrompt
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from cmdc_runtime.extensions.plugin_context import PluginCallError, PluginContext
 from workers.builtin.plugins._conversation import latest_request
 
 # --- what reviewers are asked, and say ------------------------------------------------------------

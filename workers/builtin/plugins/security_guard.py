@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import BlockTool, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
-from cmdc_runtime.plugins.security_guard import BLOCKED_PATHS, REGEX_MARK
+from cmdc_runtime.plugins.guards import BLOCKED_PATHS, REGEX_MARK
 from workers.builtin.guarding.blocked_paths import BlockedPaths
 from workers.builtin.guarding.guarded_arguments import PathGuard, arguments_of
 from workers.builtin.guarding.guarded_shell import Finding, ShellGuard, ShellRules

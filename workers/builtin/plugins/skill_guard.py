@@ -9,9 +9,9 @@ import structlog
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import BlockTool, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 
 log = structlog.get_logger()
 

@@ -25,10 +25,10 @@ import structlog
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentError, AgentHibernated
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import SessionEnd
 from cmdc_runtime.extensions.plugin import Observed, Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
-from cmdc_runtime.plugins.telemetry import CONSOLE
+from cmdc_runtime.plugins.observers import CONSOLE
 from workers.builtin.telemetry.outlet import Outlet
 from workers.builtin.telemetry.spans import Facts
 from workers.builtin.telemetry.tracker import TRACKED, Tracker

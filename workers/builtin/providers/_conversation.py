@@ -2,9 +2,14 @@
 
 What is the same for all ways to a model is decided here: which thoughts are asked for, which bound
 counts, where a schema goes, where marks for a cache are.
+
+A message asks for a mark by ``cache_control`` in its metadata, as Anthropic writes it:
+``{"type": "ephemeral"}``. litellm turns a message's mark into one of its last content block, or
+into what Bedrock has instead. Other vendors refuse the key or make something else of it (Google a
+cache that is paid by the hour), so they never see it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +19,46 @@ from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.provider_options import OURS, VIA
 from workers.builtin.providers._facts import ModelFacts, is_claude
 from workers.builtin.providers._formats import is_sent, response_format, with_instruction
-from workers.builtin.providers._prompt_caching import marked, takes_marks
+
+# --- marks for a cache ----------------------------------------------------------------------------
+
+CACHE_CONTROL: Final = "cache_control"
+PROVIDERS: Final = frozenset(
+    {"anthropic", "azure_ai", "bedrock", "databricks", "openrouter", "vertex_ai"}
+)
+"""Who serves Claude and is sent marks by litellm."""
+MARKS_MAX: Final = 4
+"""Anthropic refuses a request with more."""
+
+
+def takes_marks(provider: str, model_id: str) -> bool:
+    """Say whether a model caches what is marked; ``provider`` is empty where it goes unsaid."""
+    is_claude = "claude" in model_id.lower()
+    return provider == "anthropic" or (is_claude and provider in PROVIDERS | {""})
+
+
+def marked(
+    entries: Sequence[dict[str, object]], metadata: Sequence[Mapping[str, object]]
+) -> list[dict[str, object]]:
+    """Return messages in the OpenAI shape with the marks that their metadata ask for.
+
+    A message without text cannot have one. Of too many marks the first and the latest count.
+    """
+    wanted = {
+        at: mark
+        for at, (entry, noted) in enumerate(zip(entries, metadata, strict=True))
+        if isinstance(mark := noted.get(CACHE_CONTROL), Mapping) and entry["content"]
+    }
+    places = list(wanted)
+    if len(places) > MARKS_MAX:
+        places = [places[0], *places[1 - MARKS_MAX :]]
+    return [
+        {**entry, CACHE_CONTROL: dict(wanted[at])} if at in places else entry
+        for at, entry in enumerate(entries)
+    ]
+
+
+# --- the request ----------------------------------------------------------------------------------
 
 _NEVER_SENT: Final = frozenset({*OURS, VIA})
 """Options that say something to the runtime, and nothing to a model."""

@@ -7,10 +7,10 @@ The text of an error is cut before any other code reads it: what is done with it
 size, and only its beginning is of use. A server that has said "200" tells what goes wrong in an
 event of the stream. Only what a server has said decides about a failure (``Heard``).
 
-No text of a failure shows a credential. They are known by their values (``cmdc_runtime.hiding``):
-those among the options of a request and those that were in force before, and those in the
-environment. What looks like a key is hidden, too: a provider may tell of one that nobody here has
-given. ``hidden`` is the one function that texts of failures pass.
+No text of a failure shows a credential. They are known by their values (see
+``cmdc_runtime.redaction``): those among the options of a request and those that were in force
+before, and those in the environment. What looks like a key is hidden, too: a provider may tell of
+one that nobody here has given. ``hidden`` is the one function that texts of failures pass.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime import foreign, hiding
+from cmdc_runtime import foreign, redaction
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
 from cmdc_runtime.redaction import HIDDEN
-from workers.builtin.providers._addresses import BadAddressError
+from workers.builtin.providers._facts import BadAddressError
 
 # --- long texts -----------------------------------------------------------------------------------
 
@@ -180,10 +180,12 @@ _SECRET_SHAPE: Final = re.compile(
 
 def secrets_of(request: ModelRequest) -> frozenset[str]:
     """Return the values that no text may show, in every form that they may come in."""
-    given = hiding.secrets_of_options((request.provider_opts, *request.former_opts))
-    values = given | hiding.secrets_of_environment(os.environ)
+    given = redaction.secrets_of_options((request.provider_opts, *request.former_opts))
+    values = given | redaction.secrets_of_environment(os.environ)
     # The model's name is told everywhere; a key that is a part of it is a placeholder.
-    return hiding.forms_of(one for one in values if one == hiding.ALL or one not in request.model)
+    return redaction.forms_of(
+        one for one in values if one == redaction.ALL or one not in request.model
+    )
 
 
 def hidden(text: str, secrets: frozenset[str]) -> str:
@@ -192,7 +194,9 @@ def hidden(text: str, secrets: frozenset[str]) -> str:
     It has ``TEXT_CHARS_MAX`` characters at most, and does not end in the beginning of a secret.
     """
     is_cut = len(text) > TEXT_CHARS_MAX
-    return _SECRET_SHAPE.sub(HIDDEN, hiding.hidden(text[:TEXT_CHARS_MAX], secrets, is_cut=is_cut))
+    return _SECRET_SHAPE.sub(
+        HIDDEN, redaction.hidden(text[:TEXT_CHARS_MAX], secrets, is_cut=is_cut)
+    )
 
 
 def is_safe(text: str, secrets: frozenset[str]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
+from workers.builtin.providers._facts import BadAddressError, address_problem, shown_address
 from workers.builtin.providers._failures import Heard, NoServerError, RefusedAnswerError
 from workers.builtin.providers._metering import (
     ENCODING,

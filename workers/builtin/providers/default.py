@@ -24,13 +24,11 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.provider_options import HEADERS
 from cmdc_runtime.version import VERSION
-from workers.builtin.providers._addresses import check_addresses
-from workers.builtin.providers._facts import check_keys
+from workers.builtin.providers._facts import check_addresses, check_keys
 from workers.builtin.providers._failures import Heard, border, hidden, no_key, secrets_of
-from workers.builtin.wires import anthropic_messages, openai_chat, prices
-from workers.builtin.wires.events import Events
+from workers.builtin.wires import anthropic_messages, openai_chat, table
 from workers.builtin.wires.http import Call, answer_to
-from workers.builtin.wires.reply import StreamedReply
+from workers.builtin.wires.reply import Events, StreamedReply
 from workers.builtin.wires.routes import Route, WireFormat, route_of, vendor_of
 from workers.builtin.wires.table import entry_of, facts_of
 
@@ -99,8 +97,8 @@ class _Default:
         provider, model_id, vendor = vendor_of(model)
         if vendor is None:
             return _foreign().price_usd(model, prompt_tokens, completion_tokens)
-        counts = prices.Counts(prompt=prompt_tokens, completion=completion_tokens)
-        return prices.cost_of(counts, entry_of(provider, model_id))
+        counts = table.Counts(prompt=prompt_tokens, completion=completion_tokens)
+        return table.cost_of(counts, entry_of(provider, model_id))
 
 
 def _foreign() -> _Foreign:
@@ -143,7 +141,7 @@ def _reply_of(route: Route, heard: Heard) -> StreamedReply:
     kind: type[StreamedReply] = openai_chat.OpenAIReply
     if route.vendor.wire is WireFormat.ANTHROPIC:
         kind = anthropic_messages.AnthropicReply
-    return kind(heard, lambda raw: prices.usage_of(raw, route.entry))
+    return kind(heard, lambda raw: table.usage_of(raw, route.entry))
 
 
 def call_of(route: Route, request: ModelRequest) -> Call:

@@ -37,14 +37,12 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import TokenUsage
-from workers.builtin.providers._addresses import check_addresses
 from workers.builtin.providers._conversation import arguments_of
-from workers.builtin.providers._facts import check_keys, is_gemini, litellm_model
+from workers.builtin.providers._facts import check_addresses, check_keys, is_gemini, litellm_model
 from workers.builtin.providers._failures import border, hidden, secrets_of
 from workers.builtin.providers._library import litellm
 from workers.builtin.providers._models import facts_of, missing_keys, price_usd, usage_of
-from workers.builtin.providers._pairs import SplitPairs
-from workers.builtin.providers._usages import UsageWatch
+from workers.builtin.providers._usages import SplitPairs, UsageWatch
 
 # --- how a stream ended ---------------------------------------------------------------------------
 

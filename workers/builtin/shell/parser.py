@@ -1,4 +1,4 @@
-"""Reads shell text into simple commands, wherever in it they stand.
+"""Reads shell text into simple commands, with redirections and assignments, wherever they stand.
 
 It follows the POSIX shell grammar (IEEE Std 1003.1, Shell Command Language, 2.9 and 2.10) no
 further than is needed to see every simple command: what is between the reserved words is read as
@@ -7,11 +7,73 @@ if it ran. Text that is no valid script is read as far as it can be.
 
 import re
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
-from workers.builtin.shell.findings import Assignment, Direction, Draft, Findings, Redirect
 from workers.builtin.shell.scanner import Doubt, StopReadingError, WordReader
 from workers.builtin.shell.words import Part, Word
+
+# --- what is found --------------------------------------------------------------------------------
+
+Direction: TypeAlias = Literal["read", "write", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A file that a command reads or writes by ``<``, ``>`` and their kin."""
+
+    direction: Direction
+    target: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A value that a variable is given, be it in front of a command or by ``for`` or ``export``."""
+
+    name: str
+    value: Word
+    is_appended: bool = False
+    """``name+=value``: it follows the value that the variable has."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A simple command while it is read."""
+
+    words: list[Word] = field(default_factory=list)
+    redirects: list[Redirect] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    stdin: str | None = None
+    """The text of a here-document or here-string."""
+    feeds: bool = False
+    """Its output is, or may be, what another command reads or a part of its words."""
+    fed: bool = False
+    """It reads what another command writes."""
+    is_redirected: bool = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether something of it has been read."""
+        return self.is_redirected or bool(self.words or self.assignments)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What has been read so far, of the text and of all texts in it."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    chars: int = 0
+    words: int = 0
+
+    def doubt(self, doubt: Doubt) -> None:
+        """Note a doubt once."""
+        if doubt not in self.doubts:
+            self.doubts.append(doubt)
+
+
+# --- the parser -----------------------------------------------------------------------------------
 
 COMMANDS_MAX: Final = 1000
 WORDS_MAX: Final = 10_000

@@ -12,13 +12,11 @@ what kind of thing stayed unseen. A guard that needs certainty refuses a reading
 from dataclasses import dataclass
 from typing import Final
 
-from workers.builtin.shell.findings import Assignment, Direction, Draft, Findings, Redirect
 from workers.builtin.shell.parser import COMMANDS_MAX as DRAFTS_MAX
-from workers.builtin.shell.parser import parse
-from workers.builtin.shell.programs import Inner, basename, inner_of
+from workers.builtin.shell.parser import Assignment, Direction, Draft, Findings, Redirect, parse
+from workers.builtin.shell.programs import SHELLS, Inner, basename, inner_of
 from workers.builtin.shell.scanner import DEPTH_MAX, Doubt
 from workers.builtin.shell.words import Part, Word
-from workers.builtin.shell.wrappers import SHELLS
 
 __all__ = [
     "COMMAND_CHARS_MAX", "SHELLS", "Assignment", "Command", "Direction", "Doubt", "Part", "Reading",

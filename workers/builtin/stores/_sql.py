@@ -1,15 +1,18 @@
-"""What the stores in SQLite files have in common: the file, its tables, words and order.
+"""What the stores in SQLite files have in common, and the one by the standard library.
 
 Several processes share a file: it is in WAL mode, a writer waits for its turn up to ``BUSY_S``, and
 each operation is one short transaction on a connection of its own, so that nothing is held between
 operations, neither by a thread nor across a fork. Words are searched with FTS5 in a column that
 holds them as ``_words`` takes text apart; an expression is made of such words in quotes alone, so
 no text that a caller passes is read as FTS5's language.
+
+In ``SqliteStore`` similar is what shares words.
 """
 
 import contextlib
 import hashlib
 import os
+import sqlite3
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -33,6 +36,8 @@ from cmdc_runtime.extensions.memory import (
     unpacked_data,
 )
 from workers.builtin.stores._words import Phrase, features_of, phrases_of, spaced
+
+# --- files and tables -----------------------------------------------------------------------------
 
 BUSY_S: Final = 10.0
 """How long an operation waits for other writers before it fails."""
@@ -282,3 +287,17 @@ def _expression(namespace: str, phrases: Iterable[Phrase], joiner: str) -> str:
     check_name("namespace", namespace)
     quoted = f" {joiner} ".join('"' + " ".join(phrase) + '"' for phrase in phrases)
     return f'space : "{_space(namespace)}" AND words : ({quoted})' if quoted else ""
+
+
+# --- by the standard library ----------------------------------------------------------------------
+
+
+class SqliteStore(SqlStore):
+    """See ``cmdc_runtime.stores.Sqlite``."""
+
+    application_id = 0x636D6471
+    errors = (sqlite3.Error, OSError)
+
+    def connect(self) -> Connection:
+        """Return a new connection; see ``SqlStore``."""
+        return sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)

@@ -7,8 +7,8 @@ from cmdc_runtime import stores
 from cmdc_runtime.extensions.memory import MemoryStore, MemoryStoreError
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.plain import short
+from workers.builtin.stores._sql import SqliteStore
 from workers.builtin.stores.in_memory import named
-from workers.builtin.stores.sqlite import SqliteStore
 from workers.builtin.stores.vector import VectorStore, libraries
 
 

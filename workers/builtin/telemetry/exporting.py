@@ -44,7 +44,7 @@ from opentelemetry.trace import (
 )
 
 from cmdc_runtime.extensions.tool import resolve
-from cmdc_runtime.plugins.telemetry import CONSOLE, Telemetry
+from cmdc_runtime.plugins.observers import CONSOLE, Telemetry
 from cmdc_runtime.tracing import SpanParent
 from cmdc_runtime.version import VERSION
 from workers.builtin.telemetry.names import ERROR_TYPE, INSTRUMENTS

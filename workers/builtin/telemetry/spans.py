@@ -7,7 +7,7 @@ The operations are what the tracker sends to the exporter.
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.tracing import SpanParent, cycle_span_id, trace_id_of

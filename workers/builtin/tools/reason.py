@@ -36,7 +36,6 @@ from cmdc_runtime.reasoning.result import ReasoningEvent
 from cmdc_runtime.subagent import REASON_TOOL
 from workers.builtin import reasoning as built_in
 from workers.builtin.tools._session import META_CHARS_MAX, session_of
-from workers.reasoning.answers import CUT
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
@@ -49,7 +48,7 @@ from workers.reasoning.inputs import (
     Tell,
     ThoughtCame,
 )
-from workers.reasoning.remains import Remains
+from workers.reasoning.remains import CUT, Remains
 from workers.reasoning.run import Run
 from workers.threads import Threads
 

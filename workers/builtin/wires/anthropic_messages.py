@@ -13,14 +13,13 @@ from cmdc_runtime.extensions.provider import (
     ToolCallChunk,
 )
 from cmdc_runtime.ids import CallId
-from workers.builtin.providers._conversation import arguments_of
+from workers.builtin.providers._conversation import CACHE_CONTROL, arguments_of
 from workers.builtin.providers._failures import Heard
 from workers.builtin.providers._formats import is_sent
-from workers.builtin.providers._prompt_caching import CACHE_CONTROL
 from workers.builtin.wires.claude_schemas import BETA, sent_schema
-from workers.builtin.wires.prices import Priced
 from workers.builtin.wires.reply import StreamedReply
 from workers.builtin.wires.routes import Route
+from workers.builtin.wires.table import Priced
 
 # --- the request ----------------------------------------------------------------------------------
 

@@ -7,7 +7,10 @@ What comes out of ``answer_to`` is the plain bytes of a success. All else is rai
 Proxies are those of the environment (``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``),
 in upper or lower case; the lower case counts where there are both. Certificates are trusted that
 the system trusts, and those of certifi; ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` stand in for both.
-Redirects: see ``redirects``.
+
+Of redirects those are followed that leave a request what it is (307 and 308), to the same server.
+Of any other clients make a GET without a body, and a key that went to another server would be known
+there. So all else is a refusal, in the words of ``told``.
 """
 
 import asyncio
@@ -22,7 +25,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from weakref import WeakKeyDictionary
 
 import aiohttp
@@ -30,7 +33,7 @@ import certifi
 import msgspec
 
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError
-from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
+from workers.builtin.providers._facts import BadAddressError, address_problem, shown_address
 from workers.builtin.providers._failures import (
     ERROR_BYTES_MAX,
     Heard,
@@ -38,7 +41,60 @@ from workers.builtin.providers._failures import (
     words_of,
 )
 from workers.builtin.providers._metering import ENCODING, GZIP, absence, is_packed, pieces
-from workers.builtin.wires import redirects
+
+# --- redirects ------------------------------------------------------------------------------------
+
+FOLLOWED_MAX: Final = 5
+"""Of one request; servers need one or two, and more are a circle."""
+_KEEPING: Final = frozenset({HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT})
+_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+
+
+def goal_of(address: str, status: int, location: str | None) -> str | None:
+    """Return where a request to ``address`` is sent again; None where it is not.
+
+    The user in an address stays the one that was given.
+    """
+    if status not in _KEEPING or not location:
+        return None
+    goal = _joined(address, location)
+    if address_problem(goal) is not None:
+        return None
+    old, new = urlsplit(address), urlsplit(goal)
+    if not _is_same_server(old, new):
+        return None
+    user, at, _ = old.netloc.rpartition("@")
+    return new._replace(netloc=f"{user}{at}{new.netloc.rpartition('@')[2]}").geturl()
+
+
+def told(address: str, status: int, location: str | None) -> str | None:
+    """Return what is said of a redirect that is not followed; None of an answer that is none."""
+    if not location or status // 100 != HTTPStatus.MULTIPLE_CHOICES // 100:
+        return None
+    goal = shown_address(_joined(address, location))
+    return f"it is redirected to {goal!r}, which is not followed; give api_base as it is there"
+
+
+def _joined(address: str, location: str) -> str:
+    try:
+        return urljoin(address, location)
+    except ValueError:  # of brackets that are no IPv6 address
+        return location
+
+
+def _is_same_server(old: SplitResult, new: SplitResult) -> bool:
+    """Say whether both are one server: the same port of a host, or the same host by TLS."""
+    was, goes = _server_of(old), _server_of(new)
+    is_upgrade = was == ("http", old.hostname, 80) and goes == ("https", old.hostname, 443)
+    return goes == was or is_upgrade
+
+
+def _server_of(parts: SplitResult) -> tuple[str, str | None, int]:
+    scheme = parts.scheme.lower()
+    return scheme, parts.hostname, parts.port or _PORTS[scheme]
+
+
+# --- requests -------------------------------------------------------------------------------------
 
 CONNECT_TIMEOUT_S: Final = 30.0
 """For the connection, TLS included; the ``timeout`` option counts where it is less."""
@@ -209,9 +265,9 @@ async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[by
 
 async def _asked(call: Call, heard: Heard) -> aiohttp.ClientResponse:
     """Send a request, and send it again where its server says that it belongs elsewhere there."""
-    for _ in range(redirects.FOLLOWED_MAX):
+    for _ in range(FOLLOWED_MAX):
         response = await _ask(call, heard)
-        goal = redirects.goal_of(call.address, response.status, response.headers.get("location"))
+        goal = goal_of(call.address, response.status, response.headers.get("location"))
         if goal is None:
             return response
         response.close()
@@ -277,7 +333,7 @@ async def _refused(response: aiohttp.ClientResponse, heard: Heard) -> AnsweredEr
                 break
     heard.note(bytes(body))
     location = response.headers.get("location")
-    redirected = redirects.told(str(response.url), response.status, location)
+    redirected = told(str(response.url), response.status, location)
     words = redirected or _said(bytes(body))
     return refusal(response.status, words, _lowered(response.headers))
 

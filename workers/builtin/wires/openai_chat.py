@@ -13,8 +13,7 @@ from cmdc_runtime.extensions.provider import (
     ToolCallChunk,
 )
 from cmdc_runtime.ids import CallId
-from workers.builtin.providers._conversation import arguments_of
-from workers.builtin.providers._prompt_caching import CACHE_CONTROL
+from workers.builtin.providers._conversation import CACHE_CONTROL, arguments_of
 from workers.builtin.wires.reply import StreamedReply
 from workers.builtin.wires.routes import OF_THE_WAY, Route
 

@@ -9,8 +9,8 @@ import pytest
 
 from cmdc_runtime.process_table import look_up
 from supervisor.adapters.cgroups import Cgroups
-from supervisor.adapters.footprint import Footprint, pss_bytes
 from supervisor.core.cgroups import Limits, base_name, cgroup_name
+from supervisor.processes.containment import Footprint, pss_bytes
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from cmdc_runtime.checkpoints import Snapshot
-from cmdc_runtime.cli import approvals, control, follow, listing, transfer
+from cmdc_runtime.cli import follow, questions, sessions, transfer
 from cmdc_runtime.cli.entry import exit_status
 from cmdc_runtime.cli.terminal import Drawing, Terminal, TreeRow, show_table, show_tree
 from cmdc_runtime.commands import Status
@@ -103,7 +103,7 @@ def daemon(monkeypatch):
     """Have the commands talk to it."""
     client = Client()
     engine = types.SimpleNamespace(exchange=client, call=lambda found: found)
-    for module in (listing, transfer, follow, control, approvals):
+    for module in (sessions, transfer, follow, sessions, questions):
         monkeypatch.setattr(
             module, "running_client", lambda _address: contextlib.nullcontext(client), raising=False
         )
@@ -116,14 +116,14 @@ def daemon(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (listing.ps, []),
-        (listing.ps, ["--all"]),
-        (listing.tree, []),
+        (sessions.ps, []),
+        (sessions.ps, ["--all"]),
+        (sessions.tree, []),
         (transfer.checkpoints, ["s"]),
         (follow.tail, ["s", "--since", "0"]),
         (follow.monitor, ["s"]),
-        (control.stop, ["s"]),
-        (approvals.approve, ["s", HOSTILE]),
+        (sessions.stop, ["s"]),
+        (questions.approve, ["s", HOSTILE]),
     ],
 )
 def test_no_command_passes_on_what_a_terminal_obeys(command, arguments, as_json, capsys):
@@ -138,7 +138,7 @@ def test_no_command_passes_on_what_a_terminal_obeys(command, arguments, as_json,
 
 def test_usage_errors_are_shown_as_text(capsys):
     """Whatever was typed, or came out of a variable of the environment."""
-    status = exit_status(lambda: listing.ps.main([HOSTILE], standalone_mode=False))
+    status = exit_status(lambda: sessions.ps.main([HOSTILE], standalone_mode=False))
     told = capsys.readouterr()
 
     assert status == 2

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import HOOKS, BeforePrompt, BeforeTool, Hook
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 
 NAMES = {
     "session_start": (),

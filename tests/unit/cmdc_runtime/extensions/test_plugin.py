@@ -10,7 +10,7 @@ import pytest
 
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.extensions.actions import Continue, Emit
-from cmdc_runtime.extensions.configuration import config_of
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import (
     HOOKS,
     AfterTool,
@@ -21,12 +21,12 @@ from cmdc_runtime.extensions.plugin import (
     HOOK_TIMEOUT_S_MAX,
     HookSettings,
     Plugin,
+    config_of,
     hook,
     hooks_of,
     is_async,
     settings_of,
 )
-from cmdc_runtime.extensions.plugin_context import PluginContext
 
 CONTEXT = PluginContext(session_id="s-1")
 

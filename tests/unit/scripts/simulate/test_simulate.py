@@ -6,8 +6,7 @@ import pytest
 
 import scripts.simulate.__main__ as program
 from scripts.simulate.run import Simulation, incident
-from supervisor.core.tree.children import Children
-from supervisor.core.tree.group_restart import GroupRestart, GroupStage
+from supervisor.core.tree.children import Children, GroupRestart, GroupStage
 from supervisor.core.tree.specs import Window
 from supervisor.core.tree.supervisor import Supervisor
 

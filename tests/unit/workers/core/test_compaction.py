@@ -23,7 +23,7 @@ from workers.core.compaction import (
     summary_message,
     summary_request,
 )
-from workers.core.repair import repair
+from workers.core.conversation import repair
 
 
 def said(chars, role="user"):

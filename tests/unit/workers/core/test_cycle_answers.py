@@ -6,9 +6,9 @@ from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, LoopDetected
 from cmdc_runtime.messages import Message
 from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
+from workers.core.conversation import repair
 from workers.core.evolve import open_cycle, say
 from workers.core.records import MessageAdded, ToolEnded
-from workers.core.repair import repair
 from workers.core.state import Memory, Policy, QueuedPrompt, State, Steering
 from workers.core.step import CallModel, RunTools
 

@@ -7,6 +7,7 @@ from cmdc_runtime.events import AgentAbort, AgentRecovered, PromptDropped, ToolK
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, kind_of
 from cmdc_runtime.extensions.provider import FailureKind
+from workers.core.conversation import repair
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalWanted,
@@ -16,7 +17,6 @@ from workers.core.inputs import (
     SubagentWanted,
 )
 from workers.core.records import CycleEnded, CycleStarted, MessageAdded
-from workers.core.repair import repair
 from workers.core.state import State
 from workers.core.step import (
     Answer,

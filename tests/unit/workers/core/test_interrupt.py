@@ -20,7 +20,7 @@ from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
-from workers.core.conversation import uncertain_calls
+from workers.core.conversation import repair, uncertain_calls
 from workers.core.inputs import (
     ApprovalWanted,
     CompactWanted,
@@ -40,7 +40,6 @@ from workers.core.records import (
     Steered,
     ToolEnded,
 )
-from workers.core.repair import repair
 from workers.core.state import Child, Memory, State, ToolFacts
 from workers.core.step import (
     Answer,

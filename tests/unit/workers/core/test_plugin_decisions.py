@@ -26,7 +26,7 @@ from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import PluginAborted
 from workers.core import plugin_decisions
-from workers.core.conversation import NOTES
+from workers.core.conversation import NOTES, repair
 from workers.core.inputs import (
     PluginsAborted,
     PluginsAnswered,
@@ -37,7 +37,6 @@ from workers.core.inputs import (
     ToolRefused,
 )
 from workers.core.records import MessageAdded, Noted, Steered, ToolEnded
-from workers.core.repair import repair
 from workers.core.state import Memory, Point, State
 from workers.core.step import (
     AskAboutSteering,

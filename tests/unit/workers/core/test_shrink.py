@@ -9,7 +9,7 @@ from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget
 from workers.core.compaction import COMPACTED
-from workers.core.conversation import place
+from workers.core.conversation import place, repair
 from workers.core.inputs import (
     CompactWanted,
     PluginsAnswered,
@@ -18,7 +18,6 @@ from workers.core.inputs import (
     SummaryFailed,
 )
 from workers.core.records import Compacted
-from workers.core.repair import repair
 from workers.core.state import Memory, State
 from workers.core.step import AnswerTool, AskPlugins, CallModel, CancelModel, Summarize
 from workers.core.verdict import Verdict

@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime.errors import CheckpointFailed
 from cmdc_runtime.extensions.actions import Emit, UpdateSystemContext
-from cmdc_runtime.extensions.plugin_context import PluginCallError
+from cmdc_runtime.extensions.context import PluginCallError
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget

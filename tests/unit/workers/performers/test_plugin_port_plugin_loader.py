@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime.commands import AttachPlugin
 from cmdc_runtime.extensions.actions import Abort, Emit, Intervene
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforePrompt
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.packing import pack_plugin
 from workers.core.inputs import PluginLoaded

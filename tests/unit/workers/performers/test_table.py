@@ -10,13 +10,13 @@ import pytest
 from cmdc_runtime.commands import AttachTools, Steer
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.extensions.actions import Emit, Intervene
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import (
     AfterTurn,
     BeforePrompt,
     SessionEnd,
 )
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.options import Options
 from cmdc_runtime.spec import AgentSpec, agent_spec

@@ -24,8 +24,8 @@ from workers.core.inputs import (
     ToolStepReported,
 )
 from workers.performers import tool_port
-from workers.performers.tool_jobs import Tally
 from workers.performers.tool_port import AgentPort, Answers
+from workers.performers.toolbox import Tally
 
 PATIENCE_S = 10.0
 

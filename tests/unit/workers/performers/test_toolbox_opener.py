@@ -7,8 +7,8 @@ import pytest
 
 from cmdc_runtime.commands import AttachPlugin, AttachTools
 from cmdc_runtime.extensions import Tool
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.heartbeats import packed_step
 from cmdc_runtime.packed_code import Packed, digest_of
 from workers.performers.plugin_port import PluginLoader

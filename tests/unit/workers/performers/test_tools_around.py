@@ -11,7 +11,7 @@ from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import ApprovalWanted, QuestionAsked, ToolBegun, ToolReturned
 from workers.core.step import RunTools
-from workers.performers.tool_jobs import SUMMARY_CHARS_MAX
+from workers.performers.toolbox import SUMMARY_CHARS_MAX
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 
 PACKED = Packed(kind="ref", label="tool")

@@ -12,9 +12,9 @@ from cmdc_runtime.extensions.actions import (
     ReplaceToolArgs,
     ReplaceToolResult,
 )
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, OnToolError
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import ToolCall
 from workers.core.inputs import PluginsAborted, PluginsReported, ToolRefused
 from workers.core.verdict import Aborted, Verdict

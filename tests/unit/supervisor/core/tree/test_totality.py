@@ -13,7 +13,7 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
-from supervisor.core.tree.group_restart import GroupStage
+from supervisor.core.tree.children import GroupStage
 from supervisor.core.tree.messages import (
     UNKILLABLE_AFTER_S,
     Begin,

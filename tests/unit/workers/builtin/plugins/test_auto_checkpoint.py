@@ -7,9 +7,9 @@ import pytest
 
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.events import AgentStart, ApprovalRequired, PluginEvent, ToolExecutionEnd
+from cmdc_runtime.extensions.context import PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import AfterTurn, SessionEnd
 from cmdc_runtime.extensions.plugin import PipelineRun
-from cmdc_runtime.extensions.plugin_context import PluginCallError, PluginContext
 from cmdc_runtime.messages import TokenUsage
 from workers.builtin.plugins.auto_checkpoint import REMOVED_MAX, AutoCheckpoint
 

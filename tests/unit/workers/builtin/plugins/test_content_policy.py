@@ -9,11 +9,11 @@ import pytest
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Abort, Emit, ReplaceMessages
+from cmdc_runtime.extensions.context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import settings_of
-from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.messages import Message
-from cmdc_runtime.plugins.content_policy import Verdict
+from cmdc_runtime.plugins.guards import Verdict
 from workers.builtin.plugins import content_policy
 from workers.builtin.plugins.content_policy import SCHEMA, ContentPolicy
 

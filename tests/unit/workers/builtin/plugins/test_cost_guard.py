@@ -3,8 +3,8 @@
 import pytest
 
 from cmdc_runtime.extensions.actions import Abort, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins.cost_guard import CostGuard
 
 LIMITS = {"max_tokens": 1000, "max_cost_usd": 2.0}

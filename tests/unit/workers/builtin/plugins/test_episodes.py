@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cmdc_runtime.messages import Message, ToolCall
-from cmdc_runtime.plugins.episodic_memory import Episode
+from cmdc_runtime.plugins.conversation import Episode
 from workers.builtin.plugins import episodic_memory as episodes
 
 READ = ToolCall(call_id="c1", name="read", arguments={"path": "a.txt"})

@@ -4,9 +4,9 @@ import pytest
 
 from cmdc_runtime import stores
 from cmdc_runtime.extensions.actions import Abort, Emit, UpdateSystemContext
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, SessionEnd, SessionStart
 from cmdc_runtime.extensions.memory import MemoryStoreError
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from workers.builtin.plugins import episodic_memory as episodes
 from workers.builtin.plugins.episodic_memory import EpisodicMemory

@@ -21,9 +21,9 @@ from cmdc_runtime.events import (
     ToolExecutionEnd,
     ToolExecutionStart,
 )
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import HOOKS, OnToolError, SessionEnd, SessionStart
 from cmdc_runtime.extensions.plugin import PipelineRun
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins import event_logger as module
 from workers.builtin.plugins.event_logger import HOOKS_LOGGED, HOOKS_PUBLISHED, EventLogger
 

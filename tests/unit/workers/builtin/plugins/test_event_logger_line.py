@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime.messages import Message
-from cmdc_runtime.plugins.event_logger import LINE_BYTES_MAX
+from cmdc_runtime.plugins.observers import LINE_BYTES_MAX
 from workers.builtin.plugins.event_logger import line_of
 
 RECORD = {"event": "plugin_event", "data": None, "turn": 1}

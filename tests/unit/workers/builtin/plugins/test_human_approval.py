@@ -4,10 +4,10 @@ import pytest
 
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.packing import pack_plugin
-from cmdc_runtime.plugins.human_approval import REQUIRE_APPROVAL_FOR
+from cmdc_runtime.plugins.guards import REQUIRE_APPROVAL_FOR
 from workers.builtin.plugins.human_approval import HumanApproval
 from workers.loader import load_plugins
 

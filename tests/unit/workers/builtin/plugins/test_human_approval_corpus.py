@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins.human_approval import HumanApproval
 
 ROOT = Path(__file__).parents[5]

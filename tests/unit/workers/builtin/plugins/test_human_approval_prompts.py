@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from cmdc_runtime.extensions.actions import DecideApproval, Emit
+from cmdc_runtime.extensions.context import PendingApproval, PluginContext
 from cmdc_runtime.extensions.hooks import BeforePrompt, BeforeTool
-from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
 from workers.builtin.plugins.human_approval import CONFIRMED_MAX, HumanApproval
 
 RUN = "rm -rf build"

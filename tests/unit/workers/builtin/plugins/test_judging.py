@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime import plugins
-from cmdc_runtime.plugins.content_policy import Verdict
+from cmdc_runtime.plugins.guards import Verdict
 from workers.builtin.plugins import content_policy
 from workers.builtin.plugins.content_policy import (
     SCHEMA,

@@ -9,9 +9,8 @@ import pytest
 from cmdc_runtime import backends, plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import BlockTool, Emit, ReplaceToolArgs, ReplaceToolResult
-from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.extensions.context import Context, PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionEnd
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins import large_result_offload
 from workers.builtin.plugins.large_result_offload import (
     LargeResultOffload,

@@ -8,9 +8,9 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Emit, MemoryContents
+from cmdc_runtime.extensions.context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import BeforeCompact
 from cmdc_runtime.extensions.plugin import settings_of
-from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from workers.builtin.plugins import _memory_files, memory_flush
 from workers.builtin.plugins._memory_files import MEMORY_BYTES_MAX

@@ -8,9 +8,9 @@ import pytest
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Emit, MemoryContents, checked_actions
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, SessionStart
 from cmdc_runtime.extensions.plugin import settings_of
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins._memory_files import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from workers.builtin.plugins.memory_loader import MemoryLoader
 

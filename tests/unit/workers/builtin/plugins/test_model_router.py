@@ -7,11 +7,11 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import SwitchModel
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.packing import pack_plugin
-from cmdc_runtime.plugins.model_router import (
+from cmdc_runtime.plugins.thinking import (
     RULES_MAX,
     Condition,
     CostGt,
@@ -27,7 +27,7 @@ from cmdc_runtime.plugins.model_router import (
     UserTier,
     UserTierIn,
 )
-from cmdc_runtime.plugins.model_router import ModelRouter as Options
+from cmdc_runtime.plugins.thinking import ModelRouter as Options
 from workers.builtin.plugins.model_router import _TESTS, ModelRouter, choice, complexity, holds
 from workers.core.conversation import NOTES, REPAIR
 from workers.loader import load_plugins

@@ -5,11 +5,11 @@ import pytest
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Abort, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse
 from cmdc_runtime.extensions.plugin import filters_output
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message
-from workers.builtin.filtering.streaming import UndecidedError
+from workers.builtin.filtering import UndecidedError
 from workers.builtin.plugins.output_filter import OutputFilter
 
 CONTEXT = PluginContext(session_id="s-1")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.extensions.actions import Abort
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import FinishChunk, TextChunk, ThinkingChunk
 from cmdc_runtime.messages import Message
 from workers.builtin.plugins.output_filter import OutputFilter

@@ -6,8 +6,8 @@ import pytest
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Emit, SyntheticResult, SyntheticToolResults
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from workers.builtin.plugins.patch_tool_calls import PATCHED_MAX, PatchToolCalls, unanswered
 

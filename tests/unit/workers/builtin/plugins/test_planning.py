@@ -4,13 +4,13 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Emit, Intervene, UpdateSystemContext
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse, BeforePrompt
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plan import STEPS_MAX, Plan
 from cmdc_runtime.plugins import Planning as Options
-from cmdc_runtime.plugins.planning import DIRECTIVE
+from cmdc_runtime.plugins.thinking import DIRECTIVE
 from workers.builtin.plugins.planning import CARRY_OUT, REMINDER, Planning, checklist, follow
 
 CONTEXT = PluginContext(session_id="s-1")

@@ -5,8 +5,8 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from workers.builtin.plugins.prompt_cache import PromptCache
 

@@ -8,8 +8,8 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import PluginEvent, ReasoningDone, ReasoningThought
 from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX
 from cmdc_runtime.extensions.actions import Emit, Intervene
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse, AfterTurn, BeforeFinish, BeforePrompt
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plugins import Reasoning as Options

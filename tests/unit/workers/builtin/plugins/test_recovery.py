@@ -6,9 +6,9 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Abort, Emit, Intervene, SwitchModel
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforePrompt, OnToolError
 from cmdc_runtime.extensions.plugin import settings_of
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plugins import Recovery as Options
 from workers.builtin.plugins.recovery import (

@@ -6,13 +6,13 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Emit, Intervene
+from cmdc_runtime.extensions.context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse, BeforeFinish, BeforePrompt
 from cmdc_runtime.extensions.plugin import settings_of
-from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plugins import Reflection as Options
-from cmdc_runtime.plugins.reflection import REVIEWER_PROMPT
+from cmdc_runtime.plugins.thinking import REVIEWER_PROMPT
 from workers.builtin.plugins.reflection import (
     HOOK_TIMEOUT_S,
     RESTATE,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import BlockTool, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.guarding.blocked_paths import ENTRIES_MAX, MATCHES_MAX, PATH_CHARS_MAX
 from workers.builtin.guarding.guarded_shell import FOLDERS_MAX, PATHS_MAX, WILD_MAX
 from workers.builtin.plugins.security_guard import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.extensions.actions import BlockTool
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins.security_guard import SecurityGuard
 
 CORPUS = Path(__file__).parents[4] / "corpora" / "security_guard.toml"

@@ -6,9 +6,9 @@ import structlog
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import BlockTool, Emit
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
-from cmdc_runtime.extensions.plugin_context import PluginContext
-from cmdc_runtime.plugins.skill_guard import Skill
+from cmdc_runtime.plugins.guards import Skill
 from workers.builtin.plugins.skill_guard import SkillGuard
 
 READER = Skill(name="reader", allowed_tools=("read_file", "grep"))

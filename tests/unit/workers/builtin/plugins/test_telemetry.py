@@ -10,8 +10,8 @@ import pytest
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentHibernated, AgentStart, MessageDelta
+from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import SessionEnd
-from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message
 from workers.builtin.plugins import telemetry
 from workers.builtin.plugins.telemetry import Telemetry

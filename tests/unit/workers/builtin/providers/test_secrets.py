@@ -8,9 +8,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from cmdc_runtime.extensions.provider import ModelRequest
-from cmdc_runtime.hiding import SECRETS_MAX, STRINGS_MAX
 from cmdc_runtime.messages import Message
-from cmdc_runtime.redaction import SECRET_CHARS_MAX
+from cmdc_runtime.redaction import SECRET_CHARS_MAX, SECRETS_MAX, STRINGS_MAX
 from workers.builtin.providers import _failures
 from workers.builtin.providers._failures import HIDDEN, hidden, is_safe, secrets_of
 

@@ -76,7 +76,7 @@ def test_what_fails_is_taken_back(kind, path):
 
 def test_a_writer_that_never_ends_is_waited_for_within_bounds(kind, path, monkeypatch):
     """Then it is an error that names the file."""
-    monkeypatch.setattr("workers.builtin.stores.sqlite.BUSY_S", 0.05)
+    monkeypatch.setattr("workers.builtin.stores._sql.BUSY_S", 0.05)
     monkeypatch.setattr("workers.builtin.stores.vector.BUSY_S", 0.05)
     store = opened(kind(path=str(path)))
     store.store("a", {"content": ""}, namespace="n")

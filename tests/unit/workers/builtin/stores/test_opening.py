@@ -6,9 +6,9 @@ import pytest
 
 from cmdc_runtime import stores
 from cmdc_runtime.extensions.memory import MemoryStoreError
+from workers.builtin.stores._sql import SqliteStore
 from workers.builtin.stores.in_memory import InMemoryStore
 from workers.builtin.stores.opening import opened
-from workers.builtin.stores.sqlite import SqliteStore
 from workers.builtin.stores.vector import VectorStore
 
 

@@ -7,7 +7,7 @@ import certifi
 import pytest
 
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError
-from workers.builtin.providers._addresses import BadAddressError
+from workers.builtin.providers._facts import BadAddressError
 from workers.builtin.wires import http
 from workers.builtin.wires.http import AnsweredError, proxy_of, refusal, tls_context
 

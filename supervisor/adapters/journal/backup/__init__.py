@@ -1,1 +1,0 @@
-"""Copies a journal while sessions work, and puts such a copy in the place of a journal."""

@@ -1,1 +1,0 @@
-"""Finding what must not be shown in text that comes in pieces."""
