@@ -9,7 +9,7 @@ that client's methods.
 
 from cmdc_runtime.client.default import async_client as _client
 from cmdc_runtime.client.default import of_owner
-from cmdc_runtime.client.parallel import AsyncParallel as Parallel
+from cmdc_runtime.client.runner import AsyncParallel as Parallel
 from cmdc_runtime.client.runner import AsyncRunner as Runner
 
 abort = of_owner(_client.abort)

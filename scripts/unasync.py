@@ -191,7 +191,7 @@ def _functions(owned: set[str], *, is_async: bool) -> str:
     if is_async:
         lines.append("close = _client.close")
         home = "from cmdc_runtime.client"
-        imports += [f"{home}.{one.lower()} import Async{one} as {one}" for one in AIO]
+        imports += [f"{home}.runner import Async{one} as {one}" for one in AIO]
     about = ABOUT_AIO if is_async else ABOUT_FUNCTIONS
     return (
         f'{_header("cmdc_runtime/exports.py")}"""{about}"""\n\n'
