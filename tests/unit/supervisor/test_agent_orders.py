@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cmdc_runtime.reasons import StartFailed
 from cmdc_runtime.requests import Supervision
 from cmdc_runtime.wire.codec import encode
 from cmdc_runtime.wire.frames import (
@@ -16,6 +17,7 @@ from cmdc_runtime.wire.frames import (
     Completed,
     Deliver,
     Detached,
+    LitellmWanted,
     Refusal,
     Started,
     Terminate,
@@ -41,7 +43,7 @@ class AgentOwner:
     id = "s"
 
     def __init__(self):
-        self.replies, self.ended, self.ups = [], [], 0
+        self.replies, self.ended, self.lean, self.ups = [], [], [], 0
 
     def reply(self, command_id, frame):
         self.replies.append((command_id, frame))
@@ -51,6 +53,9 @@ class AgentOwner:
 
     def process_up(self, _process):
         self.ups += 1
+
+    def process_lean(self, process):
+        self.lean.append(process)
 
     def process_ended(self, process, _ended):
         self.ended.append(process)
@@ -124,6 +129,28 @@ def test_it_is_asked_by_a_frame_and_then_by_signals():
         for reason, over in (("enough", False), ("over", True), ("please", False))
     ]
     assert rungs == [Asked.NOTHING, Asked.POLITELY, Asked.POLITELY, Asked.SIGTERM, Asked.SIGTERM]
+
+
+def test_what_its_surroundings_find_is_for_the_tree():
+    """It ends the process, as its restart type says."""
+
+    async def scenario():
+        process = acquired()
+        process.on_fail(StartFailed(stage="rebuild", message="why"))
+        return process.services.runtime.made
+
+    assert play(scenario) == [f"fail: {StartFailed(stage='rebuild', message='why')}"]
+
+
+def test_one_that_needs_litellm_is_for_its_session():
+    """Which gives it another process."""
+
+    async def scenario():
+        process = acquired()
+        process.worker.says(LitellmWanted())
+        return process.owner.lean == [process]
+
+    assert play(scenario)
 
 
 @pytest.mark.parametrize("how", ["assign", "take_over"])
