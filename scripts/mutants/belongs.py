@@ -53,7 +53,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/unit/supervisor/test_agent.py",
         "tests/unit/supervisor/test_agent_orders.py",
         "tests/unit/supervisor/test_agent_acks.py",
-        "tests/unit/supervisor/test_agent_start.py",
+        "tests/unit/supervisor/test_start_attempt.py",
         "tests/integration/supervisor/test_flush_barrier.py",
         "tests/unit/supervisor/test_session.py",
         "tests/unit/supervisor/test_revival.py",

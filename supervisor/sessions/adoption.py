@@ -43,10 +43,10 @@ from supervisor.core.session_tree import (
     parks,
     session_path,
 )
-from supervisor.sessions.agent_start import Inherited, reject
 from supervisor.sessions.assignment import spec_of
 from supervisor.sessions.session import Session
 from supervisor.sessions.sessions import Sessions
+from supervisor.sessions.start_attempt import Inherited, reject
 
 log = structlog.get_logger()
 

@@ -49,11 +49,11 @@ from supervisor.core.tree.messages import (
 )
 from supervisor.processes.worker import Worker
 from supervisor.sessions.agent import Agent
-from supervisor.sessions.agent_start import AgentStart, Inherited
 from supervisor.sessions.pending import PendingCommands
 from supervisor.sessions.reader import Reader
 from supervisor.sessions.services import Services
 from supervisor.sessions.session_tasks import SessionTasks
+from supervisor.sessions.start_attempt import Inherited, StartAttempt
 from supervisor.sessions.tree_runtime import ignored
 
 log = structlog.get_logger()
@@ -87,7 +87,7 @@ class Session:
     pending: PendingCommands = field(init=False)
     ended: asyncio.Future[AnyReason] = field(init=False)
     started: asyncio.Future[None] = field(init=False)
-    _agent_start: AgentStart | None = None
+    _start_attempt: StartAttempt | None = None
     """How its agent was started, until its process has ended."""
     _exit: ExitRecord = field(default_factory=ExitRecord)
     """How the present process, or the last one, has ended; empty before that."""
@@ -115,7 +115,7 @@ class Session:
 
     @property
     def _process(self) -> Agent | None:
-        return None if self._agent_start is None else self._agent_start.process
+        return None if self._start_attempt is None else self._start_attempt.process
 
     @property
     def worker(self) -> Worker | None:
@@ -301,8 +301,8 @@ class Session:
         self._enter(Happening.LAUNCHED)
         self.incarnation, self._exit = ref.generation, ExitRecord()
         inherited, self.inherited = self.inherited, None
-        self._agent_start = AgentStart(ref, self, self.services, self._tasks)
-        self._agent_start.begin(inherited)
+        self._start_attempt = StartAttempt(ref, self, self.services, self._tasks)
+        self._start_attempt.begin(inherited)
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask the process politely to end; where there is none yet, there will be none."""
@@ -359,8 +359,8 @@ class Session:
         self.services.notify(self, departed, self._exit)
 
     def _give_up(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
-        if self._agent_start is not None and self._agent_start.ref == ref:
-            self._agent_start.give_up(reason, ending)
+        if self._start_attempt is not None and self._start_attempt.ref == ref:
+            self._start_attempt.give_up(reason, ending)
 
     # --- what its process says ------------------------------------------------------------------
 
@@ -405,10 +405,10 @@ class Session:
 
     def process_lean(self, process: Agent) -> None:
         """Give the session a process that has litellm: now if it is not up, or the next one."""
-        if self._agent_start is not None and process is self._process:
+        if self._start_attempt is not None and process is self._process:
             self.needs_litellm = True
             if self.phase is Phase.STARTING and not process.has_spoken:
-                self._agent_start.exchange(process)
+                self._start_attempt.exchange(process)
 
     def process_idle(self, process: Agent, status: bytes) -> None:
         """Give the process up unless somebody depends on it: it says so again later."""
@@ -428,10 +428,10 @@ class Session:
 
     def process_ended(self, process: Agent, record: ExitRecord) -> None:
         """Tell the tree."""
-        if self._agent_start is None or process is not self._process:
+        if self._start_attempt is None or process is not self._process:
             return
-        self._agent_start.close()
-        self._agent_start, self._exit = None, record
+        self._start_attempt.close()
+        self._start_attempt, self._exit = None, record
         self._tasks.cancel_timers()
         self.pending.process_ended(crashed=record.ending is Ending.CRASH)
         step = fell_at(record)
@@ -444,8 +444,8 @@ class Session:
                 step=step,
                 reason=str(record.reason),
             )
-            self._agent_start = AgentStart(process.ref, self, self.services, self._tasks)
-            self._agent_start.begin(None)
+            self._start_attempt = StartAttempt(process.ref, self, self.services, self._tasks)
+            self._start_attempt.begin(None)
             return
         self.announced.set()
         if self.phase is Phase.DOZING:
@@ -478,5 +478,5 @@ class Session:
         """End what is under way after a task of ours has failed: nothing else would come of it."""
         if self._process is not None:
             self._process.kill()
-        elif self._agent_start is not None:
-            self._agent_start.give_up(Other(detail=BUG), Ending.CRASH)
+        elif self._start_attempt is not None:
+            self._start_attempt.give_up(Other(detail=BUG), Ending.CRASH)

@@ -28,8 +28,8 @@ from supervisor.processes import worker
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions import tree_runtime
 from supervisor.sessions.agent import Agent
-from supervisor.sessions.agent_start import AgentStart
 from supervisor.sessions.session import Session
+from supervisor.sessions.start_attempt import AgentStart
 from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.conformance import (
     test_intensity,

@@ -11,7 +11,7 @@ from cmdc_runtime.wire.frames import Detached, Started
 from supervisor.adapters.journal.operations import LoadSession
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.session_phase import Phase
-from supervisor.sessions.agent_start import Inherited
+from supervisor.sessions.start_attempt import Inherited
 from tests.unit.supervisor.services import (
     Services,
     Worker,
@@ -138,11 +138,11 @@ def test_a_post_that_was_given_up_is_not_filled_any_more():
         session = session_of(Services())
         session.services.pool.is_open.clear()
         session.launch(SimpleNamespace(generation=1))
-        hiring = session._agent_start
-        hiring.close()
+        attempt = session._start_attempt
+        attempt.close()
         session.services.pool.is_open.set()
         await settle()
-        return hiring.process, len(session.services.pool.released)
+        return attempt.process, len(session.services.pool.released)
 
     assert play(scenario) == (None, 1)
 

@@ -50,7 +50,7 @@ async def reject(containments: Containments, survivor: Survivor) -> Unkillable |
 
 
 @dataclass(slots=True, eq=False)
-class AgentStart:
+class StartAttempt:
     """One try to have the child ``ref`` run; ``process`` is its agent, once there is one."""
 
     ref: Ref
