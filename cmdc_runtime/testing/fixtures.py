@@ -1,6 +1,7 @@
 """A pytest plugin: a real daemon for a whole test run, and sessions that end with their test.
 
-Enable it with ``pytest_plugins = ["cmdc_runtime.testing.fixtures"]`` in the top ``conftest.py``, or
+It needs the extra ``testing``: ``pip install 'cmdc-runtime[testing]'``. Enable it with
+``pytest_plugins = ["cmdc_runtime.testing.fixtures"]`` in the top ``conftest.py``, or
 with ``-p cmdc_runtime.testing.fixtures``. The daemon has a directory of its own and sees no
 ``CMDC_*`` variable of the caller. When the run ends, so does the daemon, and what it leaves behind,
 process, socket or temporary file, is an error of the last test.
