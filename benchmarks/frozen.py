@@ -110,7 +110,7 @@ class Nest:
         return took_ms
 
     def reap(self) -> int:
-        """Bury the newest held one, which somebody else has killed; return its pid."""
+        """Reap the newest held one, which somebody else has killed; return its pid."""
         fork = self._held.pop()
         fork.reap()
         return fork.pid

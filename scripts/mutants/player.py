@@ -133,7 +133,7 @@ class _Ear:
     has_failed = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take note of a failure before a test, in it or behind it."""
+        """Record a failure before a test, in it or behind it."""
         self.has_failed |= report.failed
 
 

@@ -120,45 +120,45 @@ class Audit:
     # --- what goes in -----------------------------------------------------------------------
 
     def ready(self, ref: Ref) -> None:
-        """Take note that a process is going to be told to be up."""
+        """Record that a process is going to be told to be up."""
         seen = self._seen.get(ref[:2])
         if seen is not None and seen.generation == ref.generation:
             seen.is_up, seen.is_follower = True, False
 
     def ignored(self, ref: Ref) -> None:
-        """Take note that a process does not want to run."""
+        """Record that a process does not want to run."""
         seen = self._seen.get(ref[:2])
         if seen is not None and seen.generation == ref.generation:
             seen.is_live = False
             seen.is_told |= not (seen.is_ending or seen.is_follower)
 
     def gone(self, ref: Ref) -> None:
-        """Take note that a process is going to be told to be gone."""
+        """Record that a process is going to be told to be gone."""
         seen = self._seen.get(ref[:2])
         if seen is not None and seen.generation == ref.generation:
             seen.is_live = False
 
     def called(self, call: int, kind: str, key: Key) -> None:
-        """Take note of a call that is going to be given."""
+        """Record a call that is going to be given."""
         self.calls[call] = (kind, key)
 
     def expect(self, spec: ChildSpec, path: SupervisorPath) -> None:
-        """Take note of a child that there may be below a supervisor."""
+        """Record a child that there may be below a supervisor."""
         if isinstance(spec.start, SupervisorSpec):
             self.learn(spec.start, (*path, spec.id))
 
     def learn(self, spec: SupervisorSpec, path: SupervisorPath) -> None:
-        """Take note of a supervisor that there may be, and of those below it."""
+        """Record a supervisor that there may be, and of those below it."""
         self._flags[path] = spec.flags
         for child in spec.children:
             self.expect(child, path)
 
     def stopped(self) -> None:
-        """Take note that the root is going to be stopped."""
+        """Record that the root is going to be stopped."""
         self._closing.add(())
 
     def killed(self, path: SupervisorPath) -> None:
-        """Take note that a supervisor is going to be killed."""
+        """Record that a supervisor is going to be killed."""
         self._killed.add(path)
 
     # --- what comes out ---------------------------------------------------------------------

@@ -30,7 +30,7 @@ ADDED: Final = 100
 DEPTH: Final = 3
 CHILDREN_MAX: Final = 4
 SUBTREE_SHARE: Final = 0.25
-HOUSEHOLD_SHARE: Final = 0.4
+WHOLE_SHARE: Final = 0.4
 """Of schedules that play the daemon's own tree."""
 RESTART_TYPES: Final[tuple[RestartType, ...]] = ("permanent", "transient", "temporary")
 _OWN_STRATEGIES: Final = (Strategy.ONE_FOR_ONE, Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE)
@@ -57,13 +57,13 @@ class Scene:
 class Stock:
     """All scenes of a run."""
 
-    household: Scene
+    whole: Scene
     others: tuple[Scene, ...]
 
     def scene(self, chance: Random) -> Scene:
         """Return the scene of one schedule."""
-        if chance.random() < HOUSEHOLD_SHARE:
-            return self.household
+        if chance.random() < WHOLE_SHARE:
+            return self.whole
         return self.others[int(chance.random() * len(self.others))]
 
 
@@ -73,7 +73,7 @@ def stock(chance: Random) -> Stock:
     sessions = tuple(_session(number, chance) for number in range(ADDED))
     added = tuple(_added(number, chance) for number in range(ADDED))
     return Stock(
-        household=Scene(root, tuple(_places(root, ())), sessions, (ALL_SESSIONS,)),
+        whole=Scene(root, tuple(_places(root, ())), sessions, (ALL_SESSIONS,)),
         others=tuple(_scene(chance, added) for _ in range(TREES)),
     )
 

@@ -162,7 +162,7 @@ class Schedule:
         return self.tree.handle(StartChild(path, spec, self._calls), self.world.now_s)
 
     def _expect(self, path: SupervisorPath, spec: ChildSpec) -> None:
-        """Take note of who may be there from now on."""
+        """Record who may be there from now on."""
         place = (path, spec.id)
         if place in self._known:
             return

@@ -147,7 +147,7 @@ class Life:
         }
 
     def daemon_died(self) -> None:
-        """Take note that the daemon was killed: calls may fail, and no time counts from now on."""
+        """Record that the daemon was killed: calls may fail, and no time counts from now on."""
         self._deaths += 1
         self.ledger.jumps_allowed += 1
         self._is_without_daemon = True

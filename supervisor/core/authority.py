@@ -131,7 +131,7 @@ def refusal(peer: Peer, what: str) -> str:
 # --- what is logged of refusals -------------------------------------------------------------------
 
 LINES_MAX: Final = 20
-"""Lines within one window: enough to see a pattern, few enough not to bury what else is told."""
+"""Lines within one window: enough to see a pattern, few enough not to hide what else is logged."""
 WINDOW_S: Final = 10.0
 """How long a window lasts."""
 PEERS_MAX: Final = 1_024

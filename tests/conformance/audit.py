@@ -29,7 +29,7 @@ class Audit:
     """The places of which monitors were told that another process follows."""
 
     def expects(self, spec, path=()):
-        """Take note of where the generations of a new child begin, and of those below it."""
+        """Record where the generations of a new child begin, and of those below it."""
         place = (*path, spec.id)
         self.added[place, spec.generation] += 1
         if isinstance(spec.start, SupervisorSpec):

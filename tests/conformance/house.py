@@ -139,7 +139,7 @@ class Actor:
         self.send_signal(signal.SIGKILL)
         is_over(self.proof, END_S)
 
-    def bury(self):
+    def reap(self):
         """Give everything back; one that was still forked while the others were ended is, too."""
         if not self.is_reaped:
             self.kill()

@@ -1,7 +1,7 @@
 """Plays cases with the daemon's own runtime over real processes; the stage only looks on.
 
 ``TreeRuntime`` holds the tree and its timers. The handler of a child is a ``Session`` with all that
-is behind it: hiring, asking, SIGTERM, SIGKILL, the sweep, the exit status and its judge. What is
+is behind it: acquiring, asking, SIGTERM, SIGKILL, the sweep, the exit status and its judge. What is
 noted comes from calls that pass a handler, from what monitors are told, from the processes and from
 the kernel: so what the runtime leaves out, doubles or does too early is seen. Time is that of
 ``clock``.
@@ -401,7 +401,7 @@ class ProcStage(Stage):
                 self._loop.remove_reader(actor.channel)
         self._loop.run_until_complete(self._end_tasks())
         for actor in self.house.wire.actors.values():
-            actor.bury()
+            actor.reap()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
         self._stack.close()

@@ -15,7 +15,7 @@ def test_a_process_that_lives_when_it_is_given_back_is_ended_at_last():
         actor.close()
         lived, other = not actor.has_ended, Actor(troupe, b"other")
         for one in (actor, other):
-            one.bury()
+            one.reap()
 
     assert lived
     assert actor.is_reaped

@@ -59,12 +59,12 @@ class Tally:
         self._is_whole = True
 
     def pytest_deselected(self, items):
-        """Take note that a test of a case was left out."""
+        """Record that a test of a case was left out."""
         if any(self._names(item) for item in items):
             self._is_whole = False
 
     def pytest_collection_finish(self, session):
-        """Take note of what is to be played, and whether that is all."""
+        """Record what is to be played, and whether that is all."""
         for item in session.items:
             if names := self._names(item):
                 self._plays[item.nodeid] = names

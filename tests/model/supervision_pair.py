@@ -81,7 +81,7 @@ class Pair:
         self.take("begin", lambda: self.tree.handle(Begin(), self.now))
 
     def learn(self, spec, path):
-        """Take note of the places below a supervisor."""
+        """Record the places below a supervisor."""
         if path not in self.hosts:
             self.hosts.append(path)
         for child in spec.children:

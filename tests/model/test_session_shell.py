@@ -101,7 +101,7 @@ class Chancy:
         while self.pending:
             self.pending.pop().set_result(None)
 
-    def bury(self, worker, *, crashes):
+    def reap(self, worker, *, crashes):
         """Have a worker end as it was told to, or of itself."""
         self.living.remove(worker)
         worker.ends(-SIGKILL if crashes or SIGKILL in worker.signals else 0)
@@ -188,7 +188,7 @@ class Play:
         if worker.owner is not None and (is_doomed(worker) or self.chance.random() < 0.4):
             if self.chance.random() < 0.1:
                 worker.says(ExitNotice(reason=MaxTurnsExceeded(max_turns=1)))
-            self.force.bury(worker, crashes=self.chance.random() < 0.5)
+            self.force.reap(worker, crashes=self.chance.random() < 0.5)
 
     def stop(self):
         if self.live:
@@ -233,7 +233,7 @@ class Play:
                 if self.parents[session] is None and session.phase is not Phase.ENDING:
                     session.stop("end", 5.0)
             for worker in [one for one in self.force.living if is_doomed(one)]:
-                self.force.bury(worker, crashes=False)
+                self.force.reap(worker, crashes=False)
             await settle()
             if number % 3 == 2:
                 self.runtime.go_off()

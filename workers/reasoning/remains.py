@@ -113,11 +113,11 @@ class Remains:
         return ReasoningResult.of(self._events, self._run_id)
 
     def tell(self, event: ReasoningEvent) -> None:
-        """Take note of an event."""
+        """Record an event."""
         self._events.append(event)
 
     def start(self, start: StartBranch) -> None:
-        """Take note of what a branch may use."""
+        """Record what a branch may use."""
         self._started[str(start.branch.id)] = start
 
     def thought(self, came: ThoughtCame) -> ReasoningThought:

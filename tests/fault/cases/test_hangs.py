@@ -172,7 +172,7 @@ def freeze(poll):
 
 @pytest.mark.fault_case("F23")
 def test_unkillable_agent_is_told_and_holds_nobody_up(agent, freeze):
-    """Its stop ends with the truth, nothing takes its place, and it is buried when it does end."""
+    """Its stop ends with the truth, nothing takes its place, and it is reaped when it does end."""
     session, other = agent(), agent()
     monitor, pid = session.monitor(persistent=True), session.agent_pid()
     thaw = freeze(pid)

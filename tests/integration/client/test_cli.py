@@ -114,7 +114,7 @@ class Asked:
 
 
 class View:
-    """Takes note of what is shown."""
+    """Records what is shown."""
 
     def __init__(self):
         self.kinds = []

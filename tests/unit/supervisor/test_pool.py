@@ -85,11 +85,11 @@ def test_who_waits_has_a_worker_from_the_next_zygote():
 
     async def scenario():
         forking = Forking(LOST, LOST)
-        hiring = asyncio.create_task(forking.acquire(always))
+        acquiring = asyncio.create_task(forking.acquire(always))
         await settle()
         before = forking.forks
         forking.zygote.warmed.set()
-        worker = await hiring
+        worker = await acquiring
         return before, worker.pid
 
     assert play(scenario) == (0, 3)
@@ -101,12 +101,12 @@ def test_who_waits_for_nothing_any_more_forks_nothing():
     async def scenario():
         forking = Forking()
         wanted = [True]
-        hiring = asyncio.create_task(forking.acquire(lambda: bool(wanted)))
+        acquiring = asyncio.create_task(forking.acquire(lambda: bool(wanted)))
         await settle()
         wanted.clear()
         forking.zygote.warmed.set()
         with pytest.raises(ZygoteLost):
-            await hiring
+            await acquiring
         return forking.forks
 
     assert play(scenario) == 0
@@ -120,7 +120,7 @@ def test_as_many_are_forked_as_may_become_agents_together():
         forking.starts = Starts(AT_ONCE)
         forking.zygote.warmed.set()
         forking.may_fork.clear()
-        hiring = [asyncio.create_task(forking.acquire(always)) for _ in range(9 * AT_ONCE)]
+        acquiring = [asyncio.create_task(forking.acquire(always)) for _ in range(9 * AT_ONCE)]
         await settle()
         waiting = forking.at_once
         first = asyncio.create_task(forking.acquire(never))
@@ -132,7 +132,7 @@ def test_as_many_are_forked_as_may_become_agents_together():
         for pid in range(2, 9 * AT_ONCE + 2):
             await settle()
             forking.starts.over(pid)
-        workers = await asyncio.gather(*hiring)
+        workers = await asyncio.gather(*acquiring)
         return waiting, forking.most, served.pid, len(workers), forking.starts.facts().waiting
 
     assert play(scenario) == (AT_ONCE, AT_ONCE, AT_ONCE + 1, 9 * AT_ONCE, 0)
@@ -228,10 +228,10 @@ def test_a_spare_whom_nobody_waits_for_any_more_is_kept_or_ended(wanted):
         forking.spares_wanted = wanted
         forking._spares.append(spare)
         forking.router = Asking([spare])
-        hiring = asyncio.create_task(forking.acquire(never))
+        acquiring = asyncio.create_task(forking.acquire(never))
         await settle()
-        hiring.cancel()
-        await asyncio.gather(hiring, return_exceptions=True)
+        acquiring.cancel()
+        await asyncio.gather(acquiring, return_exceptions=True)
         return list(forking._spares) == [spare], spare.killed
 
     assert play(scenario) == ((True, []) if wanted else (False, ["containment"]))

@@ -308,7 +308,7 @@ def test_root_that_stops_ends_everything_and_writes_nothing_down():
 
     async def scenario():
         services = desk_with_tree()
-        sessions = [session_of(services, name) for name in ("up", "asleep", "hiring")]
+        sessions = [session_of(services, name) for name in ("up", "asleep", "acquiring")]
         for session in sessions[:2]:
             begin(session)
             await up(session)

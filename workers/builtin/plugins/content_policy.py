@@ -425,7 +425,7 @@ def _reason(verdict: Verdict) -> str:
 
 
 def _look_at(run: "asyncio.Future[Any]") -> None:  # Any: as above
-    """Take note of an error that nobody waits for any more."""
+    """Record an error that nobody waits for any more."""
     if not run.cancelled():
         run.exception()
 

@@ -409,7 +409,7 @@ class LogCopy:
         os.fsync(self._fd)
 
     def checkpointed(self, *, is_empty: bool) -> None:
-        """Take note that all of it is in the journal's file; ``is_empty``: and the log is cut."""
+        """Record that all of it is in the journal's file; ``is_empty``: and the log is cut."""
         self.may_begin_anew = True
         if is_empty:
             self._data.clear()

@@ -45,7 +45,7 @@ os.wait()
 
 
 class Told:
-    """Takes note of what is over its limit."""
+    """Records what is over its limit."""
 
     def __init__(self):
         self.memory = asyncio.Queue()

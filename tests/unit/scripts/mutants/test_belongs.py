@@ -35,5 +35,4 @@ def test_the_tests_of_a_modules_name_are_its_own():
         "tests/unit/supervisor/test_agent.py",
         "tests/unit/supervisor/test_agent_orders.py",
         "tests/unit/supervisor/test_agent_acks.py",
-        "tests/unit/supervisor/test_start_attempt.py",
     )

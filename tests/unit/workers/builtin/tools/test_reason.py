@@ -83,7 +83,7 @@ class Session(SessionPort):
         return self.answers.get(branch_id) or BranchAnswer(ok=False, text="ended", usage=USED)
 
     def dies(self):
-        """Take note of a death: what was told is what is told from now on."""
+        """Record a death: what was told is what is told from now on."""
         self.before, self.asked = len(self.steps), []
         self._gone, self.lasting = {}, ()  # who is asked again answers
 
