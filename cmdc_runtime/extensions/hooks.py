@@ -146,6 +146,8 @@ HOOKS: Final[dict[str, type[Hook]]] = {kind_of(hook): hook for hook in get_args(
 """Every hook by its kind."""
 TOOL_HOOKS: Final = frozenset({"before_tool", "on_tool_error", "after_tool"})
 """Hooks of one call, which can be narrowed to some tools."""
+TURN_HOOKS: Final = frozenset({"before_request", "before_compact"})
+"""Hooks of a turn, which has begun and has no answer so far; the others lie between two."""
 
 
 # --- what plugins may answer ----------------------------------------------------------------------
