@@ -70,26 +70,25 @@ def heard(session, verdict=None):
     return session.report(PluginsAnswered, verdict or Verdict(), 9)
 
 
+LIVES = {
+    "before_prompt": lambda session: prompted(session, BeforePrompt),
+    "before_request": lambda session: prompted(session, BeforeRequest),
+    "after_response": lambda session: prompted(session, AfterResponse).call("read:a", "write:b"),
+    "after_tool_batch": lambda session: prompted(session, AfterToolBatch).call("read:a").end("a"),
+    "before_finish": lambda session: prompted(session, BeforeFinish).answer("done"),
+    "before_compact": lambda session: prompted(
+        session,
+        BeforeCompact,
+        memory=Memory(model="x:m", messages=OLD),
+        window_of=lambda _model: 100,
+    ),
+}
+"""How a session comes to wait for plugins at each hook that a cycle waits at."""
+
+
 def waits(session, point):
     """Return a session whose cycle waits for plugins at ``point``."""
-    match point:
-        case "before_prompt":
-            return prompted(session, BeforePrompt)
-        case "before_request":
-            return prompted(session, BeforeRequest)
-        case "after_response":
-            return prompted(session, AfterResponse).call("read:a", "write:b")
-        case "after_tool_batch":
-            return prompted(session, AfterToolBatch).call("read:a").end("a")
-        case "before_finish":
-            return prompted(session, BeforeFinish).answer("done")
-        case "before_compact":
-            return prompted(
-                session,
-                BeforeCompact,
-                memory=Memory(model="x:m", messages=OLD),
-                window_of=lambda _model: 100,
-            )
+    return LIVES[point](session)
 
 
 POINTS = [kind_of(hook) for hook in cycle._CONTINUATIONS]
