@@ -1,9 +1,9 @@
 """What a plugin may answer: the actions, which hook takes which, and how several become one.
 
-``MATRIX`` is the only place that says what a hook takes: annotations are checked against it when a
-plugin is loaded, answers when it runs. ``COMPOSITION`` says what the answers of several plugins
-amount to. To add an action: a class here with a column in ``_COLUMNS``, a word in ``COMPOSITION``,
-and its field in ``workers.core.verdict``.
+``MATRIX`` says what a hook takes, as its row in ``hooks`` does: annotations are checked against it
+when a plugin is loaded, answers when it runs. ``COMPOSITION`` says what the answers of several
+plugins amount to. To add an action: a class here with a word in ``COMPOSITION``, its column in
+``hooks``, and its field in ``workers.core.verdict``.
 
 The kernel acts on some emits, a plugin's orders to its session:
 ``Emit(UpdateSystemContext(key="plan", text="..."))`` changes the system prompt; observers are not
@@ -32,22 +32,7 @@ from msgspec import Meta
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import UsageError
-from cmdc_runtime.extensions.hooks import (
-    AfterResponse,
-    AfterTool,
-    AfterToolBatch,
-    AfterTurn,
-    BeforeCompact,
-    BeforeFinish,
-    BeforePrompt,
-    BeforeRequest,
-    BeforeSteering,
-    BeforeTool,
-    OnToolError,
-    SessionEnd,
-    SessionStart,
-    kind_of,
-)
+from cmdc_runtime.extensions.hooks import ACTION_NAMES, RULINGS, BeforeTool, Ruling, kind_of
 from cmdc_runtime.ids import CallId, MessageId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import copied, is_a, own, short
@@ -313,16 +298,6 @@ Actions: TypeAlias = Action | Sequence[Action | None] | None
 """What a plugin returns: None is ``Continue``, a list is several of these."""
 
 
-class Ruling(StrEnum):
-    """What becomes of an action at a hook."""
-
-    TAKEN = "taken"
-    NOTED = "noted"
-    """Allowed but not carried out; a debug log says so."""
-    REFUSED = "refused"
-    """A mistake: reported when the plugin is loaded if its annotation names it, else a failure."""
-
-
 class Composition(StrEnum):
     """What the answers of several plugins amount to."""
 
@@ -336,35 +311,6 @@ class Composition(StrEnum):
 
 
 # fmt: off
-_COLUMNS: Final[tuple[type[Action], ...]] = (
-    Continue, Intervene, Abort, Skip, BlockTool, ReplaceToolArgs, ReplaceToolResult, Emit,
-    SwitchModel, ReplaceMessages,
-)
-_YES, _NOT, _NO = Ruling.TAKEN, Ruling.NOTED, Ruling.REFUSED
-_ROWS: Final = {
-    #                go    say   abort  skip  block  args  result  emit  model  messages
-    SessionStart:   (_YES, _NO,  _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
-    SessionEnd:     (_YES, _NO,  _NO,   _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
-    AfterTurn:      (_YES, _NO,  _NO,   _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
-    BeforePrompt:   (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _NO,   _NO),
-    BeforeRequest:  (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _YES,  _YES),
-    AfterResponse:  (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _YES,  _NO),
-    BeforeTool:     (_YES, _NO,  _YES,  _NO,  _YES,  _YES, _NO,    _YES, _YES,  _NO),
-    OnToolError:    (_YES, _NO,  _YES,  _YES, _NO,   _NO,  _NO,    _YES, _NOT,  _NO),
-    AfterTool:      (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _YES,   _YES, _YES,  _NO),
-    AfterToolBatch: (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _YES,  _NO),
-    BeforeFinish:   (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
-    BeforeCompact:  (_YES, _NO,  _NO,   _YES, _NO,   _NO,  _NO,    _YES, _NO,   _NO),
-    BeforeSteering: (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
-}
-
-MATRIX: Final[Mapping[tuple[str, type[Action]], Ruling]] = MappingProxyType({
-    (kind_of(hook), action): word
-    for hook, row in _ROWS.items()
-    for action, word in zip(_COLUMNS, row, strict=True)
-})
-"""What becomes of each action at each hook."""
-
 COMPOSITION: Final[Mapping[type[Action], Composition]] = MappingProxyType({
     Continue:          Composition.PASS,
     Intervene:         Composition.COLLECT,
@@ -379,6 +325,15 @@ COMPOSITION: Final[Mapping[type[Action], Composition]] = MappingProxyType({
 })
 """How each action of several plugins becomes one."""
 # fmt: on
+_BY_NAME: Final = {snake(action.__name__): action for action in COMPOSITION}
+MATRIX: Final[Mapping[tuple[str, type[Action]], Ruling]] = MappingProxyType(
+    {
+        (kind_of(hook), _BY_NAME[name]): word
+        for hook, row in RULINGS.items()
+        for name, word in zip(ACTION_NAMES, row, strict=True)
+    }
+)
+"""What becomes of each action at each hook."""
 ORDERS_AT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         snake(RequireApproval.__name__): (kind_of(BeforeTool),),

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar, get_args
 import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import MATRIX, Ruling, annotated
-from cmdc_runtime.extensions.hooks import HOOKS, TOOL_HOOKS
+from cmdc_runtime.extensions.actions import MATRIX, annotated
+from cmdc_runtime.extensions.hooks import HOOKS, TOOL_HOOKS, Ruling
 from cmdc_runtime.extensions.plugin import (
     FILTER_OUTPUT,
     HANDLE_EVENT,

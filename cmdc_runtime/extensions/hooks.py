@@ -1,12 +1,16 @@
 """The points of a session at which plugins are asked, and the facts they get there.
 
 A hook is a Struct; its ``kind`` is its snake_case name, which is also the name of the method of a
-plugin that has it. What a plugin may answer at which hook is the table in ``actions``.
+plugin that has it. What a plugin may answer at which hook is the table ``RULINGS``; what an answer
+means is told in ``actions``.
 
-To add a hook: a class here, in ``AnyHook`` too, a row in that table, a method of ``Plugin``, and
-the place in the kernel where it is run.
+To add a hook: a class here, in ``AnyHook`` and ``RULINGS`` too, a method of ``Plugin``, its name in
+``exports``, and the place in the kernel where it is run.
 """
 
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -142,3 +146,45 @@ HOOKS: Final[dict[str, type[Hook]]] = {kind_of(hook): hook for hook in get_args(
 """Every hook by its kind."""
 TOOL_HOOKS: Final = frozenset({"before_tool", "on_tool_error", "after_tool"})
 """Hooks of one call, which can be narrowed to some tools."""
+TURN_HOOKS: Final = frozenset({"before_request", "before_compact"})
+"""Hooks of a turn, which has begun and has no answer so far; the others lie between two."""
+
+
+# --- what plugins may answer ----------------------------------------------------------------------
+
+
+class Ruling(StrEnum):
+    """What becomes of an action at a hook."""
+
+    TAKEN = "taken"
+    NOTED = "noted"
+    """Allowed but not carried out; a debug log says so."""
+    REFUSED = "refused"
+    """A mistake: reported when the plugin is loaded if its annotation names it, else a failure."""
+
+
+# fmt: off
+ACTION_NAMES: Final = (
+    "continue", "intervene", "abort", "skip", "block_tool", "replace_tool_args",
+    "replace_tool_result", "emit", "switch_model", "replace_messages",
+)
+"""The columns of the table: each action by its name."""
+_YES, _NOT, _NO = Ruling.TAKEN, Ruling.NOTED, Ruling.REFUSED
+RULINGS: Final[Mapping[type[Hook], tuple[Ruling, ...]]] = MappingProxyType({
+    #                go    say   abort  skip  block  args  result  emit  model  messages
+    SessionStart:   (_YES, _NO,  _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    SessionEnd:     (_YES, _NO,  _NO,   _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    AfterTurn:      (_YES, _NO,  _NO,   _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforePrompt:   (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforeRequest:  (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _YES,  _YES),
+    AfterResponse:  (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _YES,  _NO),
+    BeforeTool:     (_YES, _NO,  _YES,  _NO,  _YES,  _YES, _NO,    _YES, _YES,  _NO),
+    OnToolError:    (_YES, _NO,  _YES,  _YES, _NO,   _NO,  _NO,    _YES, _NOT,  _NO),
+    AfterTool:      (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _YES,   _YES, _YES,  _NO),
+    AfterToolBatch: (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _YES,  _NO),
+    BeforeFinish:   (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforeCompact:  (_YES, _NO,  _NO,   _YES, _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforeSteering: (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+})
+# fmt: on
+"""What becomes of each action at each hook; total: a test fails when one has no word."""

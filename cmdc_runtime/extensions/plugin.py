@@ -209,8 +209,8 @@ class Plugin:
     Each method below is a hook. It runs while the session waits at that point: a ``def`` in a
     thread of its own, an ``async def`` as part of the session's task, where it must not block. One
     instance serves one session, and its methods never run at the same time. Plugins are asked by
-    ``priority``, small first; what the hook allows and what it means is the table in
-    ``cmdc_runtime.extensions.actions``. A method that raises, returns something else or takes too
+    ``priority``, small first; what the hook allows is the table in
+    ``cmdc_runtime.extensions.hooks``. A method that raises, returns something else or takes too
     long counts as ``Continue``, its changes of ``state`` are undone, observers are notified by
     ``PluginCrashed``, and ``fail`` says what follows. The hook and the context are read-only.
     """

@@ -11,9 +11,8 @@ from cmdc_runtime.extensions.actions import (
     Action,
     Composition,
     KernelEmit,
-    Ruling,
 )
-from cmdc_runtime.extensions.hooks import HOOKS, Hook
+from cmdc_runtime.extensions.hooks import HOOKS, Hook, Ruling
 from cmdc_runtime.reasons import snake
 from scripts.reference import markdown
 from scripts.reference.annotations import type_text, value_text

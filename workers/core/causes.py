@@ -23,6 +23,7 @@ from msgspec.msgpack import Ext
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.events import Event, PluginEvent
+from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.reasons import AnyReason, snake
 from cmdc_runtime.wire.codec import decode, encode
 from workers.core import inputs, runs
@@ -257,6 +258,16 @@ INPUTS: Final[Mapping[str, type]] = {
 }
 """Every input by its name."""
 _ACTIVITIES: Final[Mapping[str, type]] = {name_of(kind): kind for kind in get_args(Activity)}
+_POINTS: Final[Mapping[str, str]] = {
+    "before_prompt": "prompt",
+    "before_request": "request",
+    "after_response": "response",
+    "after_tool_batch": "batch",
+    "before_finish": "finish",
+    "before_compact": "compact",
+}
+"""Under which words journals have the hooks that plugins are asked at, where it is not the kind."""
+_HOOK_OF: Final[Mapping[str, str]] = {_POINTS.get(kind, kind): kind for kind in HOOKS}
 
 
 # --- written --------------------------------------------------------------------------------------
@@ -289,6 +300,8 @@ def _decided_on(given: Given) -> Given:
 
 def _asked_about(activity: Activity) -> Activity:
     """Return an activity without what was shown of an answer, unless some of it is held back."""
+    if isinstance(activity, AskingPlugins):
+        return msgspec.structs.replace(activity, point=_POINTS.get(activity.point, activity.point))
     if not isinstance(activity, Streaming):
         return activity
     came = activity.answering
@@ -344,13 +357,19 @@ def read_cause(cause: Cause, records: Sequence[Record], left: Memory) -> tuple[M
     try:
         memory = msgspec.structs.replace(left, work=cause.work)
         if cause.activity is not None:
-            kind_of, found = _ACTIVITIES[cause.activity.name], cause.activity.fields
-            memory = msgspec.structs.replace(memory, activity=quotes.read(kind_of, found))
+            memory = msgspec.structs.replace(memory, activity=_activity(quotes, cause.activity))
         return memory, quotes.read(kind, cause.given)
     except (msgspec.MsgspecError, ProtocolError, KeyError, TypeError, ValueError) as error:
         raise UnreadableCauseError(
             f"what its cause tells of {cause.input} is odd: {error}"
         ) from error
+
+
+def _activity(quotes: Quotes, told: RecordedActivity) -> Activity:
+    found: Activity = quotes.read(_ACTIVITIES[told.name], told.fields)
+    if not isinstance(found, AskingPlugins):
+        return found
+    return msgspec.structs.replace(found, point=_HOOK_OF[found.point])
 
 
 # --- shown to people ------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from cmdc_runtime.events import (
     SteeringApplied,
 )
 from cmdc_runtime.extensions.hooks import (
+    HOOKS,
     AfterResponse,
     AfterToolBatch,
     AfterTurn,
@@ -34,6 +35,7 @@ from cmdc_runtime.extensions.hooks import (
     BeforeFinish,
     BeforePrompt,
     BeforeRequest,
+    Hook,
 )
 from cmdc_runtime.messages import OPENING, Message
 from cmdc_runtime.plain import short
@@ -64,7 +66,6 @@ from workers.core.state import (
     Compacting,
     Cycle,
     Memory,
-    Point,
     QueuedPrompt,
     Resting,
     State,
@@ -81,7 +82,7 @@ from workers.core.step import (
     Summarize,
 )
 from workers.core.tool_calls import CallEnd, call_tools, end_calls, latest_results
-from workers.core.verdict import Aborted
+from workers.core.verdict import Aborted, Verdict
 
 MAX_TURNS_EXCEEDED: Final = "max_turns_exceeded"
 PROVIDER_TIMEOUT: Final = "provider_timeout"
@@ -145,7 +146,7 @@ def open_again(step: Step, at_ms: int) -> None:
 
 
 def _open(step: Step, text: str, at_ms: int) -> None:
-    if not ask_plugins(step, Point.PROMPT, BeforePrompt(text)):
+    if not ask_plugins(step, BeforePrompt(text)):
         _begin(step, at_ms)
 
 
@@ -224,7 +225,7 @@ def _ask(step: Step, at_ms: int) -> None:
 def ask_again(step: Step) -> None:
     """Send the request of the running turn, the first time or once more."""
     messages = repair(patched(step.memory))
-    if not ask_plugins(step, Point.REQUEST, BeforeRequest(messages)):
+    if not ask_plugins(step, BeforeRequest(messages)):
         send(step, messages)
 
 
@@ -248,7 +249,7 @@ def compact(step: Step, trigger: Literal["size", "overflow"]) -> bool:
     if not evicted:
         return False
     wanted = Compacting(evicted, trigger)
-    if not ask_plugins(step, Point.COMPACT, BeforeCompact(step.memory.messages[:evicted]), wanted):
+    if not ask_plugins(step, BeforeCompact(step.memory.messages[:evicted]), wanted):
         summarize(step, wanted)
     return True
 
@@ -281,7 +282,7 @@ def after_call(step: Step, at_ms: int) -> None:
 
 def after_batch(step: Step, at_ms: int) -> None:
     """Go on after the last result: plugins first, then as ``go_on_after_batch`` says."""
-    if not ask_plugins(step, Point.BATCH, AfterToolBatch(latest_results(step.memory))):
+    if not ask_plugins(step, AfterToolBatch(latest_results(step.memory))):
         go_on_after_batch(step, at_ms)
 
 
@@ -318,7 +319,7 @@ def after_answer(step: Step, at_ms: int) -> None:
     """
     said = step.memory.messages[-1]
     is_opening = step.memory.calls and OPENING in said.metadata
-    if is_opening or not ask_plugins(step, Point.RESPONSE, AfterResponse(said)):
+    if is_opening or not ask_plugins(step, AfterResponse(said)):
         go_on_after_answer(step, at_ms)
 
 
@@ -362,7 +363,7 @@ def conclude(step: Step, at_ms: int) -> None:
     schema, answer = memory.policy.response_format, memory.messages[-1].content
     problem = answer_format.problem(schema, answer) if schema else None
     if problem is None:
-        if not ask_plugins(step, Point.FINISH, BeforeFinish()):
+        if not ask_plugins(step, BeforeFinish()):
             finish(step, at_ms)
         return
     if step.cycle.repairs:
@@ -492,6 +493,52 @@ def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:
         duration_ms=max(0, at_ms - ended.started_at_ms),
     )
     step.perform(AskPlugins(ANY_WORK, hook))
+
+
+# --- on from where plugins were asked -----------------------------------------------------------
+
+
+def go_on(step: Step, point: str, wanted: Compacting | None, verdict: Verdict, at_ms: int) -> None:
+    """Go on from the hook of this kind: plugins have been asked, and let the cycle go on."""
+    _CONTINUATIONS[HOOKS[point]](step, wanted, verdict, at_ms)
+
+
+def _send(step: Step, _wanted: Compacting | None, verdict: Verdict, _at_ms: int) -> None:
+    known = len(step.memory.messages)
+    add_notes(step)
+    messages = patched(step.memory)
+    if verdict.messages is not None:
+        messages = (*verdict.messages, *step.memory.messages[known:])
+    send(step, repair(messages))
+
+
+def _finish(step: Step, _wanted: Compacting | None, _verdict: Verdict, at_ms: int) -> None:
+    if step.memory.notes or step.memory.steering:
+        ask(step, at_ms)
+    else:
+        finish(step, at_ms)
+
+
+def _compact(step: Step, wanted: Compacting | None, verdict: Verdict, at_ms: int) -> None:
+    assert wanted is not None  # noqa: S101 - it is what the plugins were asked about
+    if verdict.skipped is None:
+        summarize(step, wanted)
+    else:
+        do_without_summary(step, wanted, at_ms)
+
+
+Continuation = Callable[[Step, Compacting | None, Verdict, int], None]
+# fmt: off
+_CONTINUATIONS: Final[Mapping[type[Hook], Continuation]] = {
+    BeforePrompt:   lambda step, _wanted, _verdict, at_ms: begin(step, at_ms),
+    BeforeRequest:  _send,
+    AfterResponse:  lambda step, _wanted, _verdict, at_ms: go_on_after_answer(step, at_ms),
+    AfterToolBatch: lambda step, _wanted, _verdict, at_ms: go_on_after_batch(step, at_ms),
+    BeforeFinish:   _finish,
+    BeforeCompact:  _compact,
+}
+# fmt: on
+"""How a cycle goes on from each hook that it waits at; a test fails when one has no row."""
 
 
 # --- what the model gets at a gap ---

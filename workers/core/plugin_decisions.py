@@ -1,18 +1,14 @@
-"""What plugins decide: the cycle goes on from its point, or ends.
+"""What plugins decide: the cycle goes on from where it waited for them, or ends."""
 
-``_CONTINUATIONS`` says how it goes on; a test fails when a ``Point`` has no row.
-"""
-
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from cmdc_runtime.commands import Steer
 from cmdc_runtime.errors import SteeringRejected
 from cmdc_runtime.events import PluginModelCall, SteeringReceived
+from cmdc_runtime.extensions.hooks import BeforeCompact, kind_of
 from workers.core import cycle, interrupt, shrink
-from workers.core.conversation import find_running, repair
-from workers.core.evolve import patched
+from workers.core.conversation import find_running
 from workers.core.inputs import (
     ANY_WORK,
     PluginAskedModel,
@@ -27,14 +23,12 @@ from workers.core.records import PluginSpent
 from workers.core.state import (
     AskingPlugins,
     Calling,
-    Compacting,
     OpenCall,
-    Point,
     State,
 )
 from workers.core.step import CancelModel, Step
 from workers.core.tool_calls import CallEnd, close_call, end_calls
-from workers.core.verdict import Aborted, Verdict
+from workers.core.verdict import Aborted
 
 _STOPPED: Final = CallEnd(
     "Error: the cycle was ended by a plugin before this call was done.",
@@ -50,14 +44,16 @@ def go_on(step: Step, answered: PluginsAnswered) -> None:
         case AskingPlugins(point=point, wanted=wanted):
             pass
         case Calling(is_judged=True, compacting=wanted):
-            point = Point.COMPACT
+            point = kind_of(BeforeCompact)
         case _:
             return
     apply_verdict(step, verdict)
     if verdict.abort is not None:
         _end(step, verdict.abort, at_ms)
+    elif wanted is not None and wanted.trigger == "request":
+        shrink.compact_unless(step, wanted, verdict.skipped)
     else:
-        _CONTINUATIONS[point](step, wanted, verdict, at_ms)
+        cycle.go_on(step, point, wanted, verdict, at_ms)
 
 
 def report(step: Step, reported: PluginsReported) -> None:
@@ -127,42 +123,3 @@ def _end(step: Step, abort: Aborted, at_ms: int) -> None:
 
     end_calls(step, end_of)
     cycle.end_by_plugin(step, abort, at_ms)
-
-
-def _send(step: Step, _wanted: Compacting | None, verdict: Verdict, _at_ms: int) -> None:
-    known = len(step.memory.messages)
-    cycle.add_notes(step)
-    messages = patched(step.memory)
-    if verdict.messages is not None:
-        messages = (*verdict.messages, *step.memory.messages[known:])
-    cycle.send(step, repair(messages))
-
-
-def _finish(step: Step, _wanted: Compacting | None, _verdict: Verdict, at_ms: int) -> None:
-    if step.memory.notes or step.memory.steering:
-        cycle.ask(step, at_ms)
-    else:
-        cycle.finish(step, at_ms)
-
-
-def _compact(step: Step, wanted: Compacting | None, verdict: Verdict, at_ms: int) -> None:
-    assert wanted is not None  # noqa: S101 - it is what the plugins were asked about
-    if wanted.trigger == "request":
-        shrink.compact_unless(step, wanted, verdict.skipped)
-    elif verdict.skipped is None:
-        cycle.summarize(step, wanted)
-    else:
-        cycle.do_without_summary(step, wanted, at_ms)
-
-
-Continuation = Callable[[Step, Compacting | None, Verdict, int], None]
-# fmt: off
-_CONTINUATIONS: Final[Mapping[Point, Continuation]] = {
-    Point.PROMPT:   lambda step, _wanted, _verdict, at_ms: cycle.begin(step, at_ms),
-    Point.REQUEST:  _send,
-    Point.RESPONSE: lambda step, _wanted, _verdict, at_ms: cycle.go_on_after_answer(step, at_ms),
-    Point.BATCH:    lambda step, _wanted, _verdict, at_ms: cycle.go_on_after_batch(step, at_ms),
-    Point.FINISH:   _finish,
-    Point.COMPACT:  _compact,
-}
-# fmt: on

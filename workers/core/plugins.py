@@ -1,6 +1,6 @@
-"""Plugins in the tables: they are asked at a ``Point``, and come and go while the session lives.
+"""Plugins in the tables: they are asked at a hook, and come and go while the session lives.
 
-The cycle waits at the point, and their verdict is applied.
+The cycle waits at the hook, and their verdict is applied.
 
 To attach, update or detach one the shell opens the packed code, as with tools; it also runs
 ``session_start`` of the new plugin, so that one that wants no session is refused. A change is made
@@ -37,7 +37,7 @@ from workers.core.records import (
     PluginsChanged,
     PluginSetChanged,
 )
-from workers.core.state import AskingPlugins, Compacting, Memory, Point
+from workers.core.state import AskingPlugins, Compacting, Memory
 from workers.core.step import AskPlugins, ChangePlugins, LoadPlugin, Step
 from workers.core.tool_calls import decide_approval
 from workers.core.verdict import Verdict
@@ -45,14 +45,15 @@ from workers.core.verdict import Verdict
 # --- asked at a point -----------------------------------------------------------------------------
 
 
-def ask_plugins(
-    step: Step, point: Point, hook: AnyHook, compacting: Compacting | None = None
-) -> bool:
-    """Have the plugins asked before the cycle goes on; return whether any of them listens."""
+def ask_plugins(step: Step, hook: AnyHook, compacting: Compacting | None = None) -> bool:
+    """Have the plugins asked before the cycle goes on; return whether any of them listens.
+
+    From each hook that is asked so ``cycle.go_on`` has a way on.
+    """
     if not step.memory.has_hook(type(hook)):
         return False
     # A summary that a call of the batch before asked for is not waited for any more.
-    step.become(AskingPlugins(point, compacting, step.memory.answering))
+    step.become(AskingPlugins(hook.kind, compacting, step.memory.answering))
     step.change(work=step.memory.work + 1)
     step.perform(AskPlugins(step.memory.work, hook))
     return True

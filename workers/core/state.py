@@ -16,7 +16,7 @@ from cmdc_runtime.checked_struct import Count, Milliseconds, Total
 from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.extensions.context import BranchAnswer
-from cmdc_runtime.extensions.hooks import Hook, kind_of
+from cmdc_runtime.extensions.hooks import TURN_HOOKS, BeforeCompact, Hook, kind_of
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
@@ -40,21 +40,6 @@ class State(StrEnum):
     RUNNING = auto()  # a request is under way, nothing came yet
     STREAMING = auto()  # chunks arrive
     EXECUTING_TOOLS = auto()  # the batch of the answer's tool calls runs
-
-
-class Point(StrEnum):
-    """Where a cycle waits for plugins; it goes on from there."""
-
-    PROMPT = auto()
-    REQUEST = auto()
-    RESPONSE = auto()
-    BATCH = auto()
-    FINISH = auto()
-    COMPACT = auto()
-
-
-_OF_TURN: Final = frozenset({Point.REQUEST, Point.COMPACT})
-"""Where plugins are asked within a turn; elsewhere they are between two."""
 
 
 # --- what does not change -----------------------------------------------------------------------
@@ -358,10 +343,13 @@ class Summarizing(msgspec.Struct, frozen=True):
 
 
 class AskingPlugins(msgspec.Struct, frozen=True):
-    """Plugins are being asked; ``wanted`` is what waits for them at ``Point.COMPACT``."""
+    """Plugins are being asked at ``point``, the kind of a hook; the cycle goes on from there.
+
+    ``wanted`` is what waits for them before a compaction.
+    """
 
     state: ClassVar[State] = State.RUNNING
-    point: Point
+    point: str
     wanted: Compacting | None = None
     answering: Answering = field(default_factory=Answering)
 
@@ -488,13 +476,13 @@ class Memory(msgspec.Struct, frozen=True):
                 return None
 
     @property
-    def point(self) -> Point | None:
-        """What plugins are being asked at, None where they are not."""
+    def point(self) -> str | None:
+        """The kind of the hook that plugins are being asked at, None where they are not."""
         match self.activity:
             case AskingPlugins(point=point):
                 return point
             case Calling(is_judged=True):
-                return Point.COMPACT
+                return kind_of(BeforeCompact)
             case _:
                 return None
 
@@ -503,7 +491,7 @@ class Memory(msgspec.Struct, frozen=True):
         """Whether a turn has begun that has no answer so far: a new process knows nothing of it."""
         match self.activity:
             case AskingPlugins(point=point):
-                return point in _OF_TURN
+                return point in TURN_HOOKS
             case activity:
                 return isinstance(activity, Asking | Streaming | Summarizing)
 

@@ -24,11 +24,10 @@ from cmdc_runtime.extensions.actions import (
     ReplaceToolArgs,
     ReplaceToolResult,
     RequireApproval,
-    Ruling,
     Skip,
     SwitchModel,
 )
-from cmdc_runtime.extensions.hooks import BeforeTool, kind_of
+from cmdc_runtime.extensions.hooks import BeforeTool, Ruling, kind_of
 from cmdc_runtime.extensions.plugin import Fail
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import snake

@@ -2,11 +2,10 @@
 
 It observes, so the session waits for it only at the three hooks that no published event covers.
 What is written at which level, and what of it is content, stands on the class of an event. Of hooks
-``HOOKS_LOGGED`` has a row for each that no event follows from, ``HOOKS_PUBLISHED`` names the events
-that follow from the others. To add a hook, add its row; a test says which are missing. Events are
-written when they are observed, a little after subscribers see them, and ``turn`` is that of the
-session by then. Lines are handed to the system and not forced to disk: they outlive the process,
-not the machine.
+``HOOKS_LOGGED`` has a row for each that no event follows from; a test names the events that follow
+from the others. Events are written when they are observed, a little after subscribers see them, and
+``turn`` is that of the session by then. Lines are handed to the system and not forced to disk: they
+outlive the process, not the machine.
 
 A line is a JSON object of bounded size, whatever an event holds. Several processes may append to
 one file; older files are of bounded size: see ``LineFile``.
@@ -27,9 +26,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import structlog
 
-from cmdc_runtime import events, plugins
+from cmdc_runtime import plugins
 from cmdc_runtime.events.base import LEVELS, Level
-from cmdc_runtime.extensions import hooks
 from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import Hook, OnToolError, SessionEnd, SessionStart
 from cmdc_runtime.extensions.plugin import Observed, Plugin
@@ -48,33 +46,14 @@ class Row(NamedTuple):
     """Fields that hold what people, the model, tools or plugins say."""
 
 
-# fmt: off
-_HOOKS_LOGGED: Final[dict[type[hooks.Hook], Row]] = {
-    hooks.OnToolError:  Row("warning", ("error",)),
-    hooks.SessionEnd:   Row("info"),
-    hooks.SessionStart: Row("info"),
-}
-_HOOKS_PUBLISHED: Final[dict[type[hooks.Hook], tuple[type[events.Event], ...]]] = {
-    hooks.AfterResponse:  (events.ResponseComplete,),
-    hooks.AfterTool:      (events.ToolExecutionEnd, events.ToolExecutionMetrics),
-    hooks.AfterToolBatch: (events.ToolExecutionEnd,),
-    hooks.AfterTurn:      (events.AgentEnd, events.AgentAbort, events.AgentError),
-    hooks.BeforeCompact:  (events.ConversationCompacted,),
-    hooks.BeforeFinish:   (events.AgentEnd,),
-    hooks.BeforePrompt:   (events.PromptReceived, events.AgentStart),
-    hooks.BeforeRequest:  (events.RequestStart,),
-    hooks.BeforeSteering: (events.SteeringReceived,),
-    hooks.BeforeTool:     (events.ToolExecutionStart, events.ToolBlocked),
-}
-# fmt: on
-
-HOOKS_LOGGED: Final[Mapping[type[hooks.Hook], Row]] = MappingProxyType(_HOOKS_LOGGED)
-"""Hooks that the log has itself."""
-HOOKS_PUBLISHED: Final[Mapping[type[hooks.Hook], tuple[type[events.Event], ...]]] = (
-    MappingProxyType(_HOOKS_PUBLISHED)
+HOOKS_LOGGED: Final[Mapping[type[Hook], Row]] = MappingProxyType(
+    {
+        OnToolError: Row("warning", ("error",)),
+        SessionEnd: Row("info"),
+        SessionStart: Row("info"),
+    }
 )
-"""Hooks that the log has not, so that no session waits for it: with the event of each. That
-plugins were asked there at all is a ``PipelineRun``."""
+"""Hooks that the log has itself; no session waits for it at the others."""
 
 
 # --- one line -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from cmdc_runtime.extensions import actions
+from cmdc_runtime.extensions import actions, hooks
 from cmdc_runtime.extensions.actions import (
     ACTION_BYTES_MAX,
     ACTIONS_MAX,
@@ -30,14 +30,13 @@ from cmdc_runtime.extensions.actions import (
     Intervene,
     ReplaceMessages,
     ReplaceToolArgs,
-    Ruling,
     Skip,
     SwitchModel,
     checked_actions,
     may_stop,
     stops_something,
 )
-from cmdc_runtime.extensions.hooks import HOOKS, AnyHook
+from cmdc_runtime.extensions.hooks import HOOKS, AnyHook, Ruling
 from cmdc_runtime.messages import Message
 
 
@@ -76,16 +75,16 @@ def hook_of(answer):
     )
 
 
-def missing(table, pairs):
+def missing(table, pairs, module=actions):
     """Tell which pairs a table lacks, or has too many, and where to put them."""
-    return f"{actions.__file__}: {sorted(map(str, set(table) ^ set(pairs)))}"
+    return f"{module.__file__}: {sorted(map(str, set(table) ^ set(pairs)))}"
 
 
 def test_matrix_is_total():
     """The table says for every hook and every action what becomes of it, and nothing else."""
     pairs = set(product(HOOKS, Action.__subclasses__()))
 
-    assert set(MATRIX) == pairs, missing(MATRIX, pairs)
+    assert set(MATRIX) == pairs, missing(MATRIX, pairs, hooks)
     assert set(HOOKS.values()) == set(get_args(AnyHook))
 
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from cmdc_runtime.exports import MODULE_OF
 from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import HOOKS, BeforePrompt, BeforeTool, Hook
 from cmdc_runtime.extensions.plugin import Plugin
@@ -42,6 +43,11 @@ def test_hooks_are_those_of_the_contract():
 def test_every_hook_has_a_method():
     """The method that hears a hook has the hook's name."""
     assert [kind for kind in HOOKS if not callable(getattr(Plugin, kind, None))] == []
+
+
+def test_every_hook_is_given_out():
+    """A plugin's author names the class in annotations: it needs its name in ``exports.py``."""
+    assert [hook for hook in HOOKS.values() if hook.__name__ not in MODULE_OF] == []
 
 
 def test_kind_is_not_the_name_of_the_tool():

@@ -41,7 +41,7 @@ from workers.core.records import (
     decode_record,
 )
 from workers.core.replaying import PlayedStep, play, reread
-from workers.core.state import Memory, PluginFacts, Resting, State, ToolFacts
+from workers.core.state import AskingPlugins, Memory, PluginFacts, Resting, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
 IDLE, RUNNING, STREAMING, TOOLS = State
@@ -53,6 +53,7 @@ NEW = ToolFacts(
 )
 GUARD = Packed(kind="ref", label="guard", ref="guard")
 OPENING = OpeningCall(name="read", arguments={"n": 1})
+RECORD = [CycleEnded(command_id="p-1", outcome="finished", reason=None)]
 HELD = RequireApproval(family="any", hold=True, timeout_s=1.5, options=("approve_once",))
 WORDS = Verdict(
     states=(("p", b"state"),),
@@ -484,3 +485,34 @@ def test_a_record_of_an_older_program_has_no_cause(body):
 def test_what_an_input_is_about_and_when_it_came(given, ref, at_ms):
     """For people who read a replay."""
     assert (causes.ref_of(given), causes.at_ms_of(given)) == (ref, at_ms)
+
+
+@pytest.mark.parametrize(
+    ("hook", "word"),
+    [
+        ("before_prompt", "prompt"),
+        ("before_request", "request"),
+        ("after_response", "response"),
+        ("after_tool_batch", "batch"),
+        ("before_finish", "finish"),
+        ("before_compact", "compact"),
+        ("before_steering", "before_steering"),
+    ],
+)
+def test_a_hook_that_is_waited_at_has_the_word_of_journals(hook, word):
+    """Agents of before read it, and have written it; a hook of later is called by its kind."""
+    memory = Memory(activity=AskingPlugins(hook))
+    [told] = causes.with_cause(RECORD, inputs.Stopped(1), memory, None)
+
+    assert told.cause.activity.fields["point"] == word
+    assert causes.read_cause(told.cause, RECORD, Memory())[0] == memory
+
+
+def test_a_hook_that_nobody_knows_is_told():
+    """An agent of later may wait at one that this program has not."""
+    [told] = causes.with_cause(
+        RECORD, inputs.Stopped(1), Memory(activity=AskingPlugins("on_tuesday")), None
+    )
+
+    with pytest.raises(causes.UnreadableCauseError, match="on_tuesday"):
+        causes.read_cause(told.cause, RECORD, Memory())

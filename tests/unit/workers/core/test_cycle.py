@@ -32,7 +32,6 @@ from workers.core.state import (
     AskingPlugins,
     Memory,
     PluginFacts,
-    Point,
     Policy,
     QueuedPrompt,
     Resting,
@@ -135,7 +134,7 @@ def beginning(verb):
         return taken(verb, memory, ONE, 5)
     opened = open_cycle(memory, ONE, 1)
     if verb is cycle.begin:
-        opened = replace(opened, activity=AskingPlugins(Point.PROMPT))
+        opened = replace(opened, activity=AskingPlugins("before_prompt"))
     return taken(verb, opened, 5)
 
 

@@ -20,7 +20,6 @@ from workers.core.state import (
     Compacting,
     Memory,
     PluginFacts,
-    Point,
     Policy,
     QueuedPrompt,
     State,
@@ -55,7 +54,7 @@ def test_an_end_is_written_down_and_answered():
 def test_nothing_waits_for_plugins_or_a_summary_any_more():
     """Nor does the next cycle."""
     wanted = Compacting(2, "size")
-    memory = replace(running(), activity=AskingPlugins(Point.COMPACT, wanted))
+    memory = replace(running(), activity=AskingPlugins("before_compact", wanted))
     after = taken(close, memory, "failed", "why", 15).memory
 
     assert (after.compacting, after.point) == (None, None)

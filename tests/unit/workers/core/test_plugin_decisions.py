@@ -1,5 +1,8 @@
 """What becomes of plugins' words: the cycle goes on from where it waits for them, or ends."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
@@ -25,7 +28,7 @@ from cmdc_runtime.extensions.hooks import (
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import PluginAborted
-from workers.core import plugin_decisions
+from workers.core import cycle
 from workers.core.conversation import NOTES, repair
 from workers.core.inputs import (
     PluginsAborted,
@@ -37,7 +40,7 @@ from workers.core.inputs import (
     ToolRefused,
 )
 from workers.core.records import MessageAdded, Noted, Steered, ToolEnded
-from workers.core.state import Memory, Point, State
+from workers.core.state import Memory, State
 from workers.core.step import (
     AskAboutSteering,
     AskPlugins,
@@ -67,36 +70,50 @@ def heard(session, verdict=None):
     return session.report(PluginsAnswered, verdict or Verdict(), 9)
 
 
+LIVES = {
+    "before_prompt": lambda session: prompted(session, BeforePrompt),
+    "before_request": lambda session: prompted(session, BeforeRequest),
+    "after_response": lambda session: prompted(session, AfterResponse).call("read:a", "write:b"),
+    "after_tool_batch": lambda session: prompted(session, AfterToolBatch).call("read:a").end("a"),
+    "before_finish": lambda session: prompted(session, BeforeFinish).answer("done"),
+    "before_compact": lambda session: prompted(
+        session,
+        BeforeCompact,
+        memory=Memory(model="x:m", messages=OLD),
+        window_of=lambda _model: 100,
+    ),
+}
+"""How a session comes to wait for plugins at each hook that a cycle waits at."""
+
+
 def waits(session, point):
     """Return a session whose cycle waits for plugins at ``point``."""
-    match point:
-        case Point.PROMPT:
-            return prompted(session, BeforePrompt)
-        case Point.REQUEST:
-            return prompted(session, BeforeRequest)
-        case Point.RESPONSE:
-            return prompted(session, AfterResponse).call("read:a", "write:b")
-        case Point.BATCH:
-            return prompted(session, AfterToolBatch).call("read:a").end("a")
-        case Point.FINISH:
-            return prompted(session, BeforeFinish).answer("done")
-        case Point.COMPACT:
-            return prompted(
-                session,
-                BeforeCompact,
-                memory=Memory(model="x:m", messages=OLD),
-                window_of=lambda _model: 100,
-            )
+    return LIVES[point](session)
 
 
-every_point = pytest.mark.parametrize("point", Point)
+POINTS = [kind_of(hook) for hook in cycle._CONTINUATIONS]
+every_point = pytest.mark.parametrize("point", POINTS)
 
 
-def test_every_point_is_gone_on_from():
-    """A point without a row would be waited at for ever."""
-    missing = set(Point) - set(plugin_decisions._CONTINUATIONS)
+def asked_for():
+    """Return the names of the hooks that the tables have a cycle wait at."""
+    sources = (path.read_text("utf-8") for path in Path(cycle.__file__).parent.glob("*.py"))
+    calls = (node for source in sources for node in ast.walk(ast.parse(source)))
+    for node in calls:
+        match node:
+            case ast.Call(
+                func=ast.Name("ask_plugins"), args=[_, ast.Call(func=ast.Name(name)), *_]
+            ):
+                yield name
+            case ast.Call(func=ast.Name("ask_plugins")):
+                yield f"{ast.unparse(node)}: name the class of the hook in the call"
 
-    assert missing == set(), f"{missing} -> add a row in workers/core/plugin_decisions.py"
+
+def test_every_hook_is_gone_on_from():
+    """A hook without a row would be waited at for ever."""
+    rows = {hook.__name__ for hook in cycle._CONTINUATIONS}
+
+    assert set(asked_for()) == rows, "-> a row of _CONTINUATIONS in workers/core/cycle.py"
 
 
 @every_point
@@ -113,11 +130,11 @@ def test_a_cycle_waits_for_its_plugins(session, point):
 @pytest.mark.parametrize(
     ("point", "effect"),
     [
-        (Point.PROMPT, CallModel),
-        (Point.REQUEST, CallModel),
-        (Point.RESPONSE, RunTools),
-        (Point.BATCH, CallModel),
-        (Point.COMPACT, Summarize),
+        ("before_prompt", CallModel),
+        ("before_request", CallModel),
+        ("after_response", RunTools),
+        ("after_tool_batch", CallModel),
+        ("before_compact", Summarize),
     ],
 )
 def test_a_cycle_goes_on_when_they_have_answered(session, point, effect):
@@ -130,7 +147,7 @@ def test_a_cycle_goes_on_when_they_have_answered(session, point, effect):
 
 def test_a_cycle_finishes_when_they_have_nothing_to_add(session):
     """Its end is told then, and not before."""
-    before = waits(session, Point.FINISH)
+    before = waits(session, "before_finish")
     after = heard(before)
 
     assert before.events(AgentEnd) == []
@@ -143,9 +160,9 @@ def test_what_they_say_to_the_model_is_told_at_the_next_gap(session, point):
     before = waits(session, point)
     after = heard(before, MIND)
     noted = after.records(Noted)
-    if point is Point.RESPONSE:
+    if point == "after_response":
         after = after.end("a", "b")
-    if point is Point.COMPACT:
+    if point == "before_compact":
         assert after.memory.notes == MIND.interventions
         return
     told = after.memory.messages[-1]
@@ -204,13 +221,13 @@ def test_plugins_are_asked_again_after_a_crash(session, point):
     assert [type(one.hook) for one in after.of(AskPlugins)] == [
         type(one.hook) for one in before.of(AskPlugins)
     ]
-    assert after.memory.point is point
+    assert after.memory.point == point
 
 
 def test_a_request_may_be_sent_with_other_messages(session):
     """Only this one; the conversation stays as it is, and what is sent is valid."""
     calls = session.at(State.EXECUTING_TOOLS).memory.messages[-1]
-    after = heard(waits(session, Point.REQUEST), Verdict(messages=(calls,)))
+    after = heard(waits(session, "before_request"), Verdict(messages=(calls,)))
     (sent,) = after.of(CallModel)
 
     assert sent.messages[0] == calls
@@ -220,7 +237,7 @@ def test_a_request_may_be_sent_with_other_messages(session):
 
 def test_guidance_that_came_while_plugins_thought_is_told(session):
     """The cycle goes on with it instead of its end."""
-    after = heard(waits(session, Point.FINISH).give(STEER, "s-1"))
+    after = heard(waits(session, "before_finish").give(STEER, "s-1"))
 
     assert (after.state, after.memory.cycle.command_id) == (State.RUNNING, "p-1")
     assert after.of(CallModel)[0].messages[-1].content == "left"
@@ -231,7 +248,7 @@ def test_a_plugin_may_forbid_a_compaction(session, trigger, goes_on):
     """The request goes out whole, unless it is known not to fit."""
     memory = Memory(model="x:m", messages=OLD)
     if trigger == "size":
-        before = waits(session, Point.COMPACT)
+        before = waits(session, "before_compact")
     else:
         before = prompted(session, BeforeCompact, memory=memory)
         before = before.report(StreamFailed, FailureKind.OVERFLOW, "too long", 9)

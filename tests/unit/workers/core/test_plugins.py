@@ -7,7 +7,7 @@ from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
 from tests.unit.workers.core.conftest import taken
 from workers.core.plugins import apply_verdict, ask_plugins
 from workers.core.records import ModelChanged, Noted, PluginsChanged
-from workers.core.state import AskingPlugins, Compacting, Memory, PluginFacts, Point, State
+from workers.core.state import AskingPlugins, Compacting, Memory, PluginFacts, State
 from workers.core.step import AskPlugins, Publish, Step, WriteRecord
 from workers.core.verdict import Verdict
 
@@ -18,7 +18,7 @@ def test_nobody_is_asked_who_does_not_listen():
     """The cycle goes on at once."""
     step = Step(Memory())
 
-    assert not ask_plugins(step, Point.PROMPT, HOOK)
+    assert not ask_plugins(step, HOOK)
     assert step == Step(Memory())
 
 
@@ -28,10 +28,10 @@ def test_a_cycle_waits_for_plugins_that_listen():
     wanted = Compacting(2, "size")
     step = Step(memory)
 
-    assert ask_plugins(step, Point.COMPACT, HOOK, wanted)
+    assert ask_plugins(step, HOOK, wanted)
     assert step.state is State.RUNNING
     assert step.effects == (AskPlugins(4, HOOK),)
-    assert (step.memory.work, step.memory.activity) == (4, AskingPlugins(Point.COMPACT, wanted))
+    assert (step.memory.work, step.memory.activity) == (4, AskingPlugins("before_prompt", wanted))
 
 
 def test_nothing_said_changes_nothing():

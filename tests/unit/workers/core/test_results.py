@@ -71,7 +71,6 @@ from workers.core.state import (
     Compacting,
     Memory,
     PluginFacts,
-    Point,
     State,
     Summarizing,
     Waiter,
@@ -194,7 +193,7 @@ def prepared(session, state):
 
 WANTED = Compacting(1, "size")
 WAITS_FOR = {
-    (State.RUNNING, PluginsAnswered): AskingPlugins(Point.PROMPT),
+    (State.RUNNING, PluginsAnswered): AskingPlugins("before_prompt"),
     (State.EXECUTING_TOOLS, PluginsAnswered): Calling(WANTED, is_judged=True),
     **dict.fromkeys(((State.RUNNING, one) for one in SUMMARIES), Summarizing(WANTED)),
     **dict.fromkeys(((State.EXECUTING_TOOLS, one) for one in SUMMARIES), Calling(WANTED)),

@@ -15,7 +15,6 @@ from workers.core.state import (
     Memory,
     OpenCall,
     PluginFacts,
-    Point,
     Policy,
     ToolFacts,
 )
@@ -90,12 +89,12 @@ def test_a_turn_has_begun_where_plugins_are_asked_of_its_request(session, hook, 
     assert (asked.memory.turns_begun, asked.memory.turns) == (turn, 0)
 
 
-@pytest.mark.parametrize(("is_judged", "point"), [(True, Point.COMPACT), (False, None)])
+@pytest.mark.parametrize(("is_judged", "point"), [(True, "before_compact"), (False, None)])
 def test_a_call_may_have_plugins_asked_of_a_compaction(is_judged, point):
     """That is what a session waits for, besides its calls, until they have spoken."""
     calling = Calling(Compacting(2, "request", "a:compact-1"), is_judged=is_judged)
 
-    assert Memory(activity=calling).point is point
+    assert Memory(activity=calling).point == point
 
 
 def test_a_hook_is_heard_by_who_names_it():

@@ -23,10 +23,10 @@ from cmdc_runtime.extensions.actions import (
     ReplaceToolArgs,
     ReplaceToolResult,
     RequireApproval,
-    Ruling,
     Skip,
     SwitchModel,
 )
+from cmdc_runtime.extensions.hooks import Ruling
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.messages import Message
 from workers.core import verdict as module

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import structlog
 
-from cmdc_runtime import plugins
+from cmdc_runtime import events, plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import (
     AgentStart,
@@ -21,11 +21,12 @@ from cmdc_runtime.events import (
     ToolExecutionEnd,
     ToolExecutionStart,
 )
+from cmdc_runtime.extensions import hooks
 from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import HOOKS, OnToolError, SessionEnd, SessionStart
-from cmdc_runtime.extensions.plugin import PipelineRun
+from cmdc_runtime.extensions.plugin import PipelineRun, hooks_of
 from workers.builtin.plugins import event_logger as module
-from workers.builtin.plugins.event_logger import HOOKS_LOGGED, HOOKS_PUBLISHED, EventLogger
+from workers.builtin.plugins.event_logger import HOOKS_LOGGED, EventLogger
 
 PROMPT = PromptReceived(text="my secret", queued=False, command_id="c-1")
 DELTA = MessageDelta(delta="pie")
@@ -116,10 +117,34 @@ def test_hooks_that_nothing_published_tells_of_are_written(context, written, log
     ]
 
 
+# fmt: off
+HOOKS_PUBLISHED = {
+    hooks.AfterResponse:  (events.ResponseComplete,),
+    hooks.AfterTool:      (events.ToolExecutionEnd, events.ToolExecutionMetrics),
+    hooks.AfterToolBatch: (events.ToolExecutionEnd,),
+    hooks.AfterTurn:      (events.AgentEnd, events.AgentAbort, events.AgentError),
+    hooks.BeforeCompact:  (events.ConversationCompacted,),
+    hooks.BeforeFinish:   (events.AgentEnd,),
+    hooks.BeforePrompt:   (events.PromptReceived, events.AgentStart),
+    hooks.BeforeRequest:  (events.RequestStart,),
+    hooks.BeforeSteering: (events.SteeringReceived,),
+    hooks.BeforeTool:     (events.ToolExecutionStart, events.ToolBlocked),
+}
+# fmt: on
+"""Hooks that the log has not, each with the events that say the same: no session waits for it. That
+plugins were asked there at all is a ``PipelineRun``."""
+
+
 def test_every_hook_is_heard_or_told():
-    """A new hook needs a row in workers/builtin/plugins/event_logger.py."""
-    assert not HOOKS_LOGGED.keys() & HOOKS_PUBLISHED.keys()
-    assert {*HOOKS_LOGGED, *HOOKS_PUBLISHED} == set(HOOKS.values())
+    """A new hook needs a row in the table above, of the events that tell as much.
+
+    Where there are none, it needs one in ``HOOKS_LOGGED``, and the method that writes it.
+    """
+    logged = {hook for kind, hook in HOOKS.items() if kind in hooks_of(EventLogger())}
+
+    assert logged == HOOKS_LOGGED.keys()
+    assert not logged & HOOKS_PUBLISHED.keys()
+    assert {*logged, *HOOKS_PUBLISHED} == set(HOOKS.values())
 
 
 @pytest.mark.parametrize("hook", HOOKS_LOGGED, ids=lambda hook: hook.__name__)
