@@ -29,7 +29,7 @@ from supervisor.processes.pool import WorkerPool
 from supervisor.sessions import tree_runtime
 from supervisor.sessions.agent import Agent
 from supervisor.sessions.session import Session
-from supervisor.sessions.start_attempt import AgentStart
+from supervisor.sessions.start_attempt import StartAttempt
 from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.conformance import (
     test_intensity,
@@ -235,7 +235,7 @@ MUTANTS = [
     Mutant("an end is told twice", TreeRuntime, "exited", doubled, *ONE_DOWN),
     Mutant(
         "starts hold up each other",
-        AgentStart,
+        StartAttempt,
         "_acquire",
         one_by_one,
         test_robustness.test_a_slow_start_delays_nobody,
