@@ -32,6 +32,7 @@ TEXT_CHARS_MAX: Final = 200
 _RARE: Final = {
     "noted": 600,
     "user_answered": 600,
+    "steered": 400,
     "user_asked": 400,
     "subagent_spent": 300,
     "tool_told": 300,

@@ -243,20 +243,23 @@ def test_a_journal_that_is_brought_back_ends_its_copy(state, monkeypatch):
     """The connection is closed for it, which a copy must not keep open."""
     steps = []
 
-    def displace():
-        steps.append("step")
-        if len(steps) == 2:
-            (state / JOURNAL_FILE).unlink()
-
-    before_each_step(monkeypatch, displace)
-
     async def work(journal):
         await fill(journal)
-        copied = journal.copy(state / COPY_FILE)
-        while not copied.done():
-            await journal.write(AcceptCommand("s-0", "late", b"", 1))
+        loop, late = asyncio.get_running_loop(), []
+
+        def write():
+            late.append(journal.write(AcceptCommand("s-0", "late", b"", 1)))
+
+        def displace():
+            steps.append("step")
+            if len(steps) == 2:
+                (state / JOURNAL_FILE).unlink()
+                in_the_loop(loop, write)  # a commit looks at what it writes to
+
+        before_each_step(monkeypatch, displace)
         with pytest.raises(JournalFailed, match="opened anew"):
-            await copied
+            await journal.copy(state / COPY_FILE)
+        await asyncio.gather(*late)
         assert not (state / COPY_FILE).exists()
         await journal.copy(state / COPY_FILE)
         return await journal.read(LoadSession("s-0"))
