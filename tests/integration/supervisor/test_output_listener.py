@@ -48,7 +48,8 @@ def is_closed(sock):
 def connect(path, first=b""):
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect(str(path))
-    sock.sendall(first)
+    with suppress(BrokenPipeError):  # it may be closed already
+        sock.sendall(first)
     return sock
 
 

@@ -196,9 +196,10 @@ def test_a_host_that_comes_after_its_workers_end_is_ended_at_once(folder):
         async with pool_in(folder) as (pool, worker, _):
             pool.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
             pool._on_exit(worker, ExitRecord(-9, pid=2**22))
-            while pool._tasks or worker.hosts.all:
+            outputs = pool.containments.outputs._workers
+            while pool._tasks or worker.hosts.all or outputs:
                 await asyncio.gather(*pool._tasks)
                 await asyncio.sleep(0.002)  # tidy: the end of a process comes from the kernel
-            return pool.reaper.pids, dict(pool.containments.outputs._workers)
+            return pool.reaper.pids, dict(outputs)
 
     assert asyncio.run(scenario()) == (frozenset(), {})
