@@ -219,13 +219,14 @@ def test_a_spare_that_nobody_needs_is_given_up(opened, tell):
     async def scenario():
         async with opened(tell) as stage:
             stage.bounds = f"{HOST}; host.SPARE_IDLE_S = 0.1"
-            seen = set()
+            await stage.texts("tell")
+            host = psutil.Process(stage.hosts[0].pid)
+            seen = {one.pid for one in host.children()}
             async with asyncio.timeout(WAIT_S):
-                while not seen:  # it may be gone before anybody looks
-                    await stage.texts("tell")
-                    host = psutil.Process(stage.hosts[0].pid)
+                while not seen or host.children():
+                    if not seen:  # it was gone before anybody looked
+                        await stage.texts("tell")
                     seen |= {one.pid for one in host.children()}
-                while host.children():
                     await asyncio.sleep(0.002)  # tidy: the host tells nobody
             return seen, await stage.texts("tell")
 
