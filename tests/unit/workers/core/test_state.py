@@ -6,6 +6,7 @@ import pytest
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeRequest, BeforeTool
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.options import Options
+from workers.core import state
 from workers.core.snapshot import SnapshotFields
 from workers.core.state import (
     Answering,
@@ -116,3 +117,11 @@ def test_a_tool_is_found_by_its_name():
     memory = Memory(tools=(read, write))
 
     assert (memory.tool("read"), memory.tool("write"), memory.tool("gone")) == (read, write, None)
+
+
+def test_nothing_of_a_memory_is_changed_in_place():
+    """What a step began with is compared with what it leaves, so both have to stay."""
+    structs = [one for one in vars(state).values() if isinstance(one, msgspec.StructMeta)]
+
+    assert len(structs) > 10
+    assert [one.__name__ for one in structs if not one.__struct_config__.frozen] == []
