@@ -10,7 +10,7 @@ the victim is killed by SIGKILL. So a plan goes on where it stopped, in the next
 
 A plan is found at the pass, and not when the process starts, because a worker is forked before it
 is anybody's, and one daemon serves the cases of a whole matrix. To add a point, call
-``fault_point``; what is written to the journal has its points already (``journal/faulted.py``).
+``fault_point``; what is written to the journal has its points already (``journal/opening.py``).
 """
 
 import os

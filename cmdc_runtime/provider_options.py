@@ -70,8 +70,6 @@ def _why(model: object) -> str | None:
     return None if is_named and name[0] not in "/: " else ""
 
 
-# --- options and headers --------------------------------------------------------------------------
-
 # --- headers --------------------------------------------------------------------------------------
 
 KEYS: Final = ("api_key", "azure_ad_token", "organization")

@@ -220,8 +220,6 @@ def _user_parts(user: str) -> tuple[str, ...]:
     return tuple(part for part in parts if len(part) >= SECRET_CHARS_MIN)
 
 
-# --- taken out of texts ---------------------------------------------------------------------------
-
 # --- in another shape, or in part -----------------------------------------------------------------
 
 ALIKE_CHARS_MIN: Final = 8

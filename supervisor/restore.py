@@ -61,8 +61,6 @@ from supervisor.adapters.orphans import find_survivors
 from supervisor.config import DaemonConfig, load_config
 from supervisor.logs import configure_logs
 
-# --- a backup in the place of a journal -----------------------------------------------------------
-
 # --- how far a journal goes -----------------------------------------------------------------------
 
 _NEWEST: Final = {

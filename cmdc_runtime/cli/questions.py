@@ -29,8 +29,6 @@ from cmdc_runtime.commands import ApprovalKind
 from cmdc_runtime.events import ApprovalRequired, AskUser
 from cmdc_runtime.lines import neutral
 
-# --- questions ------------------------------------------------------------------------------------
-
 # --- the keyboard ---------------------------------------------------------------------------------
 
 _REPEAT_S: Final = 0.05

@@ -28,8 +28,6 @@ import click
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.errors import UsageError
 
-# --- the service ----------------------------------------------------------------------------------
-
 # --- unit files as text ---------------------------------------------------------------------------
 
 _WRITTEN: Final = "# Written by `cmdc service install`; changes belong into a drop-in, see below."

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 # --- the terminal ---------------------------------------------------------------------------------
 
-# --- the terminal ---------------------------------------------------------------------------------
-
 _Row = TypeVar("_Row")
 
 STYLES: Final[dict[str, dict[str, Any]]] = {  # Any: arguments of click.style

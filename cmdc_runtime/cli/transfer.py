@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from cmdc_runtime.requests import BackupFacts
     from cmdc_runtime.transfer import Header
 
-# --- sessions and checkpoints ---------------------------------------------------------------------
-
 # --- the file that is made ------------------------------------------------------------------------
 
 IN_MEMORY_BYTES_MAX: Final = 16 * 2**20
@@ -171,7 +169,7 @@ class _IntoOutput(Draft):
         """Do nothing: it is open."""
 
     def deliver(self) -> None:
-        """Write all of it; what keeps it from that is reported by ``streams``."""
+        """Write all of it; what keeps it from that is reported by ``terminal``."""
         self._file.seek(0)
         target = sys.stdout.buffer
         shutil.copyfileobj(self._file, target, _COPY_BYTES)

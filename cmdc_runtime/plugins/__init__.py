@@ -2,7 +2,8 @@
 
 These are light references: an application imports no worker code. A reference is at the same time
 the ``Config`` of the plugin in ``workers.builtin.plugins.<short_name>``, so its fields, bounds and
-defaults stand here only, each in the module of the plugin's short name.
+defaults stand here only, in the module of those that do alike: ``guards``, ``conversation``,
+``thinking``, ``observers``.
 """
 
 from cmdc_runtime.plugins.conversation import (

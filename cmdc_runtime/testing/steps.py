@@ -6,7 +6,7 @@ they stand, before the HTTP head if they come first; ``Error``, ``Stall``, ``Dis
 ``Truncate`` end the answer, so nothing may follow them. All are checked when they are made.
 
 To add a piece: one class here and in ``Piece``, its fragments in ``wire.deltas``, and one case in
-``answer.py`` if it waits or ends the answer.
+``scripted.py`` if it waits or ends the answer.
 """
 
 import itertools

@@ -23,8 +23,6 @@ import msgspec
 
 from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, TOOL_WROTE, VISIBLE, VISIBLE_LINES
 
-# --- lines and records ----------------------------------------------------------------------------
-
 # --- lines ----------------------------------------------------------------------------------------
 
 LINES_PER_S: Final = 200
@@ -289,7 +287,7 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-# --- the end of stderr ----------------------------------------------------------------------------
+# --- its lines and its stacks ---------------------------------------------------------------------
 
 OUTPUT_BYTES_MAX: Final = 4 * 2**10
 """Of the output that a Down tells, whose end is kept: some 50 lines."""

@@ -30,8 +30,6 @@ from supervisor.core.limits import SWEEP_RETRY_S
 from supervisor.processes.containment import Containment
 from supervisor.processes.tool_hosts import ToolHosts
 
-# --- workers --------------------------------------------------------------------------------------
-
 # --- the worker -----------------------------------------------------------------------------------
 
 

@@ -123,8 +123,6 @@ def report_fields(report: Report) -> dict[str, object]:
 
 # --- the runtime ----------------------------------------------------------------------------------
 
-# --- the runtime ----------------------------------------------------------------------------------
-
 
 REAP_LOOK_S: Final = 1.0
 """Between two looks at a dead process that is reaped late, since very many ended with it."""

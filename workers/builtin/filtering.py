@@ -117,8 +117,6 @@ ALIKE: Final = Fold(_alike)
 """Words, with Latin letters for those of other alphabets that look like them."""
 
 
-# --- redaction ------------------------------------------------------------------------------------
-
 # --- a list of words as one pattern ---------------------------------------------------------------
 
 SHARED_MAX: Final = 8
@@ -202,7 +200,7 @@ class Rule:
 
         A match counts where ``accepts`` says so of the original text. With ``overlaps`` a match may
         begin inside another one. ``label`` names the rule in errors. The pattern is one that
-        ``streamable.problem_of`` has nothing against.
+        ``guards.problem_of`` has nothing against.
         """
         self.label = label
         self.whole = regex.compile(pattern)

@@ -24,7 +24,7 @@ class RecordedActivity(msgspec.Struct, frozen=True, array_like=True):
     """What a session was doing: the name of an activity of ``state.py``, and its fields."""
 
     name: str
-    fields: dict[str, Any] = {}  # Any: as ``quotes.py`` writes them
+    fields: dict[str, Any] = {}  # Any: as ``causes.py`` writes them
 
 
 class Cause(msgspec.Struct, frozen=True, array_like=True):
@@ -35,7 +35,7 @@ class Cause(msgspec.Struct, frozen=True, array_like=True):
     """
 
     input: str
-    given: dict[str, Any]  # Any: as ``quotes.py`` writes them
+    given: dict[str, Any]  # Any: as ``causes.py`` writes them
     work: Count = 0
     records: Count = 1
     activity: RecordedActivity | None = None

@@ -71,8 +71,6 @@ from workers.core.verdict import Aborted
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 from workers.performers.toolbox import Toolbox
 
-# --- requests -------------------------------------------------------------------------------------
-
 # --- the provider's code --------------------------------------------------------------------------
 
 _T = TypeVar("_T")

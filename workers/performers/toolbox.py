@@ -41,8 +41,6 @@ from workers.loader import LoadError, load_tools, with_code
 from workers.threads import Threads
 from workers.toolhost.wire import fit
 
-# --- tools ----------------------------------------------------------------------------------------
-
 # --- opened as a step -----------------------------------------------------------------------------
 
 _T = TypeVar("_T")

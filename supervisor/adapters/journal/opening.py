@@ -29,8 +29,6 @@ from supervisor.adapters.journal.store import Copying, Health, Journal
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.config import DaemonConfig
 
-# --- which journal --------------------------------------------------------------------------------
-
 # --- in memory ------------------------------------------------------------------------------------
 
 

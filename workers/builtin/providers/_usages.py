@@ -70,8 +70,6 @@ class SplitPairs:
             yield kind(text=plain.mended(half))
 
 
-# --- events and usages ----------------------------------------------------------------------------
-
 # --- events of a reply ----------------------------------------------------------------------------
 
 MARKS: Final = (b'"choices"', b'"content_block', b'"candidates"')
