@@ -1,5 +1,7 @@
 """What is known of an answer that was cut off is counted as it is told, whoever dies at it."""
 
+from itertools import takewhile
+
 import pytest
 
 from cmdc_runtime import TokenUsage, events
@@ -13,7 +15,11 @@ WRITE = "cut_spent"
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_cut_is_told_and_counted_once(cradle, armed, scripted, moment):
-    """Before it is written nobody has heard of it; behind it no process counts it again."""
+    """Before it is written nobody has heard of it; behind it no process counts it again.
+
+    An abort that was not written is sent once more, and the next process may have asked the model
+    again before it comes: that request's cut is its own.
+    """
     cradle.start()
     model = scripted(*[("so far", Hold(), "late")] * 2)
     with cradle.client() as client:
@@ -29,7 +35,12 @@ def test_a_cut_is_told_and_counted_once(cradle, armed, scripted, moment):
             told.append(stream.get(TURN_S).event)
         usage = session.status().token_usage
         session.stop()
+    of_the_first = list(takewhile(lambda one: not isinstance(one, events.AgentRecovered), told))
     cuts = [one.usage for one in told if isinstance(one, events.RequestCut)]
 
-    assert len(cuts) == (0 if moment == "before" else 1)
+    if moment == "before":
+        assert not any(isinstance(one, events.RequestCut) for one in of_the_first)
+        assert len(cuts) <= 1
+    else:
+        assert len(cuts) == 1
     assert usage == sum(cuts, TokenUsage())
