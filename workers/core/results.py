@@ -315,18 +315,18 @@ def recover(step: Step, failed: StreamFailed) -> None:
         _give_up(step, failed)
         return
     delay = delay_s(policy.backoff, attempt, failed.retry_after_s, failed.chance)
-    _reset_answer(step, attempt, is_delayed=True)
+    _reset_answer(step, attempt)
     step.publish(Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason))
     step.change(work=step.memory.work + 1)
     step.perform(Sleep(step.memory.work, delay))
 
 
-def _reset_answer(step: Step, retries: int, *, is_delayed: bool = False) -> None:
-    """Drop the answer so far, and publish that, before the request is sent again."""
+def _reset_answer(step: Step, retries: int) -> None:
+    """Drop the answer so far, and publish that; until it is sent again no request is under way."""
     shown = step.memory.answering
     if shown.is_text_started or shown.is_thinking_started:
         step.publish(StreamReset())
-    fresh = Answering(retries=retries, is_compacted=shown.is_compacted, is_delayed=is_delayed)
+    fresh = Answering(retries=retries, is_compacted=shown.is_compacted, is_delayed=True)
     step.become(Asking(fresh))
 
 

@@ -122,8 +122,9 @@ def best_of(memory: Memory, open_: OpenCall) -> str | None:
         return None
     answers = {one.ref: one.answer for one in memory.branches}
     untold = [one for one, _ in run.branches if one not in run.judges]
-    names = [run.best] if run.best_score is not None else [*reversed(untold), run.best]
-    found = (answers.get(branch_ref(open_.call.call_id, one)) for one in names if one is not None)
+    best = () if run.best is None else (run.best,)
+    names = best if run.best_score is not None else (*reversed(untold), *best)
+    found = (answers.get(branch_ref(open_.call.call_id, one)) for one in names)
     texts = (one.text[:TEXT_CHARS_MAX] for one in found if one is not None and one.ok)
     return next(texts, None)
 

@@ -181,7 +181,7 @@ class Outcome(msgspec.Struct, frozen=True):
 class Answering(msgspec.Struct, frozen=True):
     """The answer of the running request, as far as it came.
 
-    ``is_delayed``: it failed, and is sent again after a delay; none is under way.
+    ``is_delayed``: it failed, and is sent again later; none is under way.
     """
 
     retries: Count = 0

@@ -265,6 +265,36 @@ def test_a_short_name_that_is_none_is_refused_at_once(name, hint):
     assert pack("no_such_module:tool", "tools[0]").ref == "no_such_module:tool"
 
 
+def test_a_name_for_the_base_of_others_is_not_offered():
+    """It is known, but hardly meant."""
+    with pytest.raises(InvalidOptions) as caught:
+        pack_strategy("qqqqqqqqqq", "strategies[0]")
+
+    offered = str(caught.value).partition(", only ")[2].split(", ")
+    assert "chain_of_thought" in offered
+    assert "chain" not in offered
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("Cost Guard", "; did you mean cost_guard?"), ("qq qq", "")]
+)
+def test_what_is_no_name_may_be_near_to_one(name, hint):
+    """As that of its class; where nothing is near, nothing is guessed."""
+    with pytest.raises(InvalidOptions) as caught:
+        pack_plugin(name, "plugins[0]")
+
+    assert str(caught.value).endswith(f"or the short name of a built-in plugin{hint}")
+
+
+def test_a_short_name_brings_no_options():
+    """Those of who loads it hold; a class by its module brings what an instance of it does."""
+    bare = pack_plugin(plugins.ContentPolicy(), "")
+
+    assert bare.data is not None
+    assert pack_plugin("content_policy", "").data is None
+    assert pack_plugin("cmdc_runtime.plugins:ContentPolicy", "") == bare
+
+
 def test_an_option_that_cannot_be_kept_is_named():
     """Though the wire takes it."""
     with pytest.raises(InvalidOptions, match=r"options of 'mine:Guard'\['limit'\]: .*nan"):

@@ -31,6 +31,7 @@ from supervisor.core.exits import (
     ending_of,
     evidence_of,
     fell_at,
+    judge,
     killed_by,
 )
 from supervisor.core.tree.messages import Ending
@@ -141,7 +142,14 @@ def test_only_a_goodbye_is_a_normal_end(reason, ending):
 
 def test_only_the_process_itself_says_that_no_start_can_work():
     """The daemon says of one that was not up in time that it was not built, too."""
+    told = ExitRecord(EXIT_BAD_OPTIONS, not_started=NOT_BUILT)
+    late = ExitRecord(-9, fail_reason=NOT_BUILT)
+    judge(told)
+    judge(late)
+
     assert ending_of(NOT_BUILT, said_hopeless=True) is Ending.FINAL
+    assert (told.reason, told.ending) == (NOT_BUILT, Ending.FINAL)
+    assert (late.reason, late.ending) == (NOT_BUILT, Ending.CRASH)
 
 
 def test_every_pair_of_words_has_a_verdict():

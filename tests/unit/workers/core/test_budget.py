@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import (
     COMPLETION_TOKENS_GUESS,
     ROUNDING_USD,
@@ -16,6 +17,7 @@ from workers.core.budget import (
     check_call,
     estimate_tokens,
     grant,
+    rest_of,
 )
 
 TOKENS, COST = "max_total_tokens_exceeded", "max_cost_usd_exceeded"
@@ -34,6 +36,25 @@ TOKENS, COST = "max_total_tokens_exceeded", "max_cost_usd_exceeded"
 def test_of_a_share_and_a_limit_the_smaller_counts(granted, limit, left):
     """Each quantity by itself; what has no limit is larger than any."""
     assert capped(granted, limit) == capped(limit, granted) == left
+
+
+@pytest.mark.parametrize(
+    ("granted", "used", "rest"),
+    [
+        (Grant(), (10**9, 1e9), Grant()),
+        (Grant(5, 0.5), (4, 0.25), Grant(1, 0.25)),
+        (Grant(5), (5, None), TOKENS),
+        (Grant(None, 0.5), (4, None), Grant(None, 0.5)),
+        (Grant(None, 2 * ROUNDING_USD), (4, None), Grant(None, 2 * ROUNDING_USD)),
+        (Grant(None, ROUNDING_USD), (4, None), COST),
+        (Grant(5, 0.5), (6, 0.6), TOKENS),
+    ],
+)
+def test_a_used_up_grant_has_no_rest(granted, used, rest):
+    """The last token is one; of a cost, what rounding may have left is none."""
+    total_tokens, cost_usd = used
+
+    assert rest_of(granted, TokenUsage(total_tokens=total_tokens, cost_usd=cost_usd)) == rest
 
 
 @pytest.mark.parametrize(("chars", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (400_001, 100_001)])

@@ -421,6 +421,24 @@ def test_what_only_observers_see_is_not_written_down(name):
         assert word not in told
 
 
+def test_what_was_shown_of_an_answer_is_not_written_down(session):
+    """Of one that is not held back somewhere: what comes of it is decided by its end."""
+    shown = session.at(RUNNING).speak("part").report(inputs.ThoughtArrived, "hm")
+    memory = shown.memory
+
+    assert memory.answering.is_text_started
+    assert memory.answering.is_thinking_started
+    fields = cause_of(inputs.Stopped(9), memory=memory).activity.fields
+    assert fields["answering"].keys().isdisjoint({"is_text_started", "is_thinking_started"})
+
+
+def test_an_activity_has_the_name_that_journals_have_for_it(session):
+    """It is read again by it, also where its class was called otherwise when it was written."""
+    asking = session.new(hooks={"before_request"}).prompt().memory
+
+    assert cause_of(inputs.Stopped(9), memory=asking).activity.name == "consulting"
+
+
 # --- what the journal does not tell ---------------------------------------------------------------
 
 ODD = {

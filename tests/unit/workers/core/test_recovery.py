@@ -408,6 +408,23 @@ def test_a_run_that_gains_thoughts_goes_on_after_each_death():
         assert gained.memory.cycle.crashes == 1
 
 
+@pytest.mark.parametrize(("call_id", "aborts"), [("w", 0), ("r", 1)])
+def test_a_run_gains_nothing_by_the_name_of_another_runs_branch(call_id, aborts):
+    """Each call has its own names: what it tells of one of the other's is no answer."""
+    of_w = msgspec.structs.replace(ASKS, asked="c1")
+    came_c1 = msgspec.structs.replace(CAME, come="c1")
+    died = resumed(
+        *(STARTED, NEXT, ASKING, began("r"), began("w")),
+        ToolStepRecorded(call_id="r", step=ASKS),
+        ToolStepRecorded(call_id="w", step=of_w),
+        Resumed(incarnation=2),
+        ToolStepRecorded(call_id=call_id, step=came_c1),
+        max_cycle_crashes=2,
+    )
+
+    assert len(events(died, AgentAbort)) == aborts
+
+
 @pytest.mark.parametrize(
     ("steps", "also"),
     [

@@ -184,6 +184,15 @@ def test_an_answer_that_the_run_has_not_heard_is_counted(session):
     assert gone(cut, "s.2").events(ReasoningDone) == [aborted("aborted")]
 
 
+def test_each_answer_that_the_run_has_not_heard_is_its_own_branchs(session):
+    """However many of them are gone before the abort."""
+    found = gone(branched(session), "s.1", ok=True, text="42", is_lost=False)
+    cut = gone(found, "s.2", ok=True, text="43", is_lost=False).give(Abort())
+    thoughts = cut.events(ReasoningThought)
+
+    assert [(one.thought_id, one.content) for one in thoughts] == [("b1", "42"), ("b2", "43")]
+
+
 def test_a_run_without_branches_ends_before_its_call(session):
     """What was asked for and has not begun is told as lost; the abort comes last."""
     cut = told(session, ASKED, BELOW, CAME).give(Abort(reason="enough"))
@@ -293,11 +302,12 @@ def came(branch_id, content):
         ((came("b1", "one"), scored("b1", 0.5), came("b2", "two")), "one"),
         ((came("b1", "one"), came("b2", "two"), scored("b1", 0.5), scored("b2", 0.7)), "two"),
         ((came("b1", "one"), came("b2", "two"), scored("b2", 0.5), scored("b1", 0.3)), "two"),
+        ((came("b1", "one"), came("b2", "two"), scored("b1", 0.5), scored("b2", 0.5)), "one"),
     ],
-    ids=["untold", "latest", "scored", "better", "worse"],
+    ids=["untold", "latest", "scored", "better", "worse", "as good"],
 )
 def test_a_run_that_processes_die_of_has_failed_with_its_best_branch(session, steps, answer):
-    """The score decides, else the latest."""
+    """The score decides, of equal ones the first, else the latest."""
     found = gone(branched(session), "s.1", ok=True, text="one", is_lost=False)
     found = gone(found, "s.2", ok=True, text="two", is_lost=False)
     for event in steps:
@@ -324,6 +334,19 @@ def test_a_judge_has_no_answer(session):
         lost("b3"),
     ):
         found = found.report(ToolStepReported, "a", event)
+    (done,) = found.crash().crash().events(ReasoningDone)
+
+    assert done.answer == "one"
+
+
+def test_a_judge_whose_thought_is_not_told_has_none_either(session):
+    """It is the latest of the run, and its branch the last that has said anything."""
+    judge = ReasoningBranch(**OF, branch_id="b2", prompt="?", metadata={"role": "judge"})
+    found = told(session, ASKED, judge)
+    for name in ("b1", "b2"):
+        found = found.report(BranchWanted, "a", f"a:branch-{name}", TASK, "d")
+    found = gone(found, "s.1", ok=True, text="one", is_lost=False)
+    found = gone(found, "s.2", ok=True, text="0.7", is_lost=False)
     (done,) = found.crash().crash().events(ReasoningDone)
 
     assert done.answer == "one"

@@ -177,6 +177,14 @@ def test_an_older_snapshot_has_no_field_that_came_later():
     assert restore(Memory(), old) == Memory(model="x:m")
 
 
+def test_a_field_has_the_name_that_snapshots_have_for_it():
+    """It was called otherwise when they were written."""
+    old = msgspec.msgpack.encode({"schema_version": 1, "state": {"allowances": ["leave"]}})
+
+    assert restore(Memory(), old) == Memory(granted=("leave",))
+    assert plain_state(read_saved(encode(FULL)))["allowances"] == ["leave"]
+
+
 def test_a_newer_snapshot_is_refused_by_its_version():
     """The message says which version it is, and what can be read here."""
     newer = msgspec.msgpack.encode({"schema_version": SCHEMA_VERSION + 1, "state": 5})
