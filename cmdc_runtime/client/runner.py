@@ -18,7 +18,7 @@ from cmdc_runtime.client.arguments import (
 from cmdc_runtime.client.callers import AsyncPool
 from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import async_client as default_client
-from cmdc_runtime.client.exchange import Reply
+from cmdc_runtime.client.exchange import Exchange, Reply
 from cmdc_runtime.client.run_request import (
     ENDED,
     RUN_END_S,
@@ -74,18 +74,32 @@ class AsyncRunner:
         owner = client or default_client
         if request.session is None:
             base, options = request.definition()
-            async with await owner.create_agent(base, **options) as made:
+            async with await cls._made(owner, base, options) as made:
                 return await cls._follow(made, prompt, request.on_event)
         found = request.session
         if not isinstance(found, AsyncSession):
             found = AsyncSession(found, owner)
         tool, call = request.guest()
-        await found.attach_tool(tool)
         try:
+            await found.attach_tool(tool)
             return await cls._follow(found, prompt, request.on_event, call)
         finally:
-            with contextlib.suppress(SessionError):  # it has ended, and the tool with it
+            with contextlib.suppress(CmdcError):  # it has ended, or was not attached
                 await found.detach_tool(tool.name)
+
+    @staticmethod
+    async def _made(
+        owner: AsyncClient,
+        base: Options | None,
+        options: dict[str, Any],  # Any: see ``Options``
+    ) -> AsyncSession:
+        try:
+            return await owner.create_agent(base, **options)
+        except CmdcError:
+            raise
+        except BaseException:  # whoever runs this gives up: no session stays behind
+            await owner._run(Exchange.await_ends)  # noqa: SLF001 - a call of the client that needs no name
+            raise
 
     @staticmethod
     async def _follow(

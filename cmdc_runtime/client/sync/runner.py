@@ -15,7 +15,7 @@ from cmdc_runtime.client.arguments import (
 from cmdc_runtime.client.callers import Pool
 from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import client as default_client
-from cmdc_runtime.client.exchange import Reply
+from cmdc_runtime.client.exchange import Exchange, Reply
 from cmdc_runtime.client.run_request import (
     ENDED,
     RUN_END_S,
@@ -70,18 +70,32 @@ class Runner:
         owner = client or default_client
         if request.session is None:
             base, options = request.definition()
-            with owner.create_agent(base, **options) as made:
+            with cls._made(owner, base, options) as made:
                 return cls._follow(made, prompt, request.on_event)
         found = request.session
         if not isinstance(found, Session):
             found = Session(found, owner)
         tool, call = request.guest()
-        found.attach_tool(tool)
         try:
+            found.attach_tool(tool)
             return cls._follow(found, prompt, request.on_event, call)
         finally:
-            with contextlib.suppress(SessionError):  # it has ended, and the tool with it
+            with contextlib.suppress(CmdcError):  # it has ended, or was not attached
                 found.detach_tool(tool.name)
+
+    @staticmethod
+    def _made(
+        owner: Client,
+        base: Options | None,
+        options: dict[str, Any],  # Any: see ``Options``
+    ) -> Session:
+        try:
+            return owner.create_agent(base, **options)
+        except CmdcError:
+            raise
+        except BaseException:  # whoever runs this gives up: no session stays behind
+            owner._run(Exchange.await_ends)  # noqa: SLF001 - a call of the client that needs no name
+            raise
 
     @staticmethod
     def _follow(
