@@ -11,14 +11,13 @@ from cmdc_runtime import reasoning
 from cmdc_runtime.client.arguments import SessionLike
 from cmdc_runtime.errors import AgentAborted, InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped, ReasoningDone
-from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options, parse
 from cmdc_runtime.packing import BuiltInStrategy
 from cmdc_runtime.plain import short, shown
 from cmdc_runtime.reasoning.limits import Reason
-from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult, failed
 from cmdc_runtime.reasoning.strategies import check_scorers
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from cmdc_runtime.spec import refused_parts
@@ -198,12 +197,6 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
             raise AgentAborted("dropped")
         case _:
             return failed(result, "the cycle ended without a run")
-
-
-def failed(result: ReasoningResult, reason: str) -> ReasoningResult:
-    """Return what a run came to that nobody told the end of: its best thought is its answer."""
-    answer = ReasoningStrategy().best(result.thoughts, None)
-    return msgspec.structs.replace(result, status="failed", answer=answer, reason=reason)
 
 
 def cut_run(found: Iterable[Event]) -> str | None:

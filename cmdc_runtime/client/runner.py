@@ -26,7 +26,6 @@ from cmdc_runtime.client.run_request import (
     RunOptions,
     RunRequest,
     cut_run,
-    failed,
     result_of,
     run_length,
     spelled,
@@ -37,7 +36,7 @@ from cmdc_runtime.events import Event, ReasoningDone
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options
-from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult, failed
 
 # --- Runner ---------------------------------------------------------------------------------------
 
