@@ -33,6 +33,7 @@ CRASHED: Final = "crashed("
 """What the reason of a cycle begins with that was given up since processes died of it."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
+_OWN: Final = "reasoning_strategy"
 _PLACE: Final = re.compile(r"^strategies\[0\]")
 
 OnEvent: TypeAlias = Callable[[ReasoningEvent], Any]  # Any: an awaitable, or nothing of interest
@@ -124,6 +125,10 @@ class RunRequest:
         if not isinstance(self._options, Options | Mapping | None):
             found.append(f"options: expected Options or a dict, got {short(self._options)}")
             self._options = None
+        base = self._options
+        own = base.get(_OWN) if isinstance(base, Mapping) else getattr(base, _OWN, None)
+        if own is not None:
+            found.append(f"options: {_OWN}: it would never run: give it as the strategy")
         listener: Any = self.on_event  # Any: as it came
         if not (listener is None or callable(listener)):
             found.append(f"on_event: expected a function, got {short(listener)}")

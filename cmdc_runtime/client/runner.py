@@ -65,6 +65,9 @@ class AsyncRunner:
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong argument.
+            InvalidText: ``prompt`` is not a non-empty str.
+            InvalidTool: ``max_depth`` leaves the given session no level for branches.
+            StartFailed: the session did not start, as where ``score`` names what is not there.
             AgentAborted: the prompt of the run was dropped before its cycle began.
             SessionNotAlive: the session had ended before.
 
