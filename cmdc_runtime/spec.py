@@ -141,7 +141,7 @@ _FORKED: Final = Resumption(id="fork", changes=("model", "plugins", "provider_op
 def agent_spec(options: Options) -> AgentSpec:
     """Return the definition that ``options`` describe, with its tools packed.
 
-    Where subagents are given, the task tool comes along; with ``max_depth`` 0 it is left out.
+    Where subagents are given, the task tool comes along.
 
     Raises:
         InvalidOptions: plugins or other parts are wrong or cannot travel; it names each.
@@ -165,7 +165,6 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
     tools, strategy = parts.tools, parts.strategy
     if options.subagents and not any(tool.label == TASK_TOOL for tool in tools):
         tools = (*tools, Packed(kind="ref", label=TASK_TOOL, ref=TASK_TOOL))
-    may_delegate = options.max_depth > 0
     response_format = options.response_format
     call = None if strategy is None else OpeningCall(name=STRATEGY_TOOL, text_as="question")
     tools = tools if strategy is None else (*tools, strategy)
@@ -173,9 +172,9 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
         model=model,
         identity=identity_of(options.blueprint),
         opening_call=call,
-        tools=tools if may_delegate else _without_task(tools),
+        tools=tools,
         plugins=(*parts.plugins, *filter(None, (parts.chain,))),
-        subagents=parts.subagents if may_delegate else (),
+        subagents=parts.subagents,
         working_dir=parts.working_dir,
         provider_opts=provider_opts,
         messages=tuple(options.messages),
@@ -297,7 +296,7 @@ def _branch_spec(parent: Parent, subagent: SubagentSpec, branching: Branching) -
     if branching.model is not None:
         subagent = msgspec.structs.replace(subagent, model=branching.model, provider_opts=None)
     spec = _child_spec(parent, subagent)
-    tools = tuple(tool for tool in spec.tools if tool.ref not in (TASK_TOOL, REASON_TOOL))
+    tools = _without_task(spec.tools)
     return msgspec.structs.replace(
         spec,
         tools=tools,
@@ -318,6 +317,8 @@ def _child_opts(parent: Parent, subagent: SubagentSpec) -> dict[str, Any]:
 # --- parts --------------------------------------------------------------------------------------
 
 
+_STARTERS: Final = (TASK_TOOL, REASON_TOOL)
+"""Tools that start sessions."""
 _NO_MODEL: Final[tuple[str, dict[str, Any]]] = ("", {})  # Any: litellm's own arguments
 
 
@@ -372,11 +373,11 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
     given = None if _is_chain(options) else options.reasoning_strategy
     return _Parts(
         model=made(lambda: _model(options.model, options.provider_opts), _NO_MODEL),
-        tools=_each_packed(options.tools, "tools", pack, refused),
+        tools=_each_packed(options.tools, "tools", _tool_packer(options.max_depth), refused),
         plugins=plugins,
         chain=chain,
         strategy=made(lambda: _strategy_tool(given, may_branch=options.max_depth > 0), None),
-        subagents=_subagents(options.subagents, refused) if options.max_depth > 0 else (),
+        subagents=made(lambda: _subagents(options, refused), ()),
         working_dir=made(lambda: _absolute(options.working_dir), ""),
         redact=None if redact is None else made(lambda: pack_function(redact, "redact"), None),
     )
@@ -414,14 +415,44 @@ def _copied(options: Options) -> dict[str, Any]:  # Any: values of options
     return {**names, **{name: getattr(options, name) for name in rest}}
 
 
-def _subagents(given: Iterable[SubAgent], refused: _Refused) -> tuple[SubagentSpec, ...]:
-    packed = [_subagent(one, f"subagents[{at}]", refused) for at, one in enumerate(given)]
+def _tool_packer(max_depth: int, where: str = "") -> Callable[[object, str], Packed]:
+    """Return what packs a tool and refuses it where it would have no level to start sessions in.
+
+    ``where`` is what stands one level down.
+    """
+
+    def packed_tool(thing: object, label: str) -> Packed:
+        tool = pack(thing, label)
+        needed = 2 if where else 1
+        if tool.ref in _STARTERS and max_depth < needed:
+            why = f"{tool.label!r} starts sessions{where}, and max_depth={max_depth} allows none"
+            way = f"give max_depth={needed} or more, or leave it out"
+            raise InvalidOptions([f"{label}: {why}: {way}"])
+        return tool
+
+    return packed_tool
+
+
+def _subagents(options: Options, refused: _Refused) -> tuple[SubagentSpec, ...]:
+    if options.max_depth == 0:
+        if options.subagents:
+            raise InvalidOptions(
+                ["subagents: max_depth=0 allows none: give max_depth=1 or more, or leave them out"]
+            )
+        return ()
+    packer = _tool_packer(options.max_depth, " below the subagent")
+    packed = [
+        _subagent(one, f"subagents[{at}]", refused, packer)
+        for at, one in enumerate(options.subagents)
+    ]
     if all(one.name != GENERAL_PURPOSE.name for one in packed):
         packed.append(GENERAL_PURPOSE)
     return tuple(packed)
 
 
-def _subagent(given: SubAgent, label: str, refused: _Refused) -> SubagentSpec:
+def _subagent(
+    given: SubAgent, label: str, refused: _Refused, packer: Callable[[object, str], Packed]
+) -> SubagentSpec:
     model, provider_opts = given.model, given.provider_opts
     if isinstance(model, ModelSource):
         source, opts = model, provider_opts or {}
@@ -434,7 +465,7 @@ def _subagent(given: SubAgent, label: str, refused: _Refused) -> SubagentSpec:
         provider_opts=provider_opts,
         tools=None
         if given.tools is None
-        else _each_packed(given.tools, f"{label}.tools", pack, refused),
+        else _each_packed(given.tools, f"{label}.tools", packer, refused),
         plugins=None
         if given.plugins is None
         else _each_packed(given.plugins, f"{label}.plugins", pack_plugin, refused),
@@ -447,7 +478,7 @@ def _subagent(given: SubAgent, label: str, refused: _Refused) -> SubagentSpec:
 
 def _without_task(tools: Iterable[Packed]) -> tuple[Packed, ...]:
     """Return the tools without those that start sessions."""
-    return tuple(tool for tool in tools if tool.ref not in (TASK_TOOL, REASON_TOOL))
+    return tuple(tool for tool in tools if tool.ref not in _STARTERS)
 
 
 def _is_chain(options: Options) -> bool:

@@ -22,6 +22,7 @@ from cmdc_runtime.reasoning.result import (
     ReasoningNode,
     ReasoningResult,
     RunFold,
+    failed,
     is_lost,
     label_of,
     reasoning_event,
@@ -53,6 +54,7 @@ RUNS_MAX: Final = 64
 def print_runs(stream: "EventStream", terminal: Terminal, *, as_json: bool) -> None:
     """Draw runs as they grow; print each for good when it is over, or cut short by an exception.
 
+    One that the session has ended in, without a word of its own end, has failed with the session's.
     As JSON each is a line, a ``ReasoningResult``, and nothing is drawn.
 
     Raises:
@@ -86,6 +88,10 @@ def _print(
                 keep(runs.pop(event.run_id).result())
             elif len(runs) > RUNS_MAX:
                 keep(runs.pop(next(iter(runs))).result())
+    except SessionNotAlive as ended:  # nobody tells the ends of its runs any more
+        while runs:
+            keep(failed(runs.pop(next(iter(runs))).result(), str(ended)))
+        raise
     finally:
         for run in runs.values():
             keep(run.result())

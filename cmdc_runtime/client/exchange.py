@@ -28,6 +28,8 @@ from cmdc_runtime.client.limits import (
     REPLAY_RETRY_S,
     START_GRACE_S,
     STATUS_ANSWER_S,
+    STOP_TIMEOUT_S,
+    UNOWNED_END_S,
     WAIT_TURN_S,
 )
 from cmdc_runtime.client.link import Connector
@@ -115,6 +117,7 @@ class Exchange:
         """Connect at the first call."""
         self._connector = connector
         self._prompts: OrderedDict[SessionId, CommandId] = OrderedDict()
+        self._endings: set[asyncio.Task[None]] = set()
         self._watches: WeakValueDictionary[MonitorRef, Watch] = WeakValueDictionary()
 
     async def connect(self) -> None:
@@ -122,8 +125,23 @@ class Exchange:
         await self._connector.connected()
 
     async def start(self, request: StartSession) -> SessionId:
-        """Start a session; see ``create_agent``."""
+        """Start a session; see ``create_agent``. One whose caller is cancelled ends behind it."""
         connection = await self._connector.connected()
+        starting = asyncio.ensure_future(self._started(connection, request))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            ending = asyncio.ensure_future(self._end_unowned(starting))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+            raise
+
+    async def await_ends(self) -> None:
+        """Return when what cancelled starts have begun has ended, or after a bounded time."""
+        if self._endings:
+            await asyncio.wait(self._endings, timeout=UNOWNED_END_S)
+
+    async def _started(self, connection: Connection, request: StartSession) -> SessionId:
         timeout_s = request.supervision.start_timeout + START_GRACE_S
         try:
             found: SessionInfo = await connection.ask(request, timeout_s=timeout_s)
@@ -135,6 +153,12 @@ class Exchange:
             found = await connection.ask(request, timeout_s=timeout_s)
         connection.hold(found.session_id)
         return found.session_id
+
+    async def _end_unowned(self, starting: asyncio.Future[SessionId]) -> None:
+        """End a session that nobody waits for any more, when it has started."""
+        with contextlib.suppress(CmdcError):  # it did not start, or has ended
+            made = await starting
+            await self.stop(StopSession(session_id=made, reason="normal", timeout=STOP_TIMEOUT_S))
 
     async def stop(self, request: StopSession) -> None:
         """End a session; see ``stop``."""

@@ -40,6 +40,8 @@ SESSIONS_HELD_MAX: Final = 10_000
 """Of so many sessions the client knows that they went with an embedded daemon."""
 REPLY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 5.0
+UNOWNED_END_S: Final = 2 * STOP_TIMEOUT_S
+"""How long a runner that is cancelled waits for the end of the session that it was starting."""
 
 PARALLEL_MAX: Final = 1_000
 """Agents that one ``Parallel.map`` asks at a time."""

@@ -11,14 +11,13 @@ from cmdc_runtime import reasoning
 from cmdc_runtime.client.arguments import SessionLike
 from cmdc_runtime.errors import AgentAborted, InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped, ReasoningDone
-from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options, parse
 from cmdc_runtime.packing import BuiltInStrategy
 from cmdc_runtime.plain import short, shown
 from cmdc_runtime.reasoning.limits import Reason
-from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult, failed
 from cmdc_runtime.reasoning.strategies import check_scorers
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from cmdc_runtime.spec import refused_parts
@@ -34,6 +33,7 @@ CRASHED: Final = "crashed("
 """What the reason of a cycle begins with that was given up since processes died of it."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
+_OWN: Final = "reasoning_strategy"
 _PLACE: Final = re.compile(r"^strategies\[0\]")
 
 OnEvent: TypeAlias = Callable[[ReasoningEvent], Any]  # Any: an awaitable, or nothing of interest
@@ -125,6 +125,10 @@ class RunRequest:
         if not isinstance(self._options, Options | Mapping | None):
             found.append(f"options: expected Options or a dict, got {short(self._options)}")
             self._options = None
+        base = self._options
+        own = base.get(_OWN) if isinstance(base, Mapping) else getattr(base, _OWN, None)
+        if own is not None:
+            found.append(f"options: {_OWN}: it would never run: give it as the strategy")
         listener: Any = self.on_event  # Any: as it came
         if not (listener is None or callable(listener)):
             found.append(f"on_event: expected a function, got {short(listener)}")
@@ -198,12 +202,6 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
             raise AgentAborted("dropped")
         case _:
             return failed(result, "the cycle ended without a run")
-
-
-def failed(result: ReasoningResult, reason: str) -> ReasoningResult:
-    """Return what a run came to that nobody told the end of: its best thought is its answer."""
-    answer = ReasoningStrategy().best(result.thoughts, None)
-    return msgspec.structs.replace(result, status="failed", answer=answer, reason=reason)
 
 
 def cut_run(found: Iterable[Event]) -> str | None:

@@ -12,7 +12,7 @@ To add a decision: its class here, its place in ``Decision``, and a case in
 ``workers.reasoning.run``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Final, Literal, TypeAlias
@@ -23,6 +23,7 @@ from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.events import reasoning as told
 from cmdc_runtime.extensions.plugin import made
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import snake
 
 ERROR: Final = "error"
@@ -220,6 +221,10 @@ class ReasoningStrategy:
 
     def prune(self, thoughts: Iterable[Thought | str], reason: str = "") -> None:
         """Tell that thoughts, or those of these ids, are given up; branches that run are ended."""
+        if isinstance(thoughts, str | bytes | Mapping) or not isinstance(thoughts, Iterable):
+            raise TypeError(f"prune: expected thoughts or their ids, got {short(thoughts)}")
+        if not isinstance(reason, str):
+            raise TypeError(f"prune: reason: expected a str, got {short(reason)}")
         ids = tuple(one.id if isinstance(one, Thought) else one for one in thoughts)
         if ids:
             self._noted().pruned.append((ids, reason))
@@ -263,8 +268,11 @@ def parted(given: Any, state: Any) -> tuple[Decision, Any]:  # Any: what a strat
                 " list of branches to ask for several"
             )
     if not isinstance(decision, DECISIONS):
+        what = type(given).__name__
+        if isinstance(given, type):
+            what = f"the class {given.__name__}, not an instance of it,"
         raise TypeError(
-            f"{type(given).__name__} is no decision: return Continue_, Branch, a list of Branch,"
+            f"{what} is no decision: return Continue_, Branch, a list of Branch,"
             " Revise, Done or Failed, or one of them with the new state"
         )
     return decision, state

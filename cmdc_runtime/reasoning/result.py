@@ -20,7 +20,13 @@ from cmdc_runtime.events import (
     ReasoningScore,
     ReasoningThought,
 )
-from cmdc_runtime.extensions.reasoning import ERROR, PARENTS, RunStatus, Thought
+from cmdc_runtime.extensions.reasoning import (
+    ERROR,
+    PARENTS,
+    ReasoningStrategy,
+    RunStatus,
+    Thought,
+)
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.plain import short
 
@@ -63,7 +69,8 @@ class ReasoningNode(msgspec.Struct, frozen=True, kw_only=True):
 class ReasoningResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended, and the tree of its thoughts.
 
-    Texts are cut as in the events.
+    Texts are cut as in the events. A run whose session has ended for good has no event of its end:
+    events alone say "running" of it for ever.
     """
 
     status: RunStatus | Literal["running"] = "running"
@@ -148,6 +155,12 @@ class ReasoningResult(msgspec.Struct, frozen=True, kw_only=True):
             for parent in (node.parent_id, *(more if isinstance(more, list) else ())):
                 if parent in known:
                     yield str(parent), node.id, is_lost(node)
+
+
+def failed(result: ReasoningResult, reason: str) -> ReasoningResult:
+    """Return what a run came to that nobody told the end of: its best thought is its answer."""
+    answer = ReasoningStrategy().best(result.thoughts, None)
+    return msgspec.structs.replace(result, status="failed", answer=answer, reason=reason)
 
 
 class RunFold:

@@ -142,12 +142,15 @@ def vote(
     nothing. Thoughts that failed or give no answer have no vote.
 
     Raises:
-        ValueError: one of ``thoughts`` is none, or an answer is no text.
+        ValueError: one of ``thoughts`` is none, an answer or its key is no text, or scores that
+            count are no finite number, or add up to none.
     """
     found: dict[str, tuple[str, list[Thought]]] = {}
     for one in _listed(thoughts):
         answer = "" if one.error is not None else answer_of(one.content)
-        if name := key(answer):
+        name = key(answer)
+        _check_text("key", name)
+        if name:
             found.setdefault(name, (answer, []))[1].append(one)
     tallies = [
         Tally(answer, _weight(voters, weighted=weighted), tuple(voter.id for voter in voters))
@@ -163,8 +166,9 @@ def decided(votes: Sequence[Tally], remaining: int, weight_max: float = 1.0) -> 
     when all are there.
 
     Raises:
-        ValueError: ``remaining`` is no whole number, or ``weight_max`` none.
+        ValueError: ``remaining`` is no whole number, or ``weight_max`` or one of ``votes`` none.
     """
+    _check_votes(votes)
     _check_whole("remaining", remaining)
     if (problem := number_problem(weight_max, 0, sys.float_info.max)) is not None:
         raise ValueError(f"weight_max: {problem}")
@@ -175,7 +179,12 @@ def decided(votes: Sequence[Tally], remaining: int, weight_max: float = 1.0) -> 
 
 
 def agreement(votes: Sequence[Tally]) -> float:
-    """Return the winner's part of all votes, 0 where there are none."""
+    """Return the winner's part of all votes, 0 where there are none.
+
+    Raises:
+        ValueError: one of ``votes`` is none.
+    """
+    _check_votes(votes)
     total = math.fsum(tally.weight for tally in votes)
     return votes[0].weight / total if total > 0 else 0.0
 
@@ -187,8 +196,13 @@ def backtrack(
 
     ``levels`` are the untried thoughts at each depth, the deepest last. The best one of the deepest
     level that has any is next; None where nothing is open.
+
+    Raises:
+        ValueError: ``levels`` are none, or one of their thoughts is.
     """
-    left = [tuple(level) for level in levels]
+    if not isinstance(levels, list | tuple):
+        raise _wrong("levels", "a list of lists of thoughts", levels)
+    left = [tuple(_listed(level)) for level in levels]
     while left:
         kept, others = select_beam(left[-1], 1)
         if kept:
@@ -259,6 +273,14 @@ def _check_whole(name: str, value: object) -> None:
         raise _wrong(name, "a whole number", value)
 
 
+def _check_votes(votes: object) -> None:
+    if not isinstance(votes, list | tuple):
+        raise _wrong("votes", "what vote returns", votes)
+    for at, one in enumerate(votes):
+        if not isinstance(one, Tally):
+            raise _wrong(f"votes[{at}]", "a Tally", one)
+
+
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise _wrong(name, "a text", value)
@@ -267,7 +289,14 @@ def _check_text(name: str, value: object) -> None:
 def _weight(voters: Sequence[Thought], *, weighted: bool) -> float:
     if not weighted:
         return float(len(voters))
-    return math.fsum(max(0.0, voter.score or 0.0) for voter in voters)
+    for one in voters:
+        if one.score == math.inf:
+            raise ValueError(f"the score of {one.id!r}: inf is not a finite number")
+    try:
+        return math.fsum(max(0.0, voter.score or 0.0) for voter in voters)
+    except OverflowError:
+        names = ", ".join(repr(voter.id) for voter in voters)
+        raise ValueError(f"the scores of {names}: their sum is no finite number") from None
 
 
 def _spelled(text: str) -> str:

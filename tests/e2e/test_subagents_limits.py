@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.messages import TokenUsage
@@ -75,9 +77,9 @@ def test_subagent_of_the_lowest_level_has_no_task_tool(agent, client, scripted, 
 
 
 def test_session_of_depth_0_has_no_task_tool(agent, scripted, cycle_of):
-    """With ``max_depth`` 0 there are no subagents, whatever the other options say."""
+    """With ``max_depth`` 0 there are no subagents; a forced call is an unknown tool."""
     model = scripted(ToolCalls(task()), "done")
-    session = agent(model, tools=[smell, cmdc.tools.Task], subagents=[scout(model)], max_depth=0)
+    session = agent(model, tools=[smell], max_depth=0)
     stream = session.subscribe()
     session.prompt("Go.")
     found = cycle_of(stream)
@@ -87,15 +89,12 @@ def test_session_of_depth_0_has_no_task_tool(agent, scripted, cycle_of):
 
 
 def test_task_tool_that_is_attached_later_gives_no_more_depth(agent, scripted):
-    """Where a session may start no subagents the tool says so."""
-    model = scripted(ToolCalls(task()), "done")
-    session = agent(model, max_depth=0)
-    session.attach_tool(cmdc.tools.Task)
-    session.run("Go.", timeout=TURN_S)
-
-    assert (
-        "max_depth: an agent of this level starts no further ones" in results(model.requests[-1])[0]
-    )
+    """Where a session may start no subagents it is refused."""
+    session = agent(scripted(), max_depth=0)
+    with pytest.raises(cmdc.InvalidTool, match="task: it starts sessions, and max_depth"):
+        session.attach_tool(cmdc.tools.Task)
+    with pytest.raises(cmdc.ToolValidationFailed, match="max_depth"):
+        session.attach_tools([cmdc.tools.Reason(strategies=["adaptive"])])
 
 
 def test_subagents_of_subagents(agent, client, scripted):

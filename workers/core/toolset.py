@@ -6,6 +6,7 @@ open. A batch is changed as a whole or not at all.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from cmdc_runtime.commands import (
     TOOLS_MAX,
@@ -25,6 +26,7 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.provider_options import model_problem
+from cmdc_runtime.subagent import REASON_TOOL, TASK_TOOL
 from workers.core.conversation import attached_tool
 from workers.core.inputs import FoundTool, Order, ToolsLoaded
 from workers.core.plugins import switch_model
@@ -34,6 +36,9 @@ from workers.core.step import ChangeTools, LoadTools, Step
 
 Problems = list[tuple[str, str]]
 """Tool name or label, and what is wrong with it."""
+_TOO_DEEP: Final = (
+    "it starts sessions, and max_depth allows none below this one: begin with a greater max_depth"
+)
 
 
 def load(step: Step, order: Order, command: AttachTools | ReplaceTools) -> None:
@@ -121,10 +126,16 @@ def _problems(
             problems.append((one.tool.name, "duplicate_in_list"))
         elif one.tool.name in present and not is_new_table:
             problems.append((one.tool.name, "already_attached"))
+        elif _starts_sessions(one.tool) and not memory.policy.subagents:
+            problems.append((one.tool.name, _TOO_DEEP))
     total = len(found) + (0 if is_new_table else len(present))
     if found and not problems and total > TOOLS_MAX:
         problems.append((found[-1].label, f"more than {TOOLS_MAX} tools"))
     return list(dict.fromkeys(problems))
+
+
+def _starts_sessions(tool: ToolFacts) -> bool:
+    return tool.packed is not None and tool.packed.ref in (TASK_TOOL, REASON_TOOL)
 
 
 def _single_error(found: Sequence[FoundTool], problems: Problems) -> CmdcError:

@@ -17,7 +17,15 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from cmdc_runtime import foreign
-from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, RunStatus, Thought
+from cmdc_runtime.answer_schema import answer_schema
+from cmdc_runtime.extensions.reasoning import (
+    ERROR,
+    OUTPUT,
+    PARENTS,
+    Branch,
+    RunStatus,
+    Thought,
+)
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import number_problem, short
 from cmdc_runtime.provider_options import model_problem
@@ -121,6 +129,7 @@ class TreeDraft:
         self._check_place(thought.parent_id)
         check_text(thought.content, f"thought {thought.id!r}")
         metadata = plain_dict(thought.metadata, f"the metadata of {thought.id!r}")
+        self._check_parents(metadata, thought.id)
         _check_keys(metadata, f"the metadata of {thought.id!r}", ERROR)
         if thought.score is not None:
             score_of(thought)
@@ -143,7 +152,10 @@ class TreeDraft:
         node_id = str(branch.id)
         self._check_place(branch.parent_id)
         check_text(branch.prompt, f"the prompt of branch {node_id!r}")
+        if not branch.prompt.strip():
+            raise MisuseError(f"the prompt of branch {node_id!r} is empty")
         metadata = plain_dict(branch.metadata, f"the metadata of branch {node_id!r}")
+        self._check_parents(metadata, node_id)
         _check_keys(metadata, f"the metadata of branch {node_id!r}", ERROR, OUTPUT)
         if not isinstance(branch.fork, bool):
             raise MisuseError(
@@ -151,6 +163,11 @@ class TreeDraft:
             )
         if branch.model is not None and (problem := model_problem(branch.model)) is not None:
             raise MisuseError(f"the model of branch {node_id!r}: {problem}")
+        if branch.result is not None:
+            try:
+                answer_schema(branch.result)
+            except TypeError as error:
+                raise MisuseError(f"the result of branch {node_id!r}: {error}") from error
         branch = msgspec.structs.replace(branch, metadata=metadata)
         return self._kept(Node(node_id, branch, node_id, branch.prompt, phase="waiting"))
 
@@ -171,6 +188,18 @@ class TreeDraft:
                 f"a run has at most {NODES_MAX:,} thoughts and branches: {len(self._nodes):,} are"
                 " there, and this decision adds more than are left; ask for fewer, or end with Done"
             )
+
+    def _check_parents(self, metadata: Mapping[str, Any], node_id: str) -> None:
+        """Refuse further parents that are not there, as ``parent_id``; a node is none of its own.
+
+        Any: plain data.
+        """
+        given = metadata.get(PARENTS, [])
+        if not isinstance(given, list):
+            raise MisuseError(f"parents of {node_id!r}: expected a list of ids, got {short(given)}")
+        for one in given:
+            if not isinstance(one, str) or one == node_id or self._found(one) is None:
+                raise MisuseError(f"parents of {node_id!r}: {unknown(one)}")
 
     def _name(self, letter: str) -> str:
         while True:
@@ -223,6 +252,7 @@ def score_of(scored: Thought) -> tuple[float, dict[str, Any]]:  # Any: plain dat
 
 PLACE_CHARS_MAX: Final = 200
 """Of the name of a file, a function, a strategy."""
+_PROGRAM: Final = ("cmdc_runtime", "workers")
 _FOLDERS: Final = tuple(
     Path(path) for path in {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
 )
@@ -248,7 +278,8 @@ def place_of(failed: ForeignError, *within: str) -> str:
         for frame, line in _frames(failed.error)
         if frame.f_code.co_filename not in {foreign.__file__, *within}
     ]
-    own = [one for one in frames if not _is_library(one[0].f_code.co_filename)]
+    theirs = (one for one in frames if not _is_library(one[0].f_code.co_filename))
+    own = [one for one in theirs if not _is_ours(one[0])]
     for frame, line in reversed(own or frames):
         function = frame.f_code.co_name[:PLACE_CHARS_MAX]
         return foreign.hidden(f"{_file_of(frame)[:PLACE_CHARS_MAX]}:{line}, in {function}")
@@ -267,6 +298,12 @@ def _file_of(frame: FrameType) -> str:
     file = Path(frame.f_code.co_filename).name
     module = frame.f_globals.get("__name__")
     return module if file.startswith("<") and type(module) is str else file
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Say whether a frame is of this program, as of a method that a dataclass has made."""
+    module = frame.f_globals.get("__name__")
+    return type(module) is str and module.partition(".")[0] in _PROGRAM
 
 
 def _is_library(name: str) -> bool:

@@ -316,7 +316,7 @@ class Run:
                 case Done():
                     return self._close("done", noted=told_answer(decision.answer))
                 case Failed():
-                    return self._close("failed", reason=foreign.text_of(decision.reason))
+                    return self._close("failed", reason=_why(decision))
                 case _:
                     pass
             if self._steps >= self._begun.limits.max_steps:
@@ -344,6 +344,8 @@ class Run:
                         f"Revise: branch_ids: expected ids, got {short(decision.branch_ids)}"
                     )
                 nodes = [self._known(one) for one in decision.branch_ids] or self._batch
+                if not nodes:
+                    raise MisuseError("Revise: no branch was asked for yet that could run again")
                 self._revisions += 1
                 batch = [draft.again(one, decision.feedback, self._revisions) for one in nodes]
             case _:
@@ -515,3 +517,10 @@ class Run:
         self._events.append(event if told is None else told)
         if told not in (None, event) and not isinstance(told, ReasoningDone):
             raise NotDeterministicError(f"{name_of(told)} was told, and now it is {name_of(event)}")
+
+
+def _why(failed: Failed) -> str:
+    """Return the reason that a strategy gives up for."""
+    given: object = failed.reason
+    is_empty = given is None or (isinstance(given, str) and not given.strip())
+    return "the strategy gave no reason" if is_empty else foreign.text_of(given)

@@ -15,7 +15,7 @@ from cmdc_runtime.client.arguments import (
 from cmdc_runtime.client.callers import Pool
 from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import client as default_client
-from cmdc_runtime.client.exchange import Reply
+from cmdc_runtime.client.exchange import Exchange, Reply
 from cmdc_runtime.client.run_request import (
     ENDED,
     RUN_END_S,
@@ -23,7 +23,6 @@ from cmdc_runtime.client.run_request import (
     RunOptions,
     RunRequest,
     cut_run,
-    failed,
     result_of,
     run_length,
     spelled,
@@ -34,7 +33,7 @@ from cmdc_runtime.events import Event, ReasoningDone
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options
-from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult, failed
 
 # --- Runner ---------------------------------------------------------------------------------------
 
@@ -62,6 +61,9 @@ class Runner:
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong argument.
+            InvalidText: ``prompt`` is not a non-empty str.
+            InvalidTool: ``max_depth`` leaves the given session no level for branches.
+            StartFailed: the session did not start, as where ``score`` names what is not there.
             AgentAborted: the prompt of the run was dropped before its cycle began.
             SessionNotAlive: the session had ended before.
 
@@ -70,18 +72,32 @@ class Runner:
         owner = client or default_client
         if request.session is None:
             base, options = request.definition()
-            with owner.create_agent(base, **options) as made:
+            with cls._made(owner, base, options) as made:
                 return cls._follow(made, prompt, request.on_event)
         found = request.session
         if not isinstance(found, Session):
             found = Session(found, owner)
         tool, call = request.guest()
-        found.attach_tool(tool)
         try:
+            found.attach_tool(tool)
             return cls._follow(found, prompt, request.on_event, call)
         finally:
-            with contextlib.suppress(SessionError):  # it has ended, and the tool with it
+            with contextlib.suppress(CmdcError):  # it has ended, or was not attached
                 found.detach_tool(tool.name)
+
+    @staticmethod
+    def _made(
+        owner: Client,
+        base: Options | None,
+        options: dict[str, Any],  # Any: see ``Options``
+    ) -> Session:
+        try:
+            return owner.create_agent(base, **options)
+        except CmdcError:
+            raise
+        except BaseException:  # whoever runs this gives up: no session stays behind
+            owner._run(Exchange.await_ends)  # noqa: SLF001 - a call of the client that needs no name
+            raise
 
     @staticmethod
     def _follow(

@@ -152,13 +152,51 @@ def test_an_unchecked_response_format_becomes_a_schema_too():
         ({"tools": [tools.ReadFile]}, ["read_file"]),
         ({"subagents": [SubAgent("a", "b")], "tools": [tools.ReadFile]}, ["read_file", "task"]),
         ({"subagents": [SubAgent("a", "b")], "tools": ["task", "glob"]}, ["task", "glob"]),
-        ({"subagents": [SubAgent("a", "b")], "max_depth": 0}, []),
-        ({"tools": ["task"], "max_depth": 0}, []),
     ],
 )
 def test_the_task_tool_comes_with_subagents(given, labels):
-    """Where none can be started it would only mislead the model."""
+    """Unless it is there."""
     assert [tool.label for tool in spec_of(**given).tools] == labels
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            {"tools": ["glob", tools.Reason(strategies=["adaptive"])], "max_depth": 0},
+            (
+                "tools[1]: 'reason' starts sessions, and max_depth=0 allows none: give max_depth=1"
+                " or more, or leave it out"
+            ),
+        ),
+        (
+            {"tools": [tools.Task], "max_depth": 0},
+            (
+                "tools[0]: 'task' starts sessions, and max_depth=0 allows none: give max_depth=1 or"
+                " more, or leave it out"
+            ),
+        ),
+        (
+            {"subagents": [SubAgent("a", "b")], "max_depth": 0},
+            "subagents: max_depth=0 allows none: give max_depth=1 or more, or leave them out",
+        ),
+        (
+            {"subagents": [SubAgent("a", "b", tools=[tools.Reason])], "max_depth": 1},
+            (
+                "subagents[0].tools[0]: 'reason' starts sessions below the subagent, and"
+                " max_depth=1 allows none: give max_depth=2 or more, or leave it out"
+            ),
+        ),
+    ],
+    ids=["reason", "task", "subagents", "a subagent's"],
+)
+def test_what_starts_sessions_needs_levels_for_them(given, problem):
+    """What is given by name is not left out without a word."""
+    with pytest.raises(InvalidOptions) as caught:
+        spec_of(**given)
+
+    assert caught.value.problems == (problem,)
+    assert spec_of(**{**given, "max_depth": 2})
 
 
 def test_the_general_purpose_subagent_is_always_there():
@@ -171,7 +209,7 @@ def test_the_general_purpose_subagent_is_always_there():
         "general-purpose",
     ]
     assert [one.description for one in spec_of(subagents=[own]).subagents] == ["Ours."]
-    assert spec_of(subagents=[own], max_depth=0).subagents == ()
+    assert spec_of(max_depth=0).subagents == ()
 
 
 def test_a_subagents_tools_are_packed():

@@ -21,7 +21,7 @@ from typing import Any, Final
 from cmdc_runtime import events
 from cmdc_runtime.errors import REASON_CHARS_MAX
 from cmdc_runtime.extensions.plugin import Observed, PipelineRun
-from cmdc_runtime.ids import CommandId
+from cmdc_runtime.ids import CommandId, Incarnation
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import shown
 from workers.builtin.telemetry import names
@@ -44,6 +44,8 @@ PIPELINES_MAX: Final = 64
 PROMPTS_MAX: Final = 64
 """Texts that are kept for the cycles that they will open."""
 _MS_PER_S: Final = 1000
+_FIRST: Final = Incarnation(1)
+"""Of the processes of a session."""
 
 
 class Tracker:
@@ -133,10 +135,15 @@ class Tracker:
         self._close(SpanEnding("failed", error, event.reason))
 
     def recover(self, event: events.AgentRecovered) -> None:
-        """Tell of the restart, in the cycle that goes on if one does."""
-        kind: Attributes = {"cmdc.reason": names.kind_of(event.reason)}
+        """Tell of the restart, in the cycle that goes on if one does.
+
+        A first process that goes on with a saved state, as a branch that forks, is none.
+        """
         if event.resumed != "idle":
             self._open({"cmdc.resumed": event.resumed})
+        if event.incarnation == _FIRST:
+            return
+        kind: Attributes = {"cmdc.reason": names.kind_of(event.reason)}
         facts: Attributes = {
             "cmdc.resumed": event.resumed,
             "cmdc.restart.incarnation": int(event.incarnation),

@@ -1,10 +1,14 @@
-"""What ``cmdc monitor`` prints of one end."""
+"""What ``cmdc monitor`` prints of one end, and ``cmdc tail --tree`` of runs that have none."""
+
+import json
 
 import pytest
 
-from cmdc_runtime.cli.follow import _first, _print_down, evidence_lines
+from cmdc_runtime.cli.follow import _first, _print_down, evidence_lines, print_runs
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.client.sync.stream import Monitor
+from cmdc_runtime.errors import SessionNotAlive
+from cmdc_runtime.events import ReasoningBranch, ReasoningThought
 from cmdc_runtime.reasons import Down, Evidence, Normal, Shutdown, Signal
 
 KNOWN = Evidence(pid=7, killed_by="outside", state="streaming", output="loading")
@@ -59,3 +63,39 @@ def test_who_waits_is_told_that_somebody_watches(capsys, is_told, note):
     said = capsys.readouterr()
 
     assert (found, said.out, said.err) == (down(Normal()), "", note)
+
+
+RUN = {"run_id": "r", "strategy": "pair"}
+CUT = [
+    ReasoningBranch(**RUN, branch_id="first", prompt="One?"),
+    ReasoningThought(**RUN, thought_id="first", content="41"),
+    ReasoningBranch(**RUN, branch_id="second", prompt="Two?"),
+]
+
+
+class Cut:
+    """The stream of a session that is given up in the middle of a run."""
+
+    def __init__(self):
+        self.left = list(CUT)
+
+    def get(self, timeout=None):
+        if not self.left:
+            raise SessionNotAlive(Signal(number=9, name="SIGKILL"))
+        return self.left.pop(0)
+
+
+def test_a_run_whose_session_is_given_up_has_failed(capsys):
+    """Its journal has no end of it: the session's own is its reason."""
+    with pytest.raises(SessionNotAlive):
+        print_runs(Cut(), Terminal(), as_json=False)
+    head, *nodes = capsys.readouterr().out.splitlines()
+    with pytest.raises(SessionNotAlive):
+        print_runs(Cut(), Terminal(), as_json=True)
+    [told] = map(json.loads, capsys.readouterr().out.splitlines())
+
+    assert head.startswith("pair r failed (")
+    assert "SIGKILL" in head
+    assert head.endswith(": 41")
+    assert [one.split(":")[0][4:] for one in nodes] == ["first", "second"]
+    assert (told["status"], told["answer"]) == ("failed", "41")

@@ -135,6 +135,16 @@ THOUGHT = Thought("b1", "x", score=1.0)
         (lambda: vote([THOUGHT], answer_of=len), "answer: expected a text, got 1"),
         (lambda: decided((), "2"), "remaining: expected a whole number, got '2'"),
         (lambda: decided((), 2, math.nan), "weight_max: nan is not a finite number"),
+        (lambda: backtrack(None), "levels: expected a list of lists of thoughts, got None"),
+        (lambda: agreement(5), "votes: expected what vote returns, got 5"),
+        (lambda: agreement([3]), "votes[0]: expected a Tally, got 3"),
+        (lambda: decided(None, 1), "votes: expected what vote returns, got None"),
+        (lambda: vote([THOUGHT], key=lambda _: None), "key: expected a text, got None"),
+        (lambda: vote(thoughts(math.inf), weighted=True), "the score of 'b1': inf is not a finite"),
+        (
+            lambda: vote(thoughts(1e308, 1e308), weighted=True),
+            "the scores of 'b1', 'b2': their sum",
+        ),
         (lambda: backtrack([[3]]), "thoughts[0]: expected a Thought, got 3"),
     ],
 )

@@ -21,6 +21,12 @@ def json_of(*_):
     return json.loads("no")
 
 
+def frozen(_strategy, _state, context):
+    """Change what is not the strategy's."""
+    context.question = "x"
+
+
+FROZEN_LINE = frozen.__code__.co_firstlineno + 2
 JSON_LINE = json_of.__code__.co_firstlineno + 2
 
 
@@ -29,7 +35,11 @@ JSON_LINE = json_of.__code__.co_firstlineno + 2
     [
         (boom, "scripted.step: ValueError: no idea (test_misuse.py:"),
         (json_of, "scripted.step: JSONDecodeError: Expecting value"),
+        (frozen, f"cannot assign to field 'question' (test_misuse.py:{FROZEN_LINE}, in frozen)"),
         (Failed("gave up"), "gave up"),
+        (Failed(""), "the strategy gave no reason"),
+        (Failed(None), "the strategy gave no reason"),
+        (lambda *_: Done, "the class Done, not an instance of it, is no decision"),
         ("text", "str is no decision"),
         (lambda *_: None, "scripted.step: TypeError: it returned None"),
         ([], "a decision without a branch: end with Done"),
@@ -41,6 +51,20 @@ JSON_LINE = json_of.__code__.co_firstlineno + 2
         (Branch("a", parent_id="b7"), "there is no thought or branch 'b7'"),
         (Branch("a", id="no id"), "cannot name a thought or a branch"),
         (Branch(3), "expected a str, got int"),
+        (Branch(""), "the prompt of branch 'b1' is empty"),
+        (Branch(" \n"), "the prompt of branch 'b1' is empty"),
+        (Branch("a", result=object()), "the result of branch 'b1'"),
+        (Branch("a", metadata={"parents": ["b7"]}), "parents of 'b1': there is no thought or bran"),
+        (Branch("a", metadata={"parents": ["b1"]}), "parents of 'b1': there is no thought or bran"),
+        (
+            Branch("a", metadata={"parents": [3]}),
+            "parents of 'b1': there is no thought or branch 3",
+        ),
+        (
+            Branch("a", metadata={"parents": "b1"}),
+            "parents of 'b1': expected a list of ids, got 'b",
+        ),
+        (Continue_(Thought("t", "a", metadata={"parents": ["x"]})), "parents of 't': there is no"),
         (Branch("a", model=3), "the model of branch 'b1': expected 'provider:model_id', got 3"),
         (Branch("a", metadata={"x": {1}}), "the metadata of branch 'b1'"),
         (Branch("a", metadata=3), "expected a dict, got int"),
@@ -57,7 +81,7 @@ JSON_LINE = json_of.__code__.co_firstlineno + 2
         (Continue_(3), "Continue_ takes a text or a Thought, got 3"),
         (Continue_({"text": "x"}), "Continue_:"),
         (Continue_([Thought("x", "a"), Thought("x", "b")]), "there is a thought 'x' already"),
-        (Revise("x"), "a decision without a branch"),
+        (Revise("x"), "Revise: no branch was asked for yet that could run again"),
         (Revise("x", ("b1",)), "there is no thought or branch 'b1'"),
         (Revise("x", ([],)), "there is no thought or branch []"),
         (Revise("x", "b1"), "Revise: branch_ids: expected ids, got 'b1'"),
@@ -78,7 +102,7 @@ def note(**noted):
 
     def decide(strategy, *_):
         strategy.scored(noted.get("scored", ()))
-        strategy.prune(noted.get("pruned", ()))
+        strategy.prune(noted.get("pruned", ()), noted.get("reason", ""))
         return Done(1)
 
     return decide
@@ -93,11 +117,14 @@ def note(**noted):
         (note(pruned=["b9"]), "there is no thought or branch 'b9'"),
         (note(scored=[3]), "scored: expected thoughts, got 3"),
         (note(pruned=[[]]), "there is no thought or branch []"),
+        (note(pruned="b1"), "prune: expected thoughts or their ids, got 'b1' (test_misuse.py:"),
+        (note(pruned=["b1"], reason=5), "prune: reason: expected a str, got 5 (test_misuse.py:"),
         (Revise(None), "the feedback of Revise: expected a str, got NoneType"),
         (boom, "scripted.aggregate: ValueError: no idea"),
     ],
     ids=[
         *("no number", "no score", "unknown", "unknown and pruned", "no thought", "no id"),
+        *("ids as a text", "a reason that is no text"),
         *("no feedback", "raised"),
     ],
 )

@@ -48,8 +48,8 @@ def killed(number, reason):
     return ev.ToolKilled(name="shell", call_id=f"t-{number}", reason=reason)
 
 
-def recovered(resumed):
-    return ev.AgentRecovered(incarnation=2, reason=DIED, resumed=resumed)
+def recovered(resumed, incarnation=2):
+    return ev.AgentRecovered(incarnation=incarnation, reason=DIED, resumed=resumed)
 
 
 def test_a_cycle_says_whose_it_is_and_what_it_took(drawing_of):
@@ -227,6 +227,16 @@ def test_a_restart_says_what_it_came_of(resumed, where, drawing_of):
         )
     ]
     assert drawing.measured("cmdc.session.restarts") == [(1, {"cmdc.reason": "exception"})]
+
+
+@pytest.mark.parametrize(("resumed", "spans"), [("stream", [AGENT]), ("idle", [])])
+def test_a_first_process_that_goes_on_is_no_restart(resumed, spans, drawing_of):
+    """As that of a branch that forks: it begins no trace of its own, and none is counted."""
+    drawing = drawing_of().play(recovered(resumed, incarnation=1))
+
+    assert [one.name for one in drawing.spans] == spans
+    assert drawing.notes("session.restart") == []
+    assert drawing.measured("cmdc.session.restarts") == []
 
 
 def test_a_cycle_that_a_decision_opens_says_so(drawing_of):
