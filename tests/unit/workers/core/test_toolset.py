@@ -23,7 +23,7 @@ from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import FoundTool, ToolsLoaded
 from workers.core.records import ModelChanged, ToolsChanged
-from workers.core.state import Memory, Policy, State, ToolFacts
+from workers.core.state import Memory, State, ToolFacts
 from workers.core.step import CallModel, ChangeTools, Complete, LoadTools
 
 ATTACH, REPLACE = AttachTools(tools=()), ReplaceTools(tools=())
@@ -163,13 +163,13 @@ def test_a_single_tool_too_many_says_so(session):
 def test_a_tool_that_starts_sessions_needs_a_level_for_them(session, name, command):
     """Where there is none it would be there for nothing; it may be called whatever one likes."""
     starter = FoundTool(name, ToolFacts("mine", packed=Packed(kind="ref", label=name, ref=name)))
-    session.new(Memory(model="x:m", policy=Policy(subagents=frozenset())))
-    loaded(session, command, starter)
+    empty = session.new(Memory(model="x:m"), subagents=frozenset())
+    after = loaded(empty, command, starter)
 
-    assert isinstance(outcome(session), InvalidTool | ToolValidationFailed)
-    assert "mine" in str(outcome(session))
-    assert "max_depth" in str(outcome(session))
-    assert names(session) == []
+    assert isinstance(outcome(after), InvalidTool | ToolValidationFailed)
+    assert "mine" in str(outcome(after))
+    assert "max_depth" in str(outcome(after))
+    assert names(after) == []
 
 
 def test_attaching_nothing_changes_nothing(session):
