@@ -27,12 +27,13 @@ def test_all_of_a_killed_daemon_ends(cradle, scripted, poll, tmp_path):
         session.prompt("Sleep.")
         agent = psutil.Process(session.agent_pid())
         assert poll(lambda: len(agent.children(recursive=True)) >= 2)
-        known = psutil.Process(cradle.process.pid).children(recursive=True)
+        daemon = psutil.Process(cradle.process.pid)
+        known = poll(lambda: len(found := daemon.children(recursive=True)) >= 8 and found)
         cradle.kill()
     gone, left = psutil.wait_procs(known, 15.0)
 
     assert left == []
-    assert len(gone) >= 8
+    assert len(gone) == len(known)
     assert cradle.left() == []
 
 
