@@ -462,7 +462,10 @@ class Life:
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _says_it_rests(self) -> bool:
-        return _is_over(await self._patiently(self._session.status)) and not self._besides
+        """Say so where all that was told has been heard, too: an answer overtakes the stream."""
+        status = await self._patiently(self._session.status)
+        has_heard = self.ledger.last >= status.last_index
+        return _is_over(status) and has_heard and not self._besides
 
     async def _outlive(self) -> None:
         """Have the session killed once more, where it rests, and look what it has lost by it."""
