@@ -32,7 +32,7 @@ from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import (
     GENERAL_PURPOSE,
-    REASON_TOOL,
+    STARTERS,
     STRATEGY_TOOL,
     TASK_TOOL,
     SubAgent,
@@ -317,8 +317,6 @@ def _child_opts(parent: Parent, subagent: SubagentSpec) -> dict[str, Any]:
 # --- parts --------------------------------------------------------------------------------------
 
 
-_STARTERS: Final = (TASK_TOOL, REASON_TOOL)
-"""Tools that start sessions."""
 _NO_MODEL: Final[tuple[str, dict[str, Any]]] = ("", {})  # Any: litellm's own arguments
 
 
@@ -424,7 +422,7 @@ def _tool_packer(max_depth: int, where: str = "") -> Callable[[object, str], Pac
     def packed_tool(thing: object, label: str) -> Packed:
         tool = pack(thing, label)
         needed = 2 if where else 1
-        if tool.ref in _STARTERS and max_depth < needed:
+        if tool.ref in STARTERS and max_depth < needed:
             why = f"{tool.label!r} starts sessions{where}, and max_depth={max_depth} allows none"
             way = f"give max_depth={needed} or more, or leave it out"
             raise InvalidOptions([f"{label}: {why}: {way}"])
@@ -478,7 +476,7 @@ def _subagent(
 
 def _without_task(tools: Iterable[Packed]) -> tuple[Packed, ...]:
     """Return the tools without those that start sessions."""
-    return tuple(tool for tool in tools if tool.ref not in _STARTERS)
+    return tuple(tool for tool in tools if tool.ref not in STARTERS)
 
 
 def _is_chain(options: Options) -> bool:

@@ -17,6 +17,8 @@ TASK_TOOL: Final = "task"
 """The built-in tool by which the model starts a subagent."""
 REASON_TOOL: Final = "reason"
 """The built-in tool by which the model starts a reasoning run."""
+STARTERS: Final = (TASK_TOOL, REASON_TOOL)
+"""Tools that start sessions."""
 STRATEGY_TOOL: Final = "reasoning_strategy"
 """What the same tool is called as the session's own strategy, which its cycles open with."""
 

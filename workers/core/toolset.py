@@ -26,7 +26,7 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.provider_options import model_problem
-from cmdc_runtime.subagent import REASON_TOOL, TASK_TOOL
+from cmdc_runtime.subagent import STARTERS
 from workers.core.conversation import attached_tool
 from workers.core.inputs import FoundTool, Order, ToolsLoaded
 from workers.core.plugins import switch_model
@@ -135,7 +135,7 @@ def _problems(
 
 
 def _starts_sessions(tool: ToolFacts) -> bool:
-    return tool.packed is not None and tool.packed.ref in (TASK_TOOL, REASON_TOOL)
+    return tool.packed is not None and tool.packed.ref in STARTERS
 
 
 def _single_error(found: Sequence[FoundTool], problems: Problems) -> CmdcError:

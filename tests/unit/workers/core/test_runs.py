@@ -319,14 +319,19 @@ def test_a_run_that_processes_die_of_has_failed_with_its_best_branch(session, st
     assert done.reason == "the process died while this call ran: killed by signal 9 (SIGKILL)"
 
 
-def test_a_judge_has_no_answer(session):
-    """Nor has a branch that came to nothing."""
+def judged(session):
+    """Return a run with a branch that has answered and a judge that has."""
     judge = ReasoningBranch(**OF, branch_id="b2", prompt="?", metadata={"role": "judge"})
     found = told(session, ASKED, judge)
     for name in ("b1", "b2"):
         found = found.report(BranchWanted, "a", f"a:branch-{name}", TASK, "d")
     found = gone(found, "s.1", ok=True, text="one", is_lost=False)
-    found = gone(found, "s.2", ok=True, text="0.7", is_lost=False)
+    return gone(found, "s.2", ok=True, text="0.7", is_lost=False)
+
+
+def test_a_judge_has_no_answer(session):
+    """Nor has a branch that came to nothing."""
+    found = judged(session)
     for event in (
         came("b1", "one"),
         came("b2", "0.7"),
@@ -341,13 +346,7 @@ def test_a_judge_has_no_answer(session):
 
 def test_a_judge_whose_thought_is_not_told_has_none_either(session):
     """It is the latest of the run, and its branch the last that has said anything."""
-    judge = ReasoningBranch(**OF, branch_id="b2", prompt="?", metadata={"role": "judge"})
-    found = told(session, ASKED, judge)
-    for name in ("b1", "b2"):
-        found = found.report(BranchWanted, "a", f"a:branch-{name}", TASK, "d")
-    found = gone(found, "s.1", ok=True, text="one", is_lost=False)
-    found = gone(found, "s.2", ok=True, text="0.7", is_lost=False)
-    (done,) = found.crash().crash().events(ReasoningDone)
+    (done,) = judged(session).crash().crash().events(ReasoningDone)
 
     assert done.answer == "one"
 
