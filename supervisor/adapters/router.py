@@ -5,6 +5,7 @@ may read it, answered; it never gets further than this file. Bodies stay undecod
 (``msgspec.Raw``).
 """
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -30,7 +31,7 @@ from cmdc_runtime.wire.frames import (
 )
 from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
-from supervisor.core.authority import Refusals
+from supervisor.core.authority import Refusals, SenderEnded
 from supervisor.core.unfinished import Heard
 from supervisor.core.worker_frames import check_form
 
@@ -76,13 +77,13 @@ class Router(Generic[FromPeer, ToPeer]):
         self._base: type[FromPeer] = base
         self._on_frame: Callable[[bytes, FromPeer, Published], None] = on_frame
         self._pump = Pump(self._socket, self._receive, asks_pid=True)
-        self._refusals = Refusals()
+        self._refusals, self._late = Refusals(), Refusals()
         self.heard = Heard()
         """Which processes have said something that was taken."""
 
     @property
     def refused(self) -> int:
-        """How many messages were refused."""
+        """How many messages were refused, but for those of processes that had ended."""
         return self._refusals.total
 
     def bind(self, address: str) -> None:
@@ -117,10 +118,12 @@ class Router(Generic[FromPeer, ToPeer]):
 
     def refuse(self, peer: bytes, error: CmdcError, command_id: CommandId | None = None) -> None:
         """Count a message that is not taken, and tell a client why."""
-        count = self._refusals.count(peer, time.monotonic())
+        is_late = isinstance(error, SenderEnded)
+        count = (self._late if is_late else self._refusals).count(peer, time.monotonic())
         if count is not None:
-            log.warning(
-                "frame.refused",
+            log.log(
+                logging.INFO if is_late else logging.WARNING,
+                "frame.late" if is_late else "frame.refused",
                 socket=self._role.value,
                 pid=self._pump.sender_pid,
                 problem=str(error),

@@ -147,8 +147,8 @@ class Gate:
         if known is not None and known[0] == pid:
             return
         peer = peer_of(pid, self.session_processes())
-        if (why := problem(peer)) is not None:
-            raise AccessDenied(why)
+        if (error := problem(peer)) is not None:
+            raise error
         if peer.kind is Kind.PERSON and pid not in {None, os.getpid()}:
             self._check_token(frame)
         self._peers[client] = pid, peer

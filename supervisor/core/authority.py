@@ -17,6 +17,7 @@ from enum import StrEnum, auto
 from typing import Any, Final
 
 from cmdc_runtime import requests
+from cmdc_runtime.errors import AccessDenied
 from cmdc_runtime.ids import Incarnation, SessionId
 
 # --- who may ask ----------------------------------------------------------------------------------
@@ -90,13 +91,25 @@ _WAY_OUT: Final = (
 )
 
 
-def problem(peer: Peer) -> str | None:
-    """Say why nothing is heard from a peer, whatever it asks; None: it may ask."""
+class SenderEnded(AccessDenied):
+    """Who asked has ended, so nobody can say any more what it was.
+
+    A process that is killed just behind a call leaves such a frame: it is not done, and is no sign
+    of somebody who asks for what is not his.
+    """
+
+
+def problem(peer: Peer) -> AccessDenied | None:
+    """Return why nothing is heard from a peer, whatever it asks; None: it may ask."""
     if peer.kind is Kind.TOOL:
         whose = "a session" if peer.session_id is None else f"session {peer.session_id!r}"
-        return f"it comes from a process that a tool of {whose} has started: {_WAY_OUT}"
+        return AccessDenied(
+            f"it comes from a process that a tool of {whose} has started: {_WAY_OUT}"
+        )
     if peer.kind is Kind.GONE:
-        return "the process that asked has ended, so nobody knows any more whose it was"
+        return SenderEnded(
+            "the process that asked has ended, so nobody knows any more whose it was"
+        )
     return None
 
 

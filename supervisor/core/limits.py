@@ -44,6 +44,9 @@ JOURNAL_ROOM_LOOK_S: Final = 1.0
 JOURNAL_WAL_PAGES: Final = 2_000
 """Pages in the write-ahead log, about, when they are copied to the file; it takes four syncs. After
 a crash each of them takes a start of the daemon 0.1 ms to check."""
+JOURNAL_WAL_KEPT_BYTES: Final = 16 * 2**20
+"""What is left of the log after a checkpoint, on the disk and in memory: twice what there is of it
+as a rule. What a burst has written beyond is given back."""
 JOURNAL_PROGRESS_FIRST_S: Final = 1.0
 """Of a start's work on the journal; what is over by then is not worth a line in the log."""
 JOURNAL_PROGRESS_S: Final = 5.0

@@ -52,6 +52,7 @@ from supervisor.core.limits import (
     JOURNAL_RESERVE_BYTES,
     JOURNAL_ROOM_LOOK_S,
     JOURNAL_WAL_BYTES_MAX,
+    JOURNAL_WAL_KEPT_BYTES,
     JOURNAL_WAL_PAGES,
 )
 from supervisor.core.storage import Level, Trouble
@@ -91,7 +92,8 @@ class SqliteStore(SqlStore):
         """How the file stood when we had written to it last."""
         self._changes = 0
         self._commits, self._commits_max = 0, _COMMITS_FIRST
-        self._wal_bytes = 0
+        self._log_bytes = 0
+        """How long the log was after the last checkpoint, or when it began anew since."""
         self._is_unsure = False
         """Whether frames of a failed commit may stand behind the last good one in the log."""
         self._retry_s = 0.0
@@ -188,7 +190,8 @@ class SqliteStore(SqlStore):
         if status is None:
             self.look()
         self._commits += 1
-        grown = self._volume.wal_bytes - self._wal_bytes
+        self._log_bytes = min(self._log_bytes, len(self._log))
+        grown = len(self._log) - self._log_bytes
         if self._commits >= self._commits_max or grown > JOURNAL_WAL_PAGES * _FRAME_BYTES:
             self._checkpoint()
 
@@ -350,7 +353,8 @@ class SqliteStore(SqlStore):
     def _checkpoint(self) -> None:
         """Bring the pages of the log into the file, and record their checksums before.
 
-        A lack of room passes: then the log grows, as far as there is room for that.
+        A lack of room passes: then the log grows, as far as there is room for that. A log that a
+        burst has made long is cut: as much memory as it has on the disk is kept for it.
         """
         if self._file is None:  # a database in memory
             self._is_unsure = False
@@ -360,11 +364,12 @@ class SqliteStore(SqlStore):
             self._log.check_whole()
             sums, frames = sums_in(io.BytesIO(self._log.data), len(self._log))
             self._sums.note(sums)
-            mode = "TRUNCATE" if self._is_unsure else "PASSIVE"
+            is_cut = self._is_unsure or len(self._log) > JOURNAL_WAL_KEPT_BYTES
+            mode = "TRUNCATE" if is_cut else "PASSIVE"
             busy, found, brought = self.db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             self._sums.settle()
             if not busy and found == brought:
-                self._log.checkpointed(is_empty=self._is_unsure)
+                self._log.checkpointed(is_empty=is_cut)
         except (OSError, sqlite3.Error) as error:
             if self.judge(error) is not Trouble.NO_ROOM:
                 raise
@@ -376,7 +381,7 @@ class SqliteStore(SqlStore):
                 learnt = self._commits * JOURNAL_WAL_PAGES // frames
                 self._commits_max = min(max(_COMMITS_MIN, learnt), _COMMITS_MAX)
         self._file_seen = stamp_of(os.fstat(self._file.fileno()))
-        self._commits, self._wal_bytes = 0, self._volume.wal_bytes
+        self._commits, self._log_bytes = 0, len(self._log)
 
     def _bring_back(self, strays: list[Path]) -> None:
         """Put the journal back that was deleted or replaced; what is at its place is put aside.

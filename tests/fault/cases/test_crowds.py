@@ -23,7 +23,7 @@ from supervisor.api.request_router import FORGET_S
 from tests.fault.audit import SETTLE_S
 from tests.fault.cases.test_hoarders import Peak, cut_by
 from tests.fault.cases.test_long import long_session
-from tests.fault.test_leaks import Measure, at_rest, settled
+from tests.fault.test_leaks import at_rest, settled
 
 IS_FULL = "FAULT_FULL" in os.environ
 LONG_S = 7_200.0 if IS_FULL else 300.0
@@ -207,7 +207,7 @@ def readers(place, session):
 def test_readers_that_die_amid_long_replays_leave_nothing(place, agent, scripted, bystander, poll):
     """The daemon has a batch or two of each in memory, however long it is; others are served."""
     session = long_session(agent, scripted, ANSWERS)
-    before, cut = Measure(place), cut_by(place)
+    before, cut = at_rest(place, poll, sessions=2), cut_by(place)
     with Peak(place.process.pid) as peak, readers(place, session) as found:
         for one in found:
             assert [one.stdout.readline() for _ in range(READ_MIN)] == ["read\n"] * READ_MIN

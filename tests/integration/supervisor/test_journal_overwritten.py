@@ -345,3 +345,29 @@ def test_log_does_not_grow_beyond_what_is_kept_of_it(tmp_path, monkeypatch):
 
     assert max(sizes) < 50_000 + 20 * PAGE_BYTES
     assert max(sizes) > 40_000
+
+
+def test_log_that_a_burst_has_made_long_is_brought_into_the_file_and_cut(tmp_path, monkeypatch):
+    """At once, so neither the disk nor the memory keeps it until somebody writes as much again."""
+    monkeypatch.setattr("supervisor.adapters.journal.sqlite.JOURNAL_WAL_PAGES", 50)
+    monkeypatch.setattr("supervisor.adapters.journal.sqlite.JOURNAL_WAL_KEPT_BYTES", 400_000)
+    sizes = []
+
+    async def main():
+        journal = SqliteJournal(tmp_path / "state")
+        await journal.open()
+        await begin(journal)
+        for number, size in enumerate((600_000, 300_000, 400_000, 1)):
+            await journal.write(
+                AcceptCommand(name_of(number), f"c-{number}", os.urandom(size), number)
+            )
+            log_file = wal_of(tmp_path / "state" / JOURNAL_FILE)
+            sizes.append((len(journal._store._log), log_file.stat().st_size))
+        await journal.close()
+
+    asyncio.run(main())
+
+    (cut, kept, cut_again, last) = sizes
+    assert cut == cut_again == (0, 0)
+    assert 300_000 < kept[0] <= kept[1] < 400_000
+    assert 0 < last[0] < 50_000

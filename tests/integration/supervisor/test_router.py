@@ -9,6 +9,7 @@ import time
 
 import pytest
 import zmq
+from structlog.testing import capture_logs
 
 from cmdc_runtime.errors import AccessDenied, ProtocolError
 from cmdc_runtime.events import StreamReset
@@ -28,6 +29,7 @@ from cmdc_runtime.wire.frames import (
 )
 from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.router import PARTS_MAX, Router
+from supervisor.core.authority import SenderEnded
 
 WRITE = encode(Write(records=(), completed=(), number=1))
 BATCH = encode(Batch(first=1, count=1, durable=True))
@@ -216,6 +218,35 @@ def test_who_was_refused_is_told_to_the_owner(tmp_path):
             return told
 
     assert asyncio.run(ask()) == [(os.getpid(), ProtocolError)]
+
+
+@pytest.mark.parametrize(
+    ("error", "event", "refused"),
+    [
+        (AccessDenied("not from you"), "frame.refused", 1),
+        (SenderEnded("it has ended"), "frame.late", 0),
+    ],
+)
+def test_frame_of_a_process_that_has_ended_is_told_apart(tmp_path, error, event, refused):
+    """It is not done, as the others are not, and is no sign of somebody who asks too much."""
+
+    def check(_peer, _pid, _frame):
+        raise error
+
+    async def told():
+        async with routed(tmp_path, Role.CONTROL, FromClient) as (router, peer, got, _):
+            router.check = check
+            peer.send_multipart([HEADER, encode(Ask(id="a-1", body=raw(None)))])
+            assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
+            return got, decode(ToClient, of_router(peer.recv_multipart())), router.refused
+
+    with capture_logs() as logs:
+        got, answer, counted = asyncio.run(told())
+
+    assert (got, answer.code, counted) == ([], AccessDenied.code, refused)
+    assert [(one["event"], one["log_level"]) for one in logs] == [
+        (event, "warning" if refused else "info")
+    ]
 
 
 def test_a_client_that_may_not_is_answered_by_its_request(tmp_path):

@@ -280,12 +280,6 @@ class Volume:
                 raise JournalLostError(f"{path} is not ours any more: {error}") from error
         return True
 
-    @property
-    def wal_bytes(self) -> int:
-        """Of the write-ahead log's file, when ``strays`` looked."""
-        found = self.found.get(self._wal)
-        return 0 if found is None else found.st_size
-
     def _files(self) -> Iterator[Path]:
         yield self._path
         yield self._wal

@@ -11,6 +11,7 @@ from supervisor.core.authority import (
     Kind,
     Peer,
     Reach,
+    SenderEnded,
     is_own_child,
     problem,
     reach_of,
@@ -66,11 +67,12 @@ def test_a_checkpoint_is_of_the_session_in_its_facts():
     ],
 )
 def test_tools_and_the_dead_are_not_heard(peer, words):
-    """The text says whose process it is."""
-    why = problem(peer)
+    """The text says whose process it is; who has ended is not taken for one that asks too much."""
+    error = problem(peer)
 
-    assert (why is None) == (words is None)
-    assert words is None or words in why
+    assert (error is None) == (words is None)
+    assert words is None or words in str(error)
+    assert isinstance(error, SenderEnded) == (peer.kind is Kind.GONE)
 
 
 @pytest.mark.parametrize(
