@@ -92,8 +92,6 @@ class SqliteStore(SqlStore):
         """How the file stood when we had written to it last."""
         self._changes = 0
         self._commits, self._commits_max = 0, _COMMITS_FIRST
-        self._log_bytes = 0
-        """How long the log was after the last checkpoint, or when it began anew since."""
         self._is_unsure = False
         """Whether frames of a failed commit may stand behind the last good one in the log."""
         self._retry_s = 0.0
@@ -190,9 +188,8 @@ class SqliteStore(SqlStore):
         if status is None:
             self.look()
         self._commits += 1
-        self._log_bytes = min(self._log_bytes, len(self._log))
-        grown = len(self._log) - self._log_bytes
-        if self._commits >= self._commits_max or grown > JOURNAL_WAL_PAGES * _FRAME_BYTES:
+        is_long = self._log.fresh_bytes > JOURNAL_WAL_PAGES * _FRAME_BYTES
+        if is_long or self._commits >= self._commits_max:
             self._checkpoint()
 
     def rollback(self) -> None:
@@ -381,7 +378,7 @@ class SqliteStore(SqlStore):
                 learnt = self._commits * JOURNAL_WAL_PAGES // frames
                 self._commits_max = min(max(_COMMITS_MIN, learnt), _COMMITS_MAX)
         self._file_seen = stamp_of(os.fstat(self._file.fileno()))
-        self._commits, self._log_bytes = 0, len(self._log)
+        self._commits = 0
 
     def _bring_back(self, strays: list[Path]) -> None:
         """Put the journal back that was deleted or replaced; what is at its place is put aside.

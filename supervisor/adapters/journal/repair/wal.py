@@ -366,12 +366,22 @@ class LogCopy:
         self._fd = -1
         self._data = bytearray()
         self._seen: Stamp | None = None
-        self.may_begin_anew = True
-        """Whether the next commit may: all that is here is in the journal's file."""
+        self._in_file = 0
+        """How many of its bytes a checkpoint has brought into the journal's file."""
 
     def __len__(self) -> int:
         """Return how many bytes are kept."""
         return len(self._data)
+
+    @property
+    def fresh_bytes(self) -> int:
+        """How many bytes were written since the last checkpoint."""
+        return len(self._data) - self._in_file
+
+    @property
+    def may_begin_anew(self) -> bool:
+        """Whether the next commit may: all that is here is in the journal's file."""
+        return self.fresh_bytes == 0
 
     @property
     def data(self) -> bytes:
@@ -396,13 +406,13 @@ class LogCopy:
         self._data = bytearray(
             data[: HEADER.size + found.good * FRAME_BYTES] if found.good else b""
         )
-        self.may_begin_anew = not self._data
 
     def close(self) -> None:
         """Forget it."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._data, self._seen = -1, bytearray(), None
+        self._in_file = 0
 
     def sync(self) -> None:
         """Have the disk store what is in the log."""
@@ -410,10 +420,10 @@ class LogCopy:
 
     def checkpointed(self, *, is_empty: bool) -> None:
         """Record that all of it is in the journal's file; ``is_empty``: and the log is cut."""
-        self.may_begin_anew = True
         if is_empty:
-            self._data.clear()
+            self._data = bytearray()
             self._seen = stamp_of(os.fstat(self._fd))
+        self._in_file = len(self._data)
 
     def follow(self, status: os.stat_result | None, *, has_written: bool, is_unsure: bool) -> None:
         """Take what a commit has written, before anybody is told of it.
@@ -430,7 +440,7 @@ class LogCopy:
         if self.may_begin_anew:
             head = os.pread(self._fd, HEADER.size, 0)
             if head != self._data[: HEADER.size] and read_log(head).page_size:
-                self._data = bytearray(head)
+                self._data, self._in_file = bytearray(head), len(head)
         begin = max(len(self._data) - FRAME_BYTES, 0)
         tail, fresh = self._read_on(begin)
         if is_unsure:
@@ -439,9 +449,7 @@ class LogCopy:
         if has_written and not fresh:
             self._write_again()
             raise JournalLostError(f"{self._path} does not have what was just written to it")
-        if fresh:
-            self._data += fresh
-            self.may_begin_anew = False
+        self._data += fresh
         self._seen = seen
         if not is_whole:
             self._write_again()
