@@ -151,9 +151,9 @@ simulate: setup ## Play random lives of supervision trees: N=100000 SEED=1
 	@$(PROOF) simulate --size $(or $(N),100000) -- \
 	  $(BIN)/python -m scripts.simulate --schedules $(or $(N),100000) --seed $(or $(SEED),1)
 
-plot: setup ## Draw the pictures of docs/discussion: the newest results of recovery, and reasoning played again
+plot: setup ## Draw the pictures of docs/discussion: the newest results of crowds, and reasoning played again
 	@$(PIP) install $(QUIET) --editable '.[plot]'
-	@$(BIN)/python -m scripts.plot_recovery
+	@$(BIN)/python -m scripts.plots
 	@$(BIN)/python -m scripts.reasoning --picture docs/discussion/reasoning.svg
 
 conformance: setup ## The cases of the supervisor's contract; the page tells which of engine, runtime and daemon play each

@@ -85,6 +85,11 @@ class Peer:
         self._process.stdin.write(json.dumps([order, arguments]).encode() + b"\n")
         self._process.stdin.flush()
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether ``answer`` would not have to wait."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
     def answer(self) -> Any:  # Any: what the order answers
         """Return the answer to the oldest order.
 

@@ -99,6 +99,10 @@ class Wire:
         """Return how a session stands."""
         return self.send(session_id, GetStatus())
 
+    def post_status(self, session_id: SessionId) -> CommandId:
+        """Ask how a session stands and do not wait."""
+        return self.post_command(session_id, GetStatus())
+
     def post(self, request: Request) -> CommandId:
         """Send a request and do not wait."""
         id_ = new_command_id()

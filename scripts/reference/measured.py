@@ -1,4 +1,4 @@
-"""``measurements.md``: every recorded run of a benchmark, a soak, or a proof by hand.
+"""``measurements.md``: every recorded run of a benchmark, soak or proof by hand; README's figures.
 
 All of it comes from ``benchmarks/results``; what came of a run stands in ``notes.toml`` there.
 """
@@ -33,6 +33,23 @@ METRIC_HEAD: Final = (
     "mark",
 )
 RUN_HEAD: Final = ("at", "commit", "machine", "load before")
+README: Final = ROOT / "README.md"
+FIGURE_HEAD: Final = ("what", "ours", "beside it", "ratio", "bar", "met")
+FIGURES: Final[Mapping[str, str]] = {
+    "spawn.spare": "`create_agent` to the first status, beside a raw fork that answers",
+    "roundtrip.client": "a status through the client, beside two bare ZeroMQ hops",
+    "restart.down": "`kill -9` to the Down at a monitor, beside a raw fork's pidfd",
+    "restart.answers": "`kill -9` to the answer of the next process, beside a raw fork's",
+    "recovery.last_told_of_100": "a hundred killed at once, until the last is told, beside raw",
+    "abort.streaming_p99": "an abort of a stream until it is seen, the 99th percentile",
+    "stream.chunk_aio": "a streamed chunk until the application has it, beside bare aiohttp",
+    "events.hub_10_subscribers": "events to ten subscribers, beside `zmq_proxy` in C",
+    "journal.process.accepts_of_50": "prompts of fifty callers made durable, beside plain SQLite",
+    "memory.idle_uss_at_100": "private memory of an idle session, one of a hundred",
+    "isolation.flood_p99": "a status beside a session that floods events, beside one at rest",
+    "cold.first_token": "a script without a daemon to its first token, beside the openai SDK's",
+}
+"""What the README shows of the newest runs, by metric."""
 _MET: Final = {True: "yes", False: "no", None: ""}
 _PLACE: Final = frozenset(RUN_HEAD) | {"load_before", "versions", "metrics", "counts", "machine"}
 _INTRO: Final = (
@@ -55,6 +72,30 @@ def page() -> str:
     counted = (item for item in subjects.items() if item[0] not in measured)
     return markdown.page(
         "Measurements", _INTRO, *blocks, *(_counted(*item, notes) for item in counted)
+    )
+
+
+def figures() -> str:
+    """Return ``README.md`` with its figures of today."""
+    newest = {
+        metric["metric"]: metric
+        for runs in _by_subject().values()
+        for metric in runs[-1].get("metrics", ())
+    }
+    rows = (_figure(text, newest[name]) for name, text in FIGURES.items())
+    return markdown.with_part(README, "figures", markdown.table(FIGURE_HEAD, rows))
+
+
+def _figure(text: str, one: Run) -> tuple[str, ...]:
+    unit = one["unit"]
+    bar, met = one["bar"] or "", _MET[one["met"]]
+    return (
+        text,
+        _number(one["value"], unit),
+        _number(one["baseline"], unit),
+        _number(one["ratio"]),
+        bar,
+        met,
     )
 
 

@@ -40,6 +40,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/faults.md": faults.page,
     "docs/reference/measurements.md": measured.page,
     "docs/discussion/peers.md": peers.page,
+    "README.md": measured.figures,
     "CONTRIBUTING.md": proofs.page,
     "cmdc_runtime/plugins/catalogue.json": built_in_plugins.catalogue,
     "ARCHITECTURE.md": diagram.page,
