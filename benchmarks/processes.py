@@ -88,6 +88,7 @@ class Peer:
     @property
     def has_answer(self) -> bool:
         """Whether ``answer`` would not have to wait."""
+        assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def answer(self) -> Any:  # Any: what the order answers
