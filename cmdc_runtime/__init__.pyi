@@ -62,6 +62,8 @@ from cmdc_runtime.client.sync.stream import Monitor as Monitor
 from cmdc_runtime.commands import PromptReceipt as PromptReceipt
 from cmdc_runtime.commands import Status as Status
 from cmdc_runtime.commands import ToolsDiff as ToolsDiff
+from cmdc_runtime.config import Config as Config
+from cmdc_runtime.config import ProviderConfig as ProviderConfig
 from cmdc_runtime.errors import AccessDenied as AccessDenied
 from cmdc_runtime.errors import AgentAborted as AgentAborted
 from cmdc_runtime.errors import AgentFailed as AgentFailed

@@ -78,6 +78,10 @@ NAMES_OF_MODULE: Final = {
         "Status",
         "ToolsDiff",
     ),
+    "cmdc_runtime.config": (
+        "Config",
+        "ProviderConfig",
+    ),
     "cmdc_runtime.errors": (
         "AccessDenied",
         "AgentAborted",

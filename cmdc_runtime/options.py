@@ -6,7 +6,7 @@ about a field is a row of ``_OWN_CHECKS``. ``parse`` names every wrong field at 
 is coerced, so ``"5"`` is not a number of turns.
 
 A blueprint's options lie below those that are given: keywords, then the ``Options`` struct, then
-the blueprint. A field of a struct that has its default counts as not given.
+the blueprint, then the config. A field of a struct that has its default counts as not given.
 """
 
 import inspect
@@ -43,6 +43,7 @@ from cmdc_runtime.checked_struct import (
     Silence,
 )
 from cmdc_runtime.commands import IMMUNE_TOOLS
+from cmdc_runtime.config import Config, check_config, config_options
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import summary_of, text_of
 from cmdc_runtime.messages import Message, without_system
@@ -134,6 +135,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     prompt_mode: PromptMode = "full"  # how much the runtime adds to the system prompt
     messages: Annotated[list[Message], Meta(max_length=HISTORY_MESSAGES_MAX)] = []  # history
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
+    config: Any = None  # a Config: model, tools and provider_opts where nothing else gives them
     subagents: list[Any] = []  # SubAgent: what the task tool may start
     response_format: Any = None  # a JSON Schema, or a msgspec or pydantic type
     reasoning_strategy: Any = None  # thinks in the model's place: a name, class, instance or pair
@@ -215,6 +217,7 @@ def parse(
     except Exception as error:  # noqa: BLE001 - a blueprint is the application's code
         failure = error
         problems.append(f"blueprint: {short(merged['blueprint'])}: {_reason(error)}")
+    merged = _with_config(merged)
     merged = {
         name: value if name in _AS_GIVEN else own(value)  # without the code of its class
         for name, value in merged.items()
@@ -227,7 +230,7 @@ def parse(
             values[name] = _checked(name, merged[name])
         except Exception as error:  # noqa: BLE001 - a value may have code of its own
             problems += _lines(name, name, error, merged[name])
-    if merged.get("model") is None and failure is None:
+    if merged.get("model") is None and failure is None and merged.get("config") is None:
         problems.append("model: required, for example model='openai:gpt-4o-mini'")
     if wrong := _subagent_problems(values.get("subagents", [])):
         problems += wrong
@@ -283,6 +286,18 @@ def _is_somebody(blueprint: object) -> bool:
     return any(isinstance(text, str) and text.strip() for text in identity)
 
 
+def _with_config(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given, and below it what a config says that has nothing wrong in it."""
+    config = given.get("config")
+    if not isinstance(config, Config):
+        return given
+    try:
+        check_config(config)
+    except TypeError:  # the check of the field tells it
+        return given
+    return config_options(config, given)
+
+
 def _said(options: Options) -> dict[str, Any]:
     fields = {name: (getattr(options, name), getattr(_DEFAULTS, name)) for name in FIELDS}
     return {
@@ -321,6 +336,7 @@ def _model(value: object) -> object:
 
 _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "blueprint": _blueprint,
+    "config": check_config,
     "group_id": check_group_id,
     "memory_limit": check_memory_limit,
     "messages": check_messages,

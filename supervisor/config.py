@@ -25,6 +25,8 @@ from cmdc_runtime.runtime_dir import default_runtime_dir, default_state_dir
 CLIENT_VARIABLES: Final = frozenset(
     {
         "CMDC_ADDRESS",
+        "CMDC_AGENT_CONFIG",
+        "CMDC_DATA_DIR",
         "CMDC_MODEL",
         "CMDC_SESSION_ID",
         "CMDC_CALL_ID",

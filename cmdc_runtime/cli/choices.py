@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
+from cmdc_runtime.config import DEFAULT, FoundConfig, found_config
 from cmdc_runtime.errors import DaemonUnavailable, InvalidTool
 from cmdc_runtime.plain import short
 from cmdc_runtime.runtime_dir import candidate_runtime_dirs, find_daemon
@@ -48,7 +49,7 @@ _AGENT_OPTIONS: Final = (
         "--model",
         envvar="CMDC_MODEL",
         metavar="PROVIDER:MODEL",
-        help="For example openai:gpt-4o-mini.  [default: $CMDC_MODEL]",
+        help="For example openai:gpt-4o-mini.  [default: $CMDC_MODEL, else that of the config]",
     ),
     click.option(
         "--tool",
@@ -98,10 +99,12 @@ class AgentChoice:
             DaemonUnavailable: the session is to be kept, and no daemon would keep it.
 
         """
-        if not given["model"]:
+        found = agent_config()
+        if not given["model"] and found.sources["default_model"] == DEFAULT:
             raise click.UsageError(
                 "no model: name one with --model, for example --model openai:gpt-4o-mini, or set "
-                "CMDC_MODEL; for a server of your own add --api-base URL"
+                "CMDC_MODEL, or default_model in ~/.config/cmdc/config.toml; for a server of your "
+                "own add --api-base URL"
             )
         provider_opts = provider_opts_of(given["provider_opts"])
         if given["api_base"]:
@@ -115,13 +118,23 @@ class AgentChoice:
             keep=given["keep"],
             session_id=given["session_id"],
             options={
-                "model": given["model"],
-                "tools": list(given["tools"]),
+                "model": given["model"] or found.config.default_model,
+                **({"tools": list(given["tools"])} if given["tools"] else {}),
                 "system_prompt": given["system"],
                 "working_dir": given["working_dir"],
                 "provider_opts": provider_opts,
+                "config": found.config,
             },
         )
+
+
+def agent_config(file: str | None = None) -> FoundConfig:
+    """Return what holds for new agents: what ``cmdc.Config.load(file)`` finds.
+
+    Raises:
+        InvalidOptions: the file or a variable has something wrong.
+    """
+    return found_config(file, os.environ, home=Path.home())
 
 
 @contextlib.contextmanager

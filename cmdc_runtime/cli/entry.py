@@ -45,6 +45,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "ps": ("sessions:ps", "List the live sessions."),
     "tree": ("sessions:tree", "Show the supervision tree."),
     "doctor": ("doctor:doctor", "Look whether machine and daemon are as they should be."),
+    "config": ("config:config", "Show what holds for new agents, and where it comes from."),
     "plugins": ("plugins:plugins", "List the built-in plugins, or describe one."),
     "tail": ("follow:tail", "Print a session's events as they happen."),
     "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),

@@ -148,7 +148,7 @@ def resume_request(
     merged = {"model": old.model, **known, **given, "session_id": session_id}
     options = parse(None, merged, refused_parts)
     fresh = agent_spec(options)
-    changes = _changes(given)
+    changes = _changes(given, options)
     kept = {
         name: getattr(fresh, name)
         for name in AgentSpec.__struct_fields__
@@ -233,9 +233,10 @@ def _with_own(
     return (*fresh, *own)
 
 
-def _changes(given: dict[str, Any]) -> frozenset[str]:
+def _changes(given: dict[str, Any], options: Options) -> frozenset[str]:
     """Return which options of another form are changed."""
     changes = _STAYS & given.keys()
-    if isinstance(given.get("model"), ModelSource):  # it brings the way to reach it
+    says_how = given.get("config") is not None and bool(options.provider_opts)
+    if says_how or isinstance(given.get("model"), ModelSource):  # it brings the way to reach it
         changes |= {"provider_opts"}
     return changes - {"group_id"}

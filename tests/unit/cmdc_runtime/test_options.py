@@ -19,7 +19,7 @@ MODEL = "openai:gpt-4o-mini"
 DOCUMENTED = {
     "model": None, "session_id": None, "blueprint": None, "system_prompt": None, "tools": [],
     "plugins": [], "subagents": [], "working_dir": ".", "provider_opts": {},
-    "response_format": None, "reasoning_strategy": None,
+    "response_format": None, "reasoning_strategy": None, "config": None,
     "prompt_mode": "full", "messages": [], "code": "pinned", "redact": None,
     "user_data": {}, "group_id": None,
     "max_turns": 100,
