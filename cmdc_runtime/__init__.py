@@ -7,14 +7,29 @@ them, and says from where. Type checkers read ``__init__.pyi``, which is made of
 """
 
 import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-import cmdc_runtime.messages as _messages
-from cmdc_runtime.exports import MODULE_OF, MODULES
+from cmdc_runtime.exports import CALLS, MODULE_OF, MODULES
 from cmdc_runtime.version import VERSION as __version__  # noqa: N811 - Python's own name for it
 
-# The import of a submodule binds its name here: the call ``messages`` comes first.
-del _messages, globals()["messages"]
+
+class _Package(ModuleType):
+    """Binds its submodules as any package does, but for those whose name a call has."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Leave the name of a call to the call: an import of ``messages`` binds the module."""
+        if not (name in CALLS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        """Travel by name, as any package does."""
+        return importlib.import_module, (self.__name__,)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:  # Any: whatever the name stands for

@@ -6,13 +6,18 @@ step a line, ``<point>:<pass>=<victim>``, such as ``append.*tool_started*.before
 ``*`` stands for anything: a write is called by the kinds of all its records. Only the first step
 counts down, at passes where its victim is there; at the last one it is taken out of the plan, and
 the victim is killed by SIGKILL. So a plan goes on where it stopped, in the next process too. A plan
-``record`` kills nobody: the names that are passed are added to ``<session id>.passed``.
+``record`` kills nobody: the names that are passed are added to ``<session id>.passed``. The plan
+``_every.plan`` is for all sessions that have none of their own, and counts the passes of all.
+
+What runs besides is noted there, too: each call of a tool that begins, in ``<session id>.calls``.
 
 A plan is found at the pass, and not when the process starts, because a worker is forked before it
 is anybody's, and one daemon serves the cases of a whole matrix. To add a point, call
 ``fault_point``; what is written to the journal has its points already (``journal/opening.py``).
 """
 
+import fcntl
+import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sized
@@ -32,6 +37,10 @@ AGENT: Final = "agent"
 MOMENTS: Final = ("before", "after")
 DAEMON_ITSELF: Final = "_daemon"
 """The session id of what is no session's."""
+EVERY: Final = "_every"
+"""Stands in place of a session's id in the plan for all sessions."""
+PLAN: Final = ".plan"
+CALLS: Final = ".calls"
 
 Victims: TypeAlias = Mapping[str, Callable[[], Iterable[int]]]
 """Who can be killed at a point, and the pids to kill."""
@@ -82,6 +91,12 @@ def rebuild_point(session_id: str, step: int) -> None:
         pass_point(session_id, f"{AGENT}.rebuild.{step}", {AGENT: lambda: (os.getpid(),)})
 
 
+def note_call(session_id: str, call_id: str, effects: str) -> None:
+    """Note that a call begins to run in this process; a retry of it here is no second call."""
+    if _folder is not None:
+        _record(_folder / f"{session_id}{CALLS}", json.dumps([call_id, effects]))
+
+
 def written_kinds(records: Iterable[str], outcomes: Sized) -> str:
     """Return what one write is called by: the kinds of its records, each once, in their order."""
     kinds = [*dict.fromkeys(records), *([OUTCOME] if outcomes else ())]
@@ -114,11 +129,19 @@ def parse(line: str) -> Step:
 
 
 def _pass(base: Path, name: str, victims: Victims) -> None:
-    plan = base.with_name(f"{base.name}.plan")
-    try:
-        line, _, rest = plan.read_text(encoding="utf-8").partition("\n")
-    except FileNotFoundError:
+    plan = base.with_name(f"{base.name}{PLAN}")
+    if plan.exists():
+        _take(plan, base, name, victims)
         return
+    plan = base.with_name(f"{EVERY}{PLAN}")
+    if plan.exists():
+        with plan.with_suffix(".lock").open("wb") as lock:  # processes of several sessions pass
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _take(plan, base, name, victims)
+
+
+def _take(plan: Path, base: Path, name: str, victims: Victims) -> None:
+    line, _, rest = plan.read_text(encoding="utf-8").partition("\n")
     if line == RECORD:
         _record(base.with_name(f"{base.name}.passed"), name)
         return

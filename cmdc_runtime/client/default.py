@@ -3,12 +3,18 @@
 That for coroutines has a connection for each event loop that uses it. A connection ends with its
 loop; ``close`` ends it earlier, and with the last one the private daemon, which otherwise stays
 until the program ends.
+
+A test may lead both to a daemon of its own for a while: ``redirected``.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+from cmdc_runtime.client.address import VARIABLE, Address, checked_address
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.client.link import LoopLinks
 from cmdc_runtime.client.session import AsyncClient, AsyncSession
 from cmdc_runtime.client.sync.session import Client, Session
@@ -27,9 +33,54 @@ class SharedClient(Client):
 
     _is_shared = True
 
+    @contextlib.contextmanager
+    def redirected(self, address: Address) -> Iterator[None]:
+        """Speak with the daemon at ``address`` meanwhile; what it spoke with before waits."""
+        before = self._exchanged(checked_address(address), None)
+        try:
+            yield
+        finally:
+            _, engine = self._exchanged(*before)
+            if engine is not None:
+                engine.close()
+
+    def _exchanged(
+        self, address: Address | None, engine: ClientEngine | None
+    ) -> tuple[Address | None, ClientEngine | None]:
+        """Speak with ``address`` by ``engine`` from now on; return those of before."""
+        with self._lock:
+            before = self._address, self._engine
+            self._address, self._engine = address, engine
+        return before
+
 
 client: Final = SharedClient()
-async_client: Final = AsyncClient(connector=LoopLinks())
+_links: Final = LoopLinks()
+async_client: Final = AsyncClient(connector=_links)
+
+
+@contextlib.contextmanager
+def redirected(address: Address) -> Iterator[None]:
+    """Have the module-level functions, both kinds, speak with the daemon at ``address`` meanwhile.
+
+    Clients without an address that are made meanwhile, and programs that are started, find it by
+    ``CMDC_ADDRESS``. It is for the whole process, so only one may be open at a time, or one within
+    another.
+
+    Raises:
+        InvalidOptions: the address cannot be used.
+
+    """
+    variable = os.environ.get(VARIABLE)
+    with client.redirected(address), _links.redirected(address):
+        os.environ[VARIABLE] = os.fspath(address)
+        try:
+            yield
+        finally:
+            if variable is None:
+                os.environ.pop(VARIABLE, None)
+            else:
+                os.environ[VARIABLE] = variable
 
 
 def of_owner(

@@ -6,8 +6,9 @@ the coroutines of ``cmdc_runtime.aio``, which belong to no client object.
 
 import asyncio
 import atexit
+import contextlib
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 from cmdc_runtime.client.address import Address, offload, resolve
@@ -147,28 +148,29 @@ class Link:
 
 
 class LoopLinks:
-    """One link for each event loop; their embedded daemon stays until ``disconnect``."""
+    """One link for each event loop and address; their private daemon stays until ``disconnect``."""
 
     def __init__(self) -> None:
         """Start with none."""
-        self._links: dict[asyncio.AbstractEventLoop, Link] = {}
+        self._address: Address | None = None
+        self._links: dict[tuple[asyncio.AbstractEventLoop, Address | None], Link] = {}
         self._kept: list[Lease] = []
         self._is_swept_at_exit = False
 
     async def connected(self, session_id: SessionId | None = None) -> Connection:
         """Return the running loop's connection, made at its first call."""
-        loop = asyncio.get_running_loop()
-        link = self._links.get(loop)
+        key = asyncio.get_running_loop(), self._address
+        link = self._links.get(key)
         if link is None or link.is_closed or link.is_foreign:
             self._sweep_at_exit()
             self.sweep()
-            link = self._links[loop] = Link(retain=self._kept.append, renews=True)
+            link = self._links[key] = Link(self._address, retain=self._kept.append, renews=True)
         return await link.connected(session_id)
 
     async def disconnect(self) -> Lease | None:
         """Close the running loop's connection; the daemon ends if no other loop has one."""
         self.sweep()
-        link = self._links.pop(asyncio.get_running_loop(), None)
+        link = self._links.pop((asyncio.get_running_loop(), self._address), None)
         lease = await link.disconnect() if link is not None else None
         if self._links:
             if lease is not None:
@@ -179,6 +181,18 @@ class LoopLinks:
             await offload(one.release)
         return lease
 
+    @contextlib.contextmanager
+    def redirected(self, address: Address) -> Iterator[None]:
+        """Connect to the daemon at ``address`` meanwhile; other connections wait.
+
+        One that is made meanwhile ends with its loop, as all do.
+        """
+        before, self._address = self._address, address
+        try:
+            yield
+        finally:
+            self._address = before
+
     def _sweep_at_exit(self) -> None:
         """Register once, and no earlier: what is registered before runs after it."""
         if not self._is_swept_at_exit:
@@ -187,9 +201,9 @@ class LoopLinks:
 
     def sweep(self) -> None:
         """Give back what belonged to loops that are closed."""
-        for loop, link in list(self._links.items()):
-            if loop.is_closed():
-                del self._links[loop]
+        for key, link in list(self._links.items()):
+            if key[0].is_closed():
+                del self._links[key]
                 if not link.is_foreign:
                     link.abandon()
 

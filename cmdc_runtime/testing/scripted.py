@@ -159,10 +159,11 @@ log = structlog.get_logger(__name__)
 class ScriptedModel:
     """Answers each request with the next step; usable as ``model=`` and as a context manager.
 
-    ``default`` answers once the steps are used up. Without it such a request gets an HTTP 500 that
-    names it, and ``assert_complete`` fails. The server starts when it is first needed. A step that
-    is a callable gets the decoded request, runs in the server's loop and must not block: what waits
-    is written as ``Hold`` or ``Delay``. An answer that is longer than the ``max_tokens`` of its
+    ``default`` answers once the steps are used up. Without it such a request is refused for good
+    (HTTP 410, after which no session asks again) in words that say which one it was and what it
+    asked, and ``assert_complete`` fails. The server starts when it is first needed. A step that is
+    a callable gets the decoded request, runs in the server's loop and must not block: what waits is
+    written as ``Hold`` or ``Delay``. An answer that is longer than the ``max_tokens`` of its
     request is cut there, as real servers do it, unless ``keeps_to_max_tokens`` is false.
     """
 
@@ -338,12 +339,9 @@ class ScriptedModel:
             return self._requests_count, step
 
     def _answered(self, number: int, step: Step | None, request: Request) -> Sequence:
-        asked = _quote(wire.last_user_text(request))
         if step is None:
-            return self._problem(
-                f"request {number} found no step, the script has {self._steps_count}; "
-                f"its last user message: {asked}"
-            )
+            taken = f"the script has {self._steps_count}, and all were taken"
+            return self._problem(f"request {number} found no step, {taken}; {_asked(request)}")
         if not callable(step):
             return sequence_of(step)
         try:
@@ -352,16 +350,15 @@ class ScriptedModel:
             log.exception("step.failed", request=number)
             return self._problem(
                 f"the step of request {number} raised {type(error).__name__}: {error}; "
-                f"its last user message: {asked}"
+                f"{_asked(request)}"
             )
 
     def _problem(self, text: str) -> Sequence:
         with self._changed:
             self._problems.append(text)
         message = f"ScriptedModel: {text}"
-        return Sequence(
-            Error(HTTPStatus.INTERNAL_SERVER_ERROR, message, code="script_not_followed")
-        )
+        # Of the refusals one that no words make into another kind of failure.
+        return Sequence(Error(HTTPStatus.GONE, message, code="script_not_followed"))
 
     def _note_abandoned(self) -> None:
         with self._changed:
@@ -390,6 +387,16 @@ class ScriptedModel:
 
 def _checked(step: Step) -> Step:
     return step if callable(step) else sequence_of(step)
+
+
+def _asked(request: Request) -> str:
+    """Return what a request was, for who finds out why the script had no answer to it."""
+    last = wire.last_entry(request)
+    said = f"its last user message: {_quote(wire.last_user_text(request))}"
+    if last.get("role") != "tool":
+        return said
+    result = f"it followed the result of {last.get('tool_call_id')}: {_quote(wire.text_of(last))}"
+    return f"{result}; {said}"
 
 
 def _quote(text: str) -> str:

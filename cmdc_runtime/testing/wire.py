@@ -212,11 +212,26 @@ def error_body(error: Error) -> Json:
 
 def last_user_text(request: Request) -> str:
     """Return the text of the newest user message, or an empty one."""
-    messages = request.get("messages")
-    entries = messages if isinstance(messages, list) else []
-    users = [m for m in entries if isinstance(m, dict) and m.get("role") == "user"]
-    content = users[-1].get("content") if users else ""
+    users = [entry for entry in _entries(request) if entry.get("role") == "user"]
+    return text_of(users[-1]) if users else ""
+
+
+def last_entry(request: Request) -> Json:
+    """Return the newest message, or an empty one."""
+    entries = _entries(request)
+    return entries[-1] if entries else {}
+
+
+def text_of(entry: Json) -> str:
+    """Return the text of one message, whose content may be of parts."""
+    content = entry.get("content")
     if isinstance(content, list):
         parts = [part.get("text", "") for part in content if isinstance(part, dict)]
         return "".join(str(part) for part in parts)
     return str(content or "")
+
+
+def _entries(request: Request) -> list[Json]:
+    messages = request.get("messages")
+    found = messages if isinstance(messages, list) else []
+    return [entry for entry in found if isinstance(entry, dict)]

@@ -14,7 +14,7 @@ from typing import Final
 from cmdc_runtime import faults
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import registrations
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 from scripts.mutants.place import ROOT, SITE
 from scripts.soak import inside
 

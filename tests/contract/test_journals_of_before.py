@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from workers.core.records import RECORDS
 

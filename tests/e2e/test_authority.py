@@ -18,7 +18,7 @@ from cmdc_runtime.errors import AccessDenied, CmdcError
 from cmdc_runtime.requests import FindSession, ListSessions, StopSession
 from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -17,7 +17,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.testing import Error, ScriptedModel, Text, Thinking, ToolCalls, ToolUse
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -14,7 +14,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.client.sync.session import Session
 from cmdc_runtime.plain import DEPTH_MAX
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 from cmdc_runtime.transfer import (
     MAGIC,
     Assembly,

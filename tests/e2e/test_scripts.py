@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.testing import ScriptedModel, ToolCalls, ToolUse
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "examples" / "01_quickstart.py"

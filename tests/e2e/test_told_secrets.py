@@ -26,7 +26,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel, Text, ToolCalls, ToolUse
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

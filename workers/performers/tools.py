@@ -28,6 +28,7 @@ from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
 from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.faults import note_call
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
@@ -397,6 +398,7 @@ class ToolRunner:
 
     async def _execute(self, job: Job) -> CallEnding | None:
         """Return how the call ended; None where plugins ended the cycle over a failure."""
+        note_call(self._settings.session_id, job.call.call_id, job.tool.effects)
         attempt = 0
         while True:
             ending = await self._once(job)

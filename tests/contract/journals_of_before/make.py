@@ -23,7 +23,7 @@ import msgspec
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import Hold, ScriptedModel, ToolCalls, ToolUse
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.core.falls import DEATHS_MAX
 from workers.core.aside import fold, read_records

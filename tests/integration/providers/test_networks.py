@@ -11,7 +11,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.extensions.provider import FailureKind, FinishChunk, ModelRequest, TextChunk
 from cmdc_runtime.messages import Message
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 from tests.integration.providers import conftest
 from tests.integration.providers.network import SSE, Authority, proxy, reply, site
 from workers.builtin.providers import default

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cmdc_runtime.testing.fixtures import DaemonProcess
+from cmdc_runtime.testing.daemon import DaemonProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -33,7 +33,7 @@ def test_what_is_left_is_told_and_ended(daemon):
     )
     with socket.socket(socket.AF_UNIX) as left, sleeper:
         left.bind(str(daemon.address / "left.sock"))
-        with pytest.raises(pytest.fail.Exception) as caught:
+        with pytest.raises(AssertionError) as caught:
             daemon.close()
         sleeper.wait(WAIT_S)
 
@@ -50,7 +50,7 @@ def test_daemon_that_died_is_told(daemon):
     os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
     os.close(pidfd)
 
-    with pytest.raises(pytest.fail.Exception, match=r"ended before, with status -9(?s:.*)started"):
+    with pytest.raises(AssertionError, match=r"ended before, with status -9(?s:.*)started"):
         daemon.close()
 
 

@@ -130,14 +130,14 @@ def test_the_default_answers_when_the_steps_are_used_up():
 
 
 def test_a_request_too_many_is_named():
-    """A request without a step gets a 500 that names it, and the script is not complete."""
+    """A request without a step gets a 410 that names it, and the script is not complete."""
     with ScriptedModel(["one"]) as model:
         told(model)
         status, _, body = told(model, "and now?")
         with pytest.raises(AssertionError, match="request 2 found no step"):
             model.assert_complete()
 
-    assert status == 500
+    assert status == 410
     assert "request 2" in json.loads(body)["error"]["message"]
     assert "'and now?'" in json.loads(body)["error"]["message"]
 
@@ -163,7 +163,7 @@ def test_a_failing_callable_is_a_problem():
         with pytest.raises(AssertionError, match=r"request 1 raised KeyError: 'oops'"):
             model.assert_complete()
 
-    assert status == 500
+    assert status == 410
     assert said(body) == "fine"
 
 

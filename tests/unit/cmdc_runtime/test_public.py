@@ -2,8 +2,11 @@
 
 import ast
 import inspect
+import pickle
 from pathlib import Path
 
+import cloudpickle
+import dill
 import msgspec
 import pytest
 
@@ -103,3 +106,10 @@ def parameters(kind, name):
     """Return a method's arguments with their kinds and defaults."""
     signature = inspect.signature(getattr(kind, name))
     return [(one.name, one.kind, one.default) for one in signature.parameters.values()]
+
+
+def test_the_package_travels_by_its_name():
+    """As a global of a function that does, by whatever pickles it."""
+    assert pickle.loads(pickle.dumps(cmdc)) is cmdc
+    assert cloudpickle.loads(cloudpickle.dumps(cmdc)) is cmdc
+    assert dill.loads(dill.dumps(cmdc)) is cmdc
