@@ -49,6 +49,7 @@ from cmdc_runtime.client.functions import tree as tree
 from cmdc_runtime.client.functions import unsubscribe as unsubscribe
 from cmdc_runtime.client.functions import update_plugin as update_plugin
 from cmdc_runtime.client.functions import user_respond as user_respond
+from cmdc_runtime.client.given_options import GivenOptions as GivenOptions
 from cmdc_runtime.client.session import AsyncClient as AsyncClient
 from cmdc_runtime.client.session import AsyncSession as AsyncSession
 from cmdc_runtime.client.stream import AsyncEventStream as AsyncEventStream

@@ -53,6 +53,7 @@ NAMES_OF_MODULE: Final = {
     "cmdc_runtime.checkpoints": ("Snapshot",),
     "cmdc_runtime.client.exchange": ("Reply",),
     "cmdc_runtime.client.functions": CALLS,
+    "cmdc_runtime.client.given_options": ("GivenOptions",),
     "cmdc_runtime.client.session": (
         "AsyncClient",
         "AsyncSession",

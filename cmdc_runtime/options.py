@@ -90,7 +90,7 @@ BLUEPRINTS_MAX: Final = 8
 class ModelSource(Protocol):
     """An object usable as ``model=``: it knows the model's name and how to reach it."""
 
-    def model_source(self) -> tuple[str, dict[str, object]]:
+    def model_source(self) -> tuple[str, dict[str, Any]]:  # Any: litellm's own arguments
         """Return the model's name and the provider options that reach it."""
 
 

@@ -1,8 +1,9 @@
 """``python -m scripts.unasync``: write what is made of the client's async face, or ``--check`` it.
 
 Made are the methods of ``AsyncSession``, which are the client's with the id bound; the modules of
-``cmdc_runtime/client/sync``; and, of ``cmdc_runtime/exports.py``, the modules of the calls and what
-type checkers read of the package. The exit status of a check is 1 where a file is out of date.
+``cmdc_runtime/client/sync``; of ``cmdc_runtime/exports.py``, the modules of the calls and what type
+checkers read of the package; and of ``Options``, what they read of its fields. The exit status of a
+check is 1 where a file is out of date.
 
 A module in ``MADE`` uses no event loop by itself: what differs between the faces has a pair of
 classes by hand, ``AsyncName`` and ``Name``, in ``callers`` and ``queues``. To make one more module,
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from cmdc_runtime.exports import CALLS, MODULE_OF, MODULES
+from scripts import given_options
 
 ROOT: Final = Path(__file__).parents[1]
 CLIENT: Final = ROOT / "cmdc_runtime" / "client"
@@ -100,6 +102,7 @@ def made() -> dict[Path, str]:
     found[ROOT / "cmdc_runtime" / "aio.py"] = _functions(owned, is_async=True)
     found[CLIENT / "functions.py"] = _functions(owned, is_async=False)
     found[ROOT / "cmdc_runtime" / "__init__.pyi"] = _stub()
+    found[given_options.TARGET] = given_options.made()
     return {path: _formatted(path, text) for path, text in found.items()}
 
 

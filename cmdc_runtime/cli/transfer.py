@@ -18,7 +18,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 import click
 
@@ -363,7 +363,7 @@ def resume(
     new_id: str | None,
     as_json: bool,
     address: str | None,
-    **chosen: str | None,
+    **chosen: Any,  # Any: options of the session, each as click has checked it
 ) -> None:
     """Let SESSION go on after its end, or with --as make a session that begins with its state."""
     given = {name: value for name, value in chosen.items() if value is not None}

@@ -25,6 +25,7 @@ from cmdc_runtime.client.arguments import (
 )
 from cmdc_runtime.client.callers import AsyncCaller
 from cmdc_runtime.client.exchange import Exchange
+from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.commands import (
     Abort,
     ApprovalKind,
@@ -138,7 +139,7 @@ class AsyncControl(AsyncCaller):
         command = UserRespond(ref=checked_question(ref), response=checked_response(response))
         await self._run(Exchange.send, checked_id(session), command)
 
-    async def attach_tool(self, session: SessionLike, tool: object) -> None:
+    async def attach_tool(self, session: SessionLike, tool: AnyTool) -> None:
         """Add a tool; the model has it from the next request on.
 
         Raises:
@@ -149,7 +150,7 @@ class AsyncControl(AsyncCaller):
         command = AttachTools(tools=(pack(tool, label="tool"),), single=True)
         await self._run(Exchange.send, checked_id(session), command)
 
-    async def attach_tools(self, session: SessionLike, tools: Iterable[object]) -> list[str]:
+    async def attach_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> list[str]:
         """Add tools, all or none, and return their names.
 
         Raises:
@@ -179,7 +180,7 @@ class AsyncControl(AsyncCaller):
         command = DetachTools(names=tool_names(names))
         return list(await self._run(Exchange.send, checked_id(session), command))
 
-    async def replace_tools(self, session: SessionLike, tools: Iterable[object]) -> ToolsDiff:
+    async def replace_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> ToolsDiff:
         """Make these the session's tools; one whose name is kept stays as it is.
 
         Raises:
@@ -190,7 +191,7 @@ class AsyncControl(AsyncCaller):
         changed: ToolsDiff = await self._run(Exchange.send, checked_id(session), command)
         return changed
 
-    async def attach_plugin(self, session: SessionLike, plugin: object) -> str:
+    async def attach_plugin(self, session: SessionLike, plugin: AnyPlugin) -> str:
         """Add a plugin; it is asked from the next hook on, at ``session_start`` first.
 
         Raises:
@@ -201,7 +202,7 @@ class AsyncControl(AsyncCaller):
         command = AttachPlugin(plugin=pack_plugin(plugin, label="plugin"))
         return str(await self._run(Exchange.send, checked_id(session), command))
 
-    async def update_plugin(self, session: SessionLike, plugin: object) -> str:
+    async def update_plugin(self, session: SessionLike, plugin: AnyPlugin) -> str:
         """Put a plugin in the place of the one of its name, whose state it keeps.
 
         Raises:

@@ -6,6 +6,7 @@ does, together with what stays. Code by value comes along as it was packed. The 
 of the saved state, and so are tools, plugins and model, unless they are given.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +46,7 @@ _OPTION_OF: Final = {"identity": "blueprint"}
 """What a field of a definition is made from, where that has another name."""
 
 
-def start_request(options: Options | None, given: dict[str, Any]) -> StartSession:
+def start_request(options: Options | None, given: Mapping[str, object]) -> StartSession:
     """Return the request that starts the agent that the options describe.
 
     Raises:
@@ -109,15 +110,16 @@ def _too_large(spec: AgentSpec, excess: int) -> list[str]:
 
 # --- a resumption ---------------------------------------------------------------------------------
 
-_REFUSED: Final = {
+NOT_RESUMED: Final = {
     "session_id": "give new_id to resume under another id",
     "messages": "a resumed session has the conversation of its state",
     "reasoning_strategy": "a resumed session keeps its strategy, or has none; use cmdc.Runner.run",
     "blueprint": "a resumed session has its definition; give the options that are to change",
 }
+"""Options that ``resume_session`` takes none of, and why."""
 _STAYS: Final = frozenset(
     {
-        *_REFUSED,
+        *NOT_RESUMED,
         *("model", "tools", "plugins", "subagents", "provider_opts", "response_format"),
         *("working_dir", "redact", "group_id"),
     }
@@ -140,7 +142,7 @@ def resume_request(
         InvalidOptions: ``problems`` has one line for each wrong field.
         InvalidTool: a tool cannot travel.
     """
-    refused = [f"{name}: {why}" for name, why in _REFUSED.items() if name in given]
+    refused = [f"{name}: {why}" for name, why in NOT_RESUMED.items() if name in given]
     if refused:
         raise InvalidOptions(refused)
     session_id = origin.session_id if new_id is None else new_id

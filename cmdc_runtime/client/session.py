@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.client.arguments import (
@@ -31,8 +31,10 @@ from cmdc_runtime.client.control import AsyncControl
 from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.engine import AsyncCallback
 from cmdc_runtime.client.exchange import Exchange, Reply
+from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.selection import EventTypes, Selection
@@ -66,8 +68,10 @@ class AsyncClient(AsyncControl):
     CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
     """
 
-    async def create_agent(self, options: Options | None = None, /, **given: Any) -> "AsyncSession":
-        """Start an agent and return its session when it is ready (Any: see ``Options``).
+    async def create_agent(
+        self, options: Options | None = None, /, **given: Unpack[GivenOptions]
+    ) -> "AsyncSession":
+        """Start an agent and return its session when it is ready.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong field.
@@ -86,12 +90,12 @@ class AsyncClient(AsyncControl):
         *,
         checkpoint_id: str | None = None,
         new_id: str | None = None,
-        **overrides: Any,
+        **overrides: Unpack[ChangedOptions],
     ) -> "AsyncSession":
         """Start a session from a checkpoint, or from all that was recorded (see ``Options``).
 
         An ended session goes on under its id; with ``new_id`` the state becomes a new session, also
-        of one that lives. ``overrides`` are options that are to change (Any: as there).
+        of one that lives. ``overrides`` are options that are to change.
 
         Raises:
             SessionExists: it is alive and ``new_id`` is not given, or that is taken.
@@ -103,7 +107,7 @@ class AsyncClient(AsyncControl):
         origin = Origin(
             session_id=checked_id(session_id), checkpoint_id=checked_checkpoint(checkpoint_id)
         )
-        found = await self._run(Exchange.resume, origin, new_id, overrides)
+        found = await self._run(Exchange.resume, origin, new_id, dict(overrides))
         return AsyncSession(found, self)
 
     async def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
@@ -402,11 +406,11 @@ class AsyncSession:
         """Answer a tool's question, with whatever MessagePack takes."""
         await self.client.user_respond(self, ref, response)
 
-    async def attach_tool(self, tool: object) -> None:
+    async def attach_tool(self, tool: AnyTool) -> None:
         """Add a tool; the model has it from the next request on."""
         await self.client.attach_tool(self, tool)
 
-    async def attach_tools(self, tools: Iterable[object]) -> list[str]:
+    async def attach_tools(self, tools: Iterable[AnyTool]) -> list[str]:
         """Add tools, all or none, and return their names."""
         return await self.client.attach_tools(self, tools)
 
@@ -418,15 +422,15 @@ class AsyncSession:
         """Remove tools, all or none, and return their names."""
         return await self.client.detach_tools(self, names)
 
-    async def replace_tools(self, tools: Iterable[object]) -> ToolsDiff:
+    async def replace_tools(self, tools: Iterable[AnyTool]) -> ToolsDiff:
         """Make these the session's tools; one whose name is kept stays as it is."""
         return await self.client.replace_tools(self, tools)
 
-    async def attach_plugin(self, plugin: object) -> str:
+    async def attach_plugin(self, plugin: AnyPlugin) -> str:
         """Add a plugin; it is asked from the next hook on, at ``session_start`` first."""
         return await self.client.attach_plugin(self, plugin)
 
-    async def update_plugin(self, plugin: object) -> str:
+    async def update_plugin(self, plugin: AnyPlugin) -> str:
         """Put a plugin in the place of the one of its name, whose state it keeps."""
         return await self.client.update_plugin(self, plugin)
 
@@ -465,7 +469,12 @@ class AsyncSession:
         await self.client.delete_checkpoint(self, checkpoint_id)
 
     async def resume_session(
-        self, /, *, checkpoint_id: str | None = None, new_id: str | None = None, **overrides: Any
+        self,
+        /,
+        *,
+        checkpoint_id: str | None = None,
+        new_id: str | None = None,
+        **overrides: Unpack[ChangedOptions],
     ) -> "AsyncSession":
         """Start a session from a checkpoint, or from all that was recorded (see ``Options``)."""
         return await self.client.resume_session(

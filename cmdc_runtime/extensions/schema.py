@@ -4,14 +4,11 @@ Schemas are valid in JSON Schema's draft 7 and in 2020-12, since a provider know
 other. What msgspec says in words of the newer one, ``_in_both_drafts`` says in words of both: to
 support one more keyword, add it there.
 
-Types that msgspec does not know, those of pydantic, are taken in parameters and results. A class
-with ``model_json_schema`` is one of pydantic's, second edition. Nothing here imports that library:
-who has such a class has it. To take one more kind of type, add it to the three hooks, which are
-what msgspec asks about a type or a value that means nothing to it.
+Types that msgspec does not know, those of pydantic, are taken in parameters and results:
+``foreign_types`` knows them.
 """
 
 import copy
-import dataclasses
 import inspect
 import json
 import re
@@ -21,11 +18,9 @@ from typing import (
     Annotated,
     Any,
     Final,
-    NewType,
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 import msgspec
@@ -39,52 +34,21 @@ from cmdc_runtime.answer_schema import (
 )
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.extensions.foreign_types import (
+    EMPTY,
+    Parameter,
+    Schema,
+    UnheededError,
+    adapted,
+    enc_hook,
+    method_of,
+    schema_hook,
+)
 from cmdc_runtime.plain import TOO_DEEP, problem_of, reason_of
 
-# --- types of pydantic ----------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
-Schema = dict[str, Any]  # Any: JSON
-
-_DEFINITIONS: Final = "$defs"
 _SHOWN_AS_TEXT: Final = (bool, int, float, bytes, bytearray, memoryview, type(None))
-
-
-def schema_hook(kind: type) -> Schema:
-    """Return the JSON Schema of a foreign type; what it refers to stands in ``$defs`` of it.
-
-    Raises:
-        TypeError: this is no such type either.
-    """
-    # Two models may each have a part of one name: each part is known by its model as well.
-    owner = re.sub(r"\W+", "_", f"{kind.__module__}.{kind.__qualname__}")
-    make = _method_of(kind, "model_json_schema")
-    made: Schema = make(ref_template=f"#/definitions/{owner}.{{model}}")
-    parts: Schema = made.pop(_DEFINITIONS, {})
-    return {**made, _DEFINITIONS: {f"{owner}.{name}": one for name, one in parts.items()}}
-
-
-def dec_hook(kind: type, value: object) -> object:
-    """Return what a foreign type makes of a value of a call's arguments.
-
-    Raises:
-        ValueError: the value does not fit; the text says what and where, for the model.
-        TypeError: this is no such type either.
-    """
-    validate = _method_of(kind, "model_validate_json")
-    try:
-        # As JSON, which it came from: a strict model takes a date as text from there alone.
-        return validate(json.dumps(value))
-    except ValueError as error:
-        raise ValueError(_message_of(error)) from error
-
-
-def enc_hook(value: object) -> object:
-    """Return a value of a foreign type as plain data.
-
-    Raises:
-        TypeError: it is of no such type either.
-    """
-    return _method_of(type(value), "model_dump")(value, mode="json")
 
 
 def text_of(value: object) -> str:
@@ -142,7 +106,7 @@ def _distinct(pairs: list[tuple[str, object]]) -> None:
 
 
 def _enc_hook_whole(value: object) -> msgspec.Raw:
-    written: str = _method_of(type(value), "model_dump_json")(value)
+    written: str = method_of(type(value), "model_dump_json")(value)
     return msgspec.Raw(written.encode())
 
 
@@ -152,37 +116,25 @@ def _valid(text: str) -> str:
     return text
 
 
-def _method_of(kind: type, name: str) -> Any:  # Any: a method of the application's class
-    if hasattr(kind, "model_json_schema"):
-        return getattr(kind, name)
-    raise TypeError(f"type {kind!r} is none that JSON has a form for")
-
-
-def _message_of(error: ValueError) -> str:
-    """Return an error of validation in one line, without the addresses of the library's pages."""
-    errors = getattr(error, "errors", None)
-    if not callable(errors):
-        return str(error)
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in errors())
-
-
 # --- signatures and arguments ---------------------------------------------------------------------
 
-Fields = tuple[tuple[str, Any, Any], ...]  # name, annotation, default; Any: whatever was written
+Fields = tuple[Parameter, ...]
 
 PROBLEMS_MAX: Final = 5
 """So many problems of one call go to the model; the first one usually explains the rest."""
 PROBLEM_CHARS_MAX: Final = 300
 
-_CONSTRAINING: Final = frozenset({"annotated_types", "pydantic"})
-"""Libraries whose marks on a plain type say what its values may be."""
 _KEYS: Final = (
     *(kinds.AnyType, kinds.StrType, kinds.IntType, kinds.FloatType, kinds.DecimalType),
     *(kinds.DateTimeType, kinds.DateType, kinds.TimeType, kinds.TimeDeltaType, kinds.UUIDType),
     *(kinds.BytesType, kinds.EnumType, kinds.LiteralType),
 )
 """Kinds of keys that msgspec makes of the text that each key is in JSON."""
-_EMPTY: Final = inspect.Parameter.empty
+_WAY_OUT: Final = (
+    "what JSON has a form for: a plain type, a dataclass, TypedDict, NamedTuple, msgspec.Struct,"
+    " Enum or pydantic model; make anything else inside the tool"
+)
+_Factory: Final[type] = type(msgspec.field(default_factory=list))
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*")
 _ARGUMENT: Final = re.compile(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
@@ -209,16 +161,22 @@ def signature_of(function: Callable[..., object]) -> Signature:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in _NAMED:
             raise InvalidTool(f"parameter {parameter}: a model gives arguments by name, one by one")
-        annotation = hints.get(name, Any)
-        if _is_context(annotation):
-            context_names.append(name)
-        elif (unheeded := _unheeded(annotation, set())) is not None:
+        if name not in hints:
             raise InvalidTool(
-                f"parameter {name!r}: nothing would check {unheeded}: write Annotated[..., "
-                "msgspec.Meta(...)], or make it a field of a pydantic model"
+                f"parameter {name!r} has no annotation: write its type, as in `{name}: str`;"
+                " typing.Any takes whatever the model sends, cmdc.Context is filled in"
             )
-        else:
-            fields.append((name, annotation, parameter.default))
+        if _is_context(hints[name]):
+            context_names.append(name)
+            continue
+        try:
+            adapted(name, hints[name], parameter.default)
+        except UnheededError as error:
+            raise InvalidTool(
+                f"parameter {name!r}: nothing would check {error}: write Annotated[..., "
+                "msgspec.Meta(...)], or make it a field of a pydantic model"
+            ) from error
+        fields.append((name, hints[name], parameter.default))
     return Signature(tuple(fields), tuple(context_names))
 
 
@@ -229,20 +187,30 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
         InvalidTool: msgspec knows no JSON for an annotation, or for the keys of a dict in it; the
             message names the parameter.
     """
-    for name, annotation, default in fields:
+    known = [_adapted(*field) for field in fields]
+    for name, annotation, default in known:
         one = _struct([_field(name, annotation, default)])
         try:
             _components(one)
         except Exception as error:  # foreign classes may do anything
             reason = (reason_of(error).splitlines() or [type(error).__name__])[-1]
-            raise InvalidTool(f"parameter {name!r} has no JSON Schema: {reason}") from error
+            raise InvalidTool(
+                f"parameter {name!r} has no JSON Schema: {reason.rstrip('.')}: take {_WAY_OUT}"
+            ) from error
         key = next(_unreachable_keys(kinds.type_info(one), set()), None)
         if key is not None:
             raise InvalidTool(
                 f"parameter {name!r}: no text of JSON becomes a key of type {key}: take str, a"
                 " number, an Enum, a date or a UUID for the keys of a dict, or a list of pairs"
             )
-    return _struct([_field(*field) for field in fields])
+    return _struct([_field(*field) for field in known])
+
+
+def _adapted(name: str, annotation: Any, default: Any) -> Parameter:
+    try:
+        return adapted(name, annotation, default)
+    except UnheededError:  # a program of before has taken it: its session goes on
+        return name, annotation, default
 
 
 def _unreachable_keys(part: object, seen: set[int]) -> Iterator[str]:
@@ -268,57 +236,6 @@ def _name_of(kind: kinds.Type) -> str:
     return made.__name__ if made is not None else type(kind).__name__.removesuffix("Type").lower()
 
 
-# Any, four times: whatever was written.
-def _unheeded(annotation: Any, seen: set[Any]) -> str | None:
-    """Return a constraint of pydantic's in an annotation, which means nothing to msgspec.
-
-    One on a field of a class says which; ``seen`` are the classes that were looked at.
-    """
-    for said in getattr(annotation, "__metadata__", ()):
-        if _is_of(said, *_CONSTRAINING) and getattr(said, "metadata", True):
-            return str(said)[:PROBLEM_CHARS_MAX]
-    meant = (annotation.__supertype__,) if isinstance(annotation, NewType) else ()
-    parts = (*get_args(annotation), *meant)
-    found = next(filter(None, (_unheeded(part, seen) for part in parts)), None)
-    return found or _unheeded_in(get_origin(annotation) or annotation, seen)
-
-
-def _unheeded_in(kind: Any, seen: set[Any]) -> str | None:
-    """Return the same of a class with fields."""
-    if not isinstance(kind, type) or kind in seen:
-        return None
-    seen.add(kind)
-    if hasattr(kind, "__pydantic_decorators__") and dataclasses.is_dataclass(kind):
-        return f"{kind.__name__}, which is a dataclass of pydantic's"
-    for name, annotation, default in _fields_of(kind):
-        wrong = str(default) if _is_of(default, "pydantic") else _unheeded(annotation, seen)
-        if wrong is not None:
-            return f"{wrong[:PROBLEM_CHARS_MAX]}, in {kind.__name__}.{name}"
-    return None
-
-
-def _fields_of(kind: type) -> Fields:
-    """Return the fields of a class that msgspec fills by itself, none where nobody can say."""
-    defaults: dict[str, Any]
-    if dataclasses.is_dataclass(kind):
-        defaults = {one.name: one.default for one in dataclasses.fields(kind)}
-    elif issubclass(kind, msgspec.Struct):
-        defaults = {one.name: one.default for one in msgspec.structs.fields(kind)}
-    elif is_typeddict(kind) or (issubclass(kind, tuple) and hasattr(kind, "_field_defaults")):
-        defaults = getattr(kind, "_field_defaults", {})
-    else:
-        return ()
-    try:
-        hints = get_type_hints(kind, include_extras=True)
-    except Exception:  # noqa: BLE001 - a name that means nothing, which msgspec reports
-        return ()
-    return tuple((name, one, defaults.get(name, _EMPTY)) for name, one in hints.items())
-
-
-def _is_of(thing: object, *libraries: str) -> bool:
-    return type(thing).__module__.partition(".")[0] in libraries
-
-
 def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Schema:
     """Return the schema of ``struct``; ``described`` says what arguments mean, by name."""
     [reference], components = _components(struct)
@@ -326,7 +243,7 @@ def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Sch
     root.pop("title", None)
     for name, schema in root["properties"].items():
         if name in described and "description" not in schema:
-            root["properties"][name] = _with_description(schema, described[name])
+            root["properties"][name] = {**schema, "description": described[name]}
     if components:
         root["definitions"] = components
     hoisted: Schema = {}
@@ -423,8 +340,10 @@ def _struct(fields: list[tuple[str, Any] | tuple[str, Any, Any]]) -> type[msgspe
 def _field(
     name: str, annotation: object, default: object
 ) -> tuple[str, Any] | tuple[str, Any, Any]:
-    if default is _EMPTY:
+    if default is EMPTY:
         return name, annotation
+    if isinstance(default, _Factory):
+        return name, annotation, default
     if _is_json(default) and not (default and isinstance(default, list | dict | set | bytearray)):
         return name, annotation, default
     # msgspec wants a factory for what could be changed; what is no JSON is not shown to the model.
@@ -457,22 +376,19 @@ def _hoisted(schema: Any, definitions: Schema) -> Any:  # Any: JSON at any depth
     return {key: _hoisted(value, definitions) for key, value in schema.items()}
 
 
-def _with_description(schema: Schema, text: str) -> Schema:
-    if "$ref" in schema:  # draft 7 ignores what stands beside it
-        return {"allOf": [schema], "description": text}
-    return {**schema, "description": text}
-
-
 def _in_both_drafts(schema: Any) -> Any:  # Any: JSON at any depth
     """Return a schema without a keyword that one of the drafts lacks, or takes for another.
 
     A list of items has no word that both know: each item is one of them, and a text has the order.
+    Draft 7 ignores what stands beside a reference.
     """
     if isinstance(schema, list):
         return [_in_both_drafts(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     converted = {key: _in_both_drafts(value) for key, value in schema.items()}
+    if isinstance(converted.get("$ref"), str) and len(converted) > 1:
+        converted = {"allOf": [{"$ref": converted.pop("$ref")}], **converted}
     if isinstance(converted.get("prefixItems"), list):
         listed = converted.pop("prefixItems")
         kinds_of = [one for at, one in enumerate(listed) if one not in listed[:at]]

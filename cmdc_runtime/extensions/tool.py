@@ -30,8 +30,8 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import ExtensionError, InvalidTool
-from cmdc_runtime.extensions import schema
 from cmdc_runtime.extensions.context import Context, ToolContext
+from cmdc_runtime.extensions.foreign_types import dec_hook
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.schema import (
     Fields,
@@ -248,9 +248,7 @@ class FunctionTool(Tool, Generic[P, R]):
         """Return the arguments as the annotations say, defaults filled in."""
         try:
             # Keys of JSON are text, whatever they are here.
-            decoded = msgspec.convert(
-                arguments, self.prepare(), str_keys=True, dec_hook=schema.dec_hook
-            )
+            decoded = msgspec.convert(arguments, self.prepare(), str_keys=True, dec_hook=dec_hook)
         except msgspec.ValidationError as error:
             raise _bad_arguments(self.name, str(error)) from error
         return {name: getattr(decoded, name) for name, _, _ in self._fields}

@@ -49,7 +49,7 @@ BESIDE = """
 """
 SCRIPT = """
     import sys
-    import msgspec
+    import msgspec, pydantic
     from beside import Counter, where
     from cmdc_runtime.extensions import Context, tool
     from cmdc_runtime.packing import pack
@@ -66,7 +66,18 @@ SCRIPT = """
         "Call itself."
         return "." if number == 0 else count_down(number - 1) + "."
 
-    things = [where, Counter, closed_over("!"), count_down]
+    class Order(pydantic.BaseModel):
+        count: int = pydantic.Field(ge=1)
+
+        def twice(self):
+            return 2 * self.count
+
+    @tool
+    def buy(order: Order, limit: int = pydantic.Field(3, le=9)) -> dict[str, object]:
+        "Take a model, and a parameter with a field for its default."
+        return {"count": min(order.twice(), limit), "order": order}
+
+    things = [where, Counter, closed_over("!"), count_down, buy]
     parcels = [pack(thing, f"tools[{at}]") for at, thing in enumerate(things)]
     sys.stdout.buffer.write(msgspec.msgpack.encode(parcels))
 """
@@ -80,6 +91,7 @@ WORKER = """
     parcels = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Packed])
     context = Context(session_id="s-1", call_id="call_1")
     calls = [{"place": {"theName": "ab"}}, {}, {"text": "hi"}, {"number": 2}]
+    calls.append({"order": {"count": 2}})
     for tool, arguments in zip(load_tools(parcels), calls, strict=True):
         result = tool.execute(tool.check(arguments), context)
         print(tool.name, asyncio.run(result) if inspect.isawaitable(result) else result)
@@ -152,7 +164,7 @@ KINDS = """
 KINDS_ELSEWHERE = """
     import pickle, sys
     import msgspec
-    from cmdc_runtime.extensions.schema import dec_hook
+    from cmdc_runtime.extensions.foreign_types import dec_hook
 
     kinds = dict(zip(
         ["mood", "code", "tree", "row", "pair", "box", "crate", "order", "name", "names"],
@@ -252,6 +264,7 @@ def test_code_beside_a_script_arrives(script_folder):
         "counter 7 s-1",
         "closure hi!",
         "count_down ...",
+        "buy {'count': 3, 'order': Order(count=2)}",
         "[]",
     ]
 

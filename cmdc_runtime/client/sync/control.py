@@ -22,6 +22,7 @@ from cmdc_runtime.client.arguments import (
 )
 from cmdc_runtime.client.callers import Caller
 from cmdc_runtime.client.exchange import Exchange
+from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.commands import (
     Abort,
     ApprovalKind,
@@ -133,7 +134,7 @@ class Control(Caller):
         command = UserRespond(ref=checked_question(ref), response=checked_response(response))
         self._run(Exchange.send, checked_id(session), command)
 
-    def attach_tool(self, session: SessionLike, tool: object) -> None:
+    def attach_tool(self, session: SessionLike, tool: AnyTool) -> None:
         """Add a tool; the model has it from the next request on.
 
         Raises:
@@ -144,7 +145,7 @@ class Control(Caller):
         command = AttachTools(tools=(pack(tool, label="tool"),), single=True)
         self._run(Exchange.send, checked_id(session), command)
 
-    def attach_tools(self, session: SessionLike, tools: Iterable[object]) -> list[str]:
+    def attach_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> list[str]:
         """Add tools, all or none, and return their names.
 
         Raises:
@@ -174,7 +175,7 @@ class Control(Caller):
         command = DetachTools(names=tool_names(names))
         return list(self._run(Exchange.send, checked_id(session), command))
 
-    def replace_tools(self, session: SessionLike, tools: Iterable[object]) -> ToolsDiff:
+    def replace_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> ToolsDiff:
         """Make these the session's tools; one whose name is kept stays as it is.
 
         Raises:
@@ -185,7 +186,7 @@ class Control(Caller):
         changed: ToolsDiff = self._run(Exchange.send, checked_id(session), command)
         return changed
 
-    def attach_plugin(self, session: SessionLike, plugin: object) -> str:
+    def attach_plugin(self, session: SessionLike, plugin: AnyPlugin) -> str:
         """Add a plugin; it is asked from the next hook on, at ``session_start`` first.
 
         Raises:
@@ -196,7 +197,7 @@ class Control(Caller):
         command = AttachPlugin(plugin=pack_plugin(plugin, label="plugin"))
         return str(self._run(Exchange.send, checked_id(session), command))
 
-    def update_plugin(self, session: SessionLike, plugin: object) -> str:
+    def update_plugin(self, session: SessionLike, plugin: AnyPlugin) -> str:
         """Put a plugin in the place of the one of its name, whose state it keeps.
 
         Raises:

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.client.arguments import (
@@ -25,8 +25,10 @@ from cmdc_runtime.client.arguments import (
 from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.engine import Callback
 from cmdc_runtime.client.exchange import Exchange, Reply
+from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.selection import EventTypes, Selection
@@ -61,8 +63,10 @@ class Client(Control):
     CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
     """
 
-    def create_agent(self, options: Options | None = None, /, **given: Any) -> "Session":
-        """Start an agent and return its session when it is ready (Any: see ``Options``).
+    def create_agent(
+        self, options: Options | None = None, /, **given: Unpack[GivenOptions]
+    ) -> "Session":
+        """Start an agent and return its session when it is ready.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong field.
@@ -81,12 +85,12 @@ class Client(Control):
         *,
         checkpoint_id: str | None = None,
         new_id: str | None = None,
-        **overrides: Any,
+        **overrides: Unpack[ChangedOptions],
     ) -> "Session":
         """Start a session from a checkpoint, or from all that was recorded (see ``Options``).
 
         An ended session goes on under its id; with ``new_id`` the state becomes a new session, also
-        of one that lives. ``overrides`` are options that are to change (Any: as there).
+        of one that lives. ``overrides`` are options that are to change.
 
         Raises:
             SessionExists: it is alive and ``new_id`` is not given, or that is taken.
@@ -98,7 +102,7 @@ class Client(Control):
         origin = Origin(
             session_id=checked_id(session_id), checkpoint_id=checked_checkpoint(checkpoint_id)
         )
-        found = self._run(Exchange.resume, origin, new_id, overrides)
+        found = self._run(Exchange.resume, origin, new_id, dict(overrides))
         return Session(found, self)
 
     def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
@@ -397,11 +401,11 @@ class Session:
         """Answer a tool's question, with whatever MessagePack takes."""
         self.client.user_respond(self, ref, response)
 
-    def attach_tool(self, tool: object) -> None:
+    def attach_tool(self, tool: AnyTool) -> None:
         """Add a tool; the model has it from the next request on."""
         self.client.attach_tool(self, tool)
 
-    def attach_tools(self, tools: Iterable[object]) -> list[str]:
+    def attach_tools(self, tools: Iterable[AnyTool]) -> list[str]:
         """Add tools, all or none, and return their names."""
         return self.client.attach_tools(self, tools)
 
@@ -413,15 +417,15 @@ class Session:
         """Remove tools, all or none, and return their names."""
         return self.client.detach_tools(self, names)
 
-    def replace_tools(self, tools: Iterable[object]) -> ToolsDiff:
+    def replace_tools(self, tools: Iterable[AnyTool]) -> ToolsDiff:
         """Make these the session's tools; one whose name is kept stays as it is."""
         return self.client.replace_tools(self, tools)
 
-    def attach_plugin(self, plugin: object) -> str:
+    def attach_plugin(self, plugin: AnyPlugin) -> str:
         """Add a plugin; it is asked from the next hook on, at ``session_start`` first."""
         return self.client.attach_plugin(self, plugin)
 
-    def update_plugin(self, plugin: object) -> str:
+    def update_plugin(self, plugin: AnyPlugin) -> str:
         """Put a plugin in the place of the one of its name, whose state it keeps."""
         return self.client.update_plugin(self, plugin)
 
@@ -460,7 +464,12 @@ class Session:
         self.client.delete_checkpoint(self, checkpoint_id)
 
     def resume_session(
-        self, /, *, checkpoint_id: str | None = None, new_id: str | None = None, **overrides: Any
+        self,
+        /,
+        *,
+        checkpoint_id: str | None = None,
+        new_id: str | None = None,
+        **overrides: Unpack[ChangedOptions],
     ) -> "Session":
         """Start a session from a checkpoint, or from all that was recorded (see ``Options``)."""
         return self.client.resume_session(

@@ -4,7 +4,9 @@ import dataclasses
 import datetime as dt
 import enum
 import inspect
-from typing import Annotated, NamedTuple, NewType, NotRequired, TypedDict
+import pickle
+import threading
+from typing import Annotated, NamedTuple, NewType
 
 import msgspec
 import pydantic
@@ -13,6 +15,7 @@ import pytest
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import ToolError, tool
 from cmdc_runtime.extensions.schema import arguments_struct, text_of
+from cmdc_runtime.packing import byvalue
 
 
 class Colour(enum.Enum):
@@ -201,12 +204,6 @@ class Shelf(msgspec.Struct):
     shelves: "list[Shelf]" = []
 
 
-class Row(TypedDict):
-    """One in a dict."""
-
-    size: NotRequired[Bounded]
-
-
 class Slot(NamedTuple):
     """One in a tuple."""
 
@@ -230,50 +227,130 @@ class Checked:
 @pytest.mark.parametrize(
     ("kind", "where"),
     [
-        (Bin, "Bin.size"),
         (list[Shelf], "Bin.size, in Shelf.bins"),
-        (Row | None, "Row.size"),
-        (Slot, "Slot.size"),
-        (Unsure, "Unsure.size"),
-        (Checked, "Checked, which is a dataclass of pydantic's"),
+        (Annotated[list[Shelf], pydantic.Field(min_length=1)], "min_length=1"),
+        (Annotated[int, pydantic.Field(gt=3, alias="m")], "alias='m': the argument is called 'n'"),
     ],
-    ids=["dataclass", "Struct", "TypedDict", "NamedTuple", "default", "of pydantic"],
+    ids=["in a Struct", "of Structs", "alias"],
 )
-def test_constraints_of_pydantic_on_fields_are_refused(kind, where):
-    """At any depth, with the class and the field."""
+def test_what_pydantic_cannot_check_is_refused(kind, where):
+    """By the name of the parameter, with the class and the field where it stands in one."""
 
     def count(n):
         """Count."""
 
     count.__annotations__ = {"n": kind}
-    with pytest.raises(InvalidTool, match=f"parameter 'n': nothing would check .*{where}: write"):
+    with pytest.raises(InvalidTool, match=f"parameter 'n': nothing would check .*{where}.*: write"):
         tool(count)
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "right", "wrong"),
     [
-        Annotated[int, pydantic.Field(gt=3)],
-        Named,
-        dict[str, Named],
-        pydantic.conint(gt=3),
-        pydantic.constr(min_length=2),
-        list[Annotated[str, pydantic.Field(pattern="a")]],
-        Annotated[int, pydantic.Field(gt=3)] | None,
+        (Annotated[int, pydantic.Field(gt=3)], 4, 3),
+        (Named, 4, 3),
+        (dict[str, Named], {"a": 4}, {"a": 3}),
+        (pydantic.conint(gt=3), 4, 3),
+        (pydantic.constr(min_length=2), "ab", "a"),
+        (list[Annotated[str, pydantic.Field(pattern="a")]], ["a"], ["b"]),
+        (Annotated[int, pydantic.Field(gt=3)] | None, None, 3),
+        (Bin, Bin(4), {"size": 3}),
+        (Slot, Slot(4), [3]),
+        (Unsure, Unsure(4), {"size": "x"}),
+        (Checked, Checked(4), {"size": "x"}),
     ],
-    ids=["field", "new type", "new type in a dict", "conint", "constr", "in a list", "or none"],
+    ids=[
+        *("field", "new type", "new type in a dict", "conint", "constr", "in a list", "or none"),
+        *("dataclass", "NamedTuple", "default", "of pydantic"),
+    ],
 )
-def test_constraints_of_pydantic_on_plain_types_are_refused(kind):
-    """Nothing would check them; what says nothing about values is taken."""
+def test_constraints_of_pydantic_are_checked(kind, right, wrong):
+    """On plain types and on fields of classes; the arguments arrive as annotated."""
 
     def count(n):
         """Count."""
 
-    count.__annotations__ = {"n": Annotated[int, pydantic.Field(description="How many.")]}
-    tool(count)
     count.__annotations__ = {"n": kind}
-    with pytest.raises(InvalidTool, match="parameter 'n': nothing would check"):
-        tool(count)
+    made = tool(count)
+    plain = msgspec.to_builtins(right) if not isinstance(right, pydantic.BaseModel) else right
+
+    assert made.check({"n": plain}) == {"n": right}
+    assert type(made.check({"n": plain})["n"]) is type(right)
+    with pytest.raises(ToolError, match=r"Invalid arguments for count: .* - at `\$.n`"):
+        made.check({"n": wrong})
+
+
+@tool
+def order_some(
+    count: int = pydantic.Field(1, ge=1, le=9, description="So many."),
+    colour: Annotated[Colour, pydantic.Field(description="Of which.")] = Colour.RED,
+    note: str = pydantic.Field(description="What else.", examples=["soon"]),
+    tags: list[str] = pydantic.Field(default_factory=list, max_length=2),  # noqa: B008 - as above
+) -> str:
+    """Order some."""
+    return f"{count}{colour}{note}{tags}"
+
+
+def test_what_a_field_says_is_in_the_schema():
+    """Descriptions, examples, bounds and the default, of an annotation or as a default."""
+    told = order_some.parameters["properties"]
+
+    assert order_some.parameters["required"] == ["note"]
+    assert told["count"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 9,
+        "default": 1,
+        "description": "So many.",
+    }
+    assert told["colour"] == {
+        "allOf": [{"$ref": "#/definitions/Colour"}],
+        "description": "Of which.",
+        "default": "red",
+    }
+    assert told["note"] == {
+        "type": "string",
+        "description": "What else.",
+        "examples": ["soon"],
+    }
+    assert told["tags"]["maxItems"] == 2
+
+
+def test_defaults_of_fields_are_those_of_the_arguments():
+    """The factory runs for each call."""
+    first, second = order_some.check({"note": "a"}), order_some.check({"note": "a"})
+
+    assert first == {"count": 1, "colour": Colour.RED, "note": "a", "tags": []}
+    assert first["tags"] is not second["tags"]
+
+
+def test_a_tool_with_fields_travels():
+    """By value too: the class that checks an argument is made again where the tool is loaded."""
+    found = pickle.loads(byvalue.dumps(order_some))
+
+    assert found.check({"count": 2, "note": "a"})["count"] == 2
+    with pytest.raises(ToolError, match="less than or equal to 9"):
+        found.check({"count": 10, "note": "a"})
+
+
+def test_a_parameter_without_an_annotation_is_refused():
+    """By its name, with what to write."""
+    with pytest.raises(InvalidTool, match="'limit' has no annotation: write its type, as in"):
+
+        @tool
+        def search(query: str, limit=10) -> str:
+            return query * limit
+
+
+def test_a_type_that_json_has_no_form_for_is_refused_with_the_way_out():
+    """It names the parameter, and what can be taken."""
+    with pytest.raises(
+        InvalidTool, match=r"parameter 'lock' has no JSON Schema: .*: take what JSON"
+    ):
+
+        @tool
+        def hold(lock: threading.Lock) -> str:
+            return str(lock)
 
 
 def test_a_new_type_is_what_it_is_made_of():
