@@ -25,6 +25,8 @@ import msgspec
 
 from cmdc_runtime.cli.choices import address_option, json_option
 from cmdc_runtime.cli.terminal import Terminal, json_line, show_table
+from cmdc_runtime.confinement import landlock, namespaces, seccomp
+from cmdc_runtime.confinement.layer import LayerMissing
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.prctl import refusal
 from cmdc_runtime.requests import DaemonFacts
@@ -190,15 +192,68 @@ def _state_dir() -> Iterator[Finding]:
     yield _writable("state directory", place, "the journal")
 
 
-def _tools() -> Iterator[Finding]:
-    """Say what a tool can read: no layer here keeps it from what its user has."""
-    who = "as root: they read every process and file" if os.geteuid() == 0 else "as this user"
-    advice = (
-        "they get no keys and are refused at this user's daemons, but read this user's files,"
-        " journal and token among them, and the environment of who started the daemon, and can use"
-        " cron, systemd-run, tmux or ssh: run it all in a container, or as a user of its own"
+def _confinement() -> Iterator[Finding]:
+    """Say which layers of a sandbox this machine has."""
+    found, lacks = landlock.abi(), landlock.missing(landlock.abi())
+    advice = f"it does not hold: {'; '.join(lacks)}" if lacks else ""
+    is_enough = found >= landlock.ABI_MIN
+    if not found:
+        advice = "tools of root read every process; turn it on with lsm=landlock,... at boot"
+    yield Finding(
+        name="landlock",
+        status="ok" if is_enough and not lacks else "note",
+        found=f"ABI {found}" if found else "none",
+        advice=advice,
     )
-    yield Finding(name="tools", status="note", found=f"no sandbox, {who}", advice=advice)
+    try:
+        seccomp.machine()
+        yield Finding(name="seccomp", status="ok", found=f"a filter for {platform.machine()}")
+    except LayerMissing as error:
+        yield Finding(name="seccomp", status="note", found="no filter", advice=error.why)
+    why = namespaces.refusal()
+    yield Finding(
+        name="namespaces",
+        status="note" if why else "ok",
+        found=f"none for a user: {why}" if why else "any user can have them",
+        advice="no layer of a sandbox can be had without them" if why else "",
+    )
+    yield _bubblewrap()
+
+
+BUBBLEWRAP_MIN: Final = (0, 12)
+"""Before it a mount point below a folder that tools write to leads elsewhere (CVE-2026-87766)."""
+
+
+def _bubblewrap() -> Finding:
+    try:
+        program = shutil.which("bwrap") or ""
+        done = subprocess.run(  # noqa: S603 - it says its version
+            [program, "--version"], capture_output=True, check=True, timeout=CHILD_S
+        )
+        found = done.stdout.decode(errors="replace").strip()[:40]
+        numbers = tuple(int(one) for one in found.split()[-1].split(".")[:2])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        advice = "install bubblewrap, if sessions are to run in it"
+        return Finding(name="bubblewrap", status="note", found="none", advice=advice)
+    is_new = numbers >= BUBBLEWRAP_MIN
+    wanted = ".".join(map(str, BUBBLEWRAP_MIN))
+    advice = "" if is_new else f"{wanted} mends CVE-2026-87766; keep mounts out of what tools write"
+    return Finding(name="bubblewrap", status="ok" if is_new else "note", found=found, advice=advice)
+
+
+def _tools() -> Iterator[Finding]:
+    """Say what a tool can read: without a sandbox, what its user has."""
+    has_shield = landlock.abi() >= landlock.ABI_OF[landlock.Fs.REFER]
+    files = "they read every file" if os.geteuid() == 0 else "they read this user's files"
+    who = f"as root: {files}" if os.geteuid() == 0 else f"as this user: {files}"
+    processes = ", no other process" if has_shield else ", and into other processes"
+    advice = (
+        "they get no keys, and are refused at this user's daemons, but what they can read has"
+        " journal and token in it, and they can use cron, systemd-run, tmux or ssh: give sessions a"
+        " sandbox, or run it all in a container, or as a user of its own"
+    )
+    found = f"without a sandbox, {who}{processes}"
+    yield Finding(name="tools", status="note", found=found, advice=advice)
 
 
 MACHINE: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
@@ -209,6 +264,7 @@ MACHINE: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     _open_files,
     _temporary_files,
     _state_dir,
+    _confinement,
     _tools,
 )
 """The checks that need no daemon and no address."""

@@ -22,6 +22,10 @@ MACHINE = (
     "open files",
     "temporary files",
     "state directory",
+    "landlock",
+    "seccomp",
+    "namespaces",
+    "bubblewrap",
     "tools",
     "runtime directory",
 )

@@ -112,7 +112,7 @@ def test_what_a_command_has_started_that_a_signal_ends_is_gone(tmp_path, disguis
 
 ABOUT_TO_END = """
 import os, sys, time
-report, _, *program = sys.argv[1:]
+report, _, _, *program = sys.argv[1:]
 os.set_inheritable(int(report), False)
 if not (child := os.fork()):
     os.fork() or os.execv(program[0], program)

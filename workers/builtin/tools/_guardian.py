@@ -6,8 +6,12 @@ so that it outlives a command that kills itself or its group. Rules: it says onc
 ended, and ends when it is asked to; whoever wants everything gone kills it and what descends from
 it before. The leading underscore keeps this module from being a tool of its own.
 
-Its arguments are a descriptor to write the status to, ``kept`` or ``unset`` for the variable
-LC_CTYPE, and the program with its arguments.
+The command runs in a domain of Landlock, from which nobody looks into this process or any other
+outside; ``cmdc_runtime.confinement.landlock`` makes it, and here it is enforced.
+
+Its arguments are a descriptor to write the status to; the one of a ruleset, with the capabilities
+that the command is not to have, or ``none``; ``kept`` or ``unset`` for the variable LC_CTYPE; and
+the program with its arguments.
 """
 
 from __future__ import annotations
@@ -26,11 +30,14 @@ WORD_S: Final = 60
 EXIT_NOT_STARTED: Final = 126
 """As a shell says it of a program that it can't run."""
 _SET_CHILD_SUBREAPER: Final = 36
+_CAPBSET_DROP: Final = 24
+_SET_NO_NEW_PRIVS: Final = 38
+_RESTRICT_SELF: Final = 446
 
 
 def main() -> NoReturn:
     """Run a program and see to its end; never returns."""
-    report, locale, *program = sys.argv[1:]
+    report, shield, locale, *program = sys.argv[1:]
     os.set_inheritable(int(report), False)  # noqa: FBT003 - the name is the function's
     try:
         if ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
@@ -39,7 +46,7 @@ def main() -> NoReturn:
     except OSError as error:  # no process is left
         sys.exit(f"Cannot run the command: {error.strerror}")
     if pid == 0:
-        _become(program, is_unset=locale == "unset")
+        _become(program, shield, is_unset=locale == "unset")
     for descriptor in range(3):  # the output ends with those who write it
         os.close(descriptor)
     status = _status_of(pid)
@@ -54,7 +61,7 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _become(program: list[str], *, is_unset: bool) -> NoReturn:
+def _become(program: list[str], shield: str, *, is_unset: bool) -> NoReturn:
     """Run the program as if no interpreter stood before it, which ignores two signals."""
     try:
         os.setpgid(0, 0)
@@ -62,11 +69,22 @@ def _become(program: list[str], *, is_unset: bool) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         if is_unset:
             os.environ.pop("LC_CTYPE", None)
+        if shield != "none":
+            _enforce(*map(int, shield.split(",")))
         os.execv(program[0], program)  # noqa: S606 - running what the model wants is the tool
     except OSError as error:
         os.write(2, f"Cannot run the command: {error}\n".encode())
     finally:
         os._exit(EXIT_NOT_STARTED)
+
+
+def _enforce(ruleset: int, *capabilities: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    for number in capabilities:
+        libc.prctl(_CAPBSET_DROP, number, 0, 0, 0)  # who has none can't, and need not
+    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_RESTRICT_SELF, ruleset, 0):
+        raise OSError(ctypes.get_errno(), "the kernel takes no domain of Landlock")
+    os.close(ruleset)
 
 
 def _status_of(pid: int) -> int:

@@ -32,6 +32,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from cmdc_runtime.confinement import landlock, namespaces
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
 from cmdc_runtime.process_table import (
     ProcessLine,
@@ -247,7 +248,10 @@ def _start(program: str, order: ShellOrder, output: int) -> Running:
     # Not asyncio's: its wait() ends only when every holder of the pipe has closed it.
     report, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     locale = "kept" if "LC_CTYPE" in order.environment else "unset"
-    guard = [sys.executable, "-I", "-S", str(_GUARDIAN), str(written), locale]
+    ruleset = landlock.shield()
+    given = (ruleset, *namespaces.OVER_PROCESSES)
+    shield = "none" if ruleset is None else ",".join(map(str, given))
+    guard = [sys.executable, "-I", "-S", str(_GUARDIAN), str(written), shield, locale]
     try:
         guardian = subprocess.Popen(  # noqa: S603 - running what the model wants is the tool
             [*guard, program, "-c", order.command],
@@ -257,13 +261,15 @@ def _start(program: str, order: ShellOrder, output: int) -> Running:
             cwd=order.working_dir,
             env=order.environment,
             process_group=0,
-            pass_fds=(written,),
+            pass_fds=(written,) if ruleset is None else (written, ruleset),
         )
     except (OSError, ValueError) as error:
         os.close(report)
         raise ToolError(f"Cannot run the command: {error}") from error
     finally:
         os.close(written)
+        if ruleset is not None:
+            os.close(ruleset)
     mark = f"{_MARK}={order.environment[_MARK]}".encode()
     return Running(guardian, os.fdopen(report, "rb", buffering=0), mark)
 

@@ -1,0 +1,95 @@
+"""What a sandbox lets its processes do, and what follows from that. Pure.
+
+A ``Policy`` is what an application says; a ``Confinement`` is the same for one machine, in
+absolute paths, as a layer takes them. What is protected is named relative to each writable folder.
+"""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+Network = Literal["off", "proxy", "on"]
+
+PATHS_MAX: Final = 256
+"""Of each kind, in one policy."""
+HOSTS_MAX: Final = 256
+"""Names that the proxy may dial."""
+
+PROTECTED: Final = (
+    *(".git/hooks/", ".git/config", ".git/config.worktree", ".git/info/", ".git/modules/"),
+    *(".vscode/", ".idea/", ".claude/"),
+)
+"""What programs outside of a sandbox take orders from, below a folder that tools write to; a folder
+ends in a slash."""
+
+SYSTEM: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"),
+    *("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/etc"),
+)
+"""What a program has to read to run; of /etc what everybody may read."""
+
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+_Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+_Host = Annotated[str, Meta(min_length=1, max_length=253)]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the processes of a sandbox may do."""
+
+    writable: Annotated[tuple[_Path, ...], Meta(max_length=PATHS_MAX)] = ()
+    """Folders, absolute or relative to the working folder of the session; none: that folder."""
+    readable: Annotated[tuple[_Path, ...], Meta(max_length=PATHS_MAX)] = ()
+    """Beside what programs need of the system."""
+    protected: Annotated[tuple[_Path, ...], Meta(max_length=PATHS_MAX)] = PROTECTED
+    network: Network = "off"
+    allow_hosts: Annotated[tuple[_Host, ...], Meta(max_length=HOSTS_MAX)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """A policy for one working folder, in absolute paths."""
+
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
+    protected: tuple[tuple[str, str], ...]
+    """A writable folder, and the path below it."""
+    devices: tuple[str, ...]
+    network: Network
+
+
+def confinement_of(policy: Policy, working_dir: str) -> Confinement:
+    """Return what a policy means for a session that works in ``working_dir``, an absolute path."""
+    writable = tuple(_absolute(path, working_dir) for path in policy.writable or (working_dir,))
+    readable = tuple(_absolute(path, working_dir) for path in policy.readable)
+    return Confinement(
+        writable=writable,
+        readable=(*SYSTEM, *readable),
+        protected=tuple((root, path) for root in writable for path in policy.protected),
+        devices=DEVICES,
+        network=policy.network,
+    )
+
+
+def problem_of(policy: Policy) -> str | None:
+    """Return what is wrong with a policy in itself; None: nothing."""
+    for path in policy.protected:
+        parts = PurePosixPath(path).parts
+        if path.startswith("/") or ".." in parts or not parts:
+            return f"protected has {path!r}: it is relative to each writable folder, without '..'"
+    for path in (*policy.writable, *policy.readable):
+        if "\0" in path or ".." in PurePosixPath(path).parts:
+            return f"{path!r} is no path without '..'"
+    roots = [path for path in policy.writable if PurePosixPath(path).parent == PurePosixPath(path)]
+    if "/" in "".join(roots):
+        return "writable has '/': a sandbox that may write everything is none"
+    if policy.allow_hosts and policy.network != "proxy":
+        return f"allow_hosts needs network='proxy', and it is {policy.network!r}"
+    return None
+
+
+def _absolute(path: str, working_dir: str) -> str:
+    return str(PurePosixPath(working_dir, path))

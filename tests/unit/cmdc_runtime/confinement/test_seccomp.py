@@ -1,0 +1,141 @@
+"""The filter, played as the kernel plays it: each row refuses what it says, and nothing else."""
+
+import errno
+import struct
+
+import pytest
+
+from cmdc_runtime.confinement.seccomp import (
+    MACHINES,
+    NETWORKS,
+    RULES,
+    TIOCSTI,
+    program,
+    rules_of,
+)
+
+ALLOWED, KILLED = 0x7FFF0000, 0x80000000
+X86_64 = MACHINES["x86_64"]
+I386_AUDIT = 0x40000003
+TIOCGWINSZ = 0x5413
+NEW_USER = 0x10000000
+SIGCHLD = 17
+
+
+def refused(error):
+    return 0x00050000 | error
+
+
+def decided(machine, network, number, arguments=(0, 0, 0), audit=None):
+    """Return what the filter says of a call."""
+    packed = struct.pack("=IIQ6Q", number, audit or machine.audit, 0, *arguments, 0, 0, 0)
+    program_ = [*struct.iter_unpack("=HBBI", program(network, machine))]
+    at, register = 0, 0
+    while True:
+        code, if_true, if_false, operand = program_[at]
+        at += 1
+        match code:
+            case 0x20:
+                (register,) = struct.unpack_from("=I", packed, operand)
+            case 0x54:
+                register &= operand
+            case 0x15:
+                at += if_true if register == operand else if_false
+            case 0x35:
+                at += if_true if register >= operand else if_false
+            case 0x06:
+                return operand
+
+
+def number_of(machine, call):
+    return next(one.numbers[machine.column] for one in rules_of("off") if one.call == call)
+
+
+@pytest.fixture(params=MACHINES)
+def machine(request):
+    return MACHINES[request.param]
+
+
+@pytest.mark.parametrize("rule", [one for one in RULES if one.test is None], ids=lambda r: r.call)
+def test_each_call_of_the_table_is_refused_with_its_error(rule, machine):
+    """On each architecture that has the call, in each mode of the network."""
+    number = rule.numbers[machine.column]
+    if number is None:
+        pytest.skip("this architecture never had it")
+
+    assert {decided(machine, network, number) for network in NETWORKS} == {refused(rule.error)}
+
+
+def test_the_table_is_total():
+    """Each call stands once, says why, and has a number on some architecture."""
+    calls = [rule.call for rule in RULES]
+
+    assert len(set(calls)) == len(calls)
+    assert all(rule.why and any(rule.numbers) for rule in RULES)
+    for column in range(len(MACHINES)):
+        numbers = [rule.numbers[column] for rule in rules_of("off")]
+        given = [number for number in numbers if number is not None]
+        assert len(set(given)) == len(given)
+    assert set(NETWORKS) == {"off", "proxy", "on"}
+
+
+def test_what_is_not_in_the_table_is_allowed(machine):
+    """Every number beside those of the table."""
+    held = {rule.numbers[machine.column] for rule in rules_of("off")}
+
+    found = {decided(machine, "off", number) for number in range(600) if number not in held}
+    assert found == {ALLOWED}
+
+
+def test_a_process_is_forked_without_namespaces_only(machine):
+    """By clone, whose flags a filter sees; clone3 is not there."""
+    clone = number_of(machine, "clone")
+
+    assert decided(machine, "off", clone, (SIGCHLD, 0, 0)) == ALLOWED
+    assert decided(machine, "off", clone, (SIGCHLD | NEW_USER, 0, 0)) == refused(errno.EPERM)
+    assert decided(machine, "off", number_of(machine, "clone3")) == refused(errno.ENOSYS)
+
+
+def test_nothing_types_into_a_terminal(machine):
+    """Not with bits above those that the kernel reads of a request, either."""
+    ioctl = number_of(machine, "ioctl")
+
+    assert decided(machine, "off", ioctl, (0, TIOCGWINSZ, 0)) == ALLOWED
+    assert decided(machine, "off", ioctl, (0, TIOCSTI, 0)) == refused(errno.EPERM)
+    assert decided(machine, "off", ioctl, (0, 1 << 32 | TIOCSTI, 0)) == refused(errno.EPERM)
+
+
+@pytest.mark.parametrize(
+    ("network", "family", "kind", "is_allowed"),
+    [
+        ("off", 1, 1, False),
+        ("off", 2, 1, False),
+        ("proxy", 2, 1, True),
+        ("proxy", 10, 1 | 0o2000000, True),
+        ("proxy", 2, 2, False),
+        ("proxy", 2, 3, False),
+        ("proxy", 1, 1, False),
+        ("proxy", 16, 3, False),
+        ("on", 2, 2, True),
+        ("on", 10, 1, True),
+        ("on", 16, 3, True),
+        ("on", 1, 1, False),
+        ("on", 17, 3, False),
+        ("on", 40, 1, False),
+    ],
+)
+def test_which_sockets_there_are(machine, network, family, kind, is_allowed):
+    """By the mode of the network, the family and the kind."""
+    found = decided(machine, network, number_of(machine, "socket"), (family, kind, 0))
+
+    assert found == (ALLOWED if is_allowed else refused(errno.EACCES))
+
+
+def test_numbers_of_other_architectures_mean_nothing_here(machine):
+    """They are not looked up in this one's table: the process is killed."""
+    assert decided(machine, "off", 0, audit=I386_AUDIT) == KILLED
+
+
+def test_x32_is_refused():
+    """It has the architecture of x86-64, and numbers beside all others."""
+    assert decided(X86_64, "off", 0x40000000 | 1) == refused(errno.ENOSYS)
