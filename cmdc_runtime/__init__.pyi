@@ -155,6 +155,7 @@ from cmdc_runtime.extensions.reasoning import ReasoningStrategy as ReasoningStra
 from cmdc_runtime.extensions.reasoning import Revise as Revise
 from cmdc_runtime.extensions.reasoning import Thought as Thought
 from cmdc_runtime.extensions.tool import Effect as Effect
+from cmdc_runtime.mcp_servers import McpServer as McpServer
 from cmdc_runtime.messages import Message as Message
 from cmdc_runtime.messages import TokenUsage as TokenUsage
 from cmdc_runtime.messages import ToolCall as ToolCall

@@ -94,6 +94,20 @@ class UncertainCall(msgspec.Struct, frozen=True, kw_only=True):
     call_id: CallId
 
 
+class McpServerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How an MCP server of a session stands.
+
+    ``state`` is declared (no request has needed it so far), connecting, ready, restarting or
+    failed; ``tools`` are what the model calls its tools while it is ready. ``problem`` says why it
+    was lost, and which of its tools are left out.
+    """
+
+    name: str
+    state: str
+    tools: tuple[str, ...] = ()
+    problem: str = ""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """How a session stands. Times that end in ``_ms`` are milliseconds.
 
@@ -129,6 +143,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     reason: str | None = None
     unsaved: bool = False
     uncertain: tuple[UncertainCall, ...] = ()
+    mcp_servers: tuple[McpServerStatus, ...] = ()
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):

@@ -189,6 +189,7 @@ NAMES_OF_MODULE: Final = {
         "Thought",
     ),
     "cmdc_runtime.extensions.tool": ("Effect",),
+    "cmdc_runtime.mcp_servers": ("McpServer",),
     "cmdc_runtime.messages": (
         "Message",
         "TokenUsage",

@@ -20,6 +20,7 @@ from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX
 from cmdc_runtime.foreign import text_of
 from cmdc_runtime.ids import SESSION_ID_RULE, is_session_id
+from cmdc_runtime.mcp_servers import McpServer, servers_of
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.plain import (
     TOO_DEEP,
@@ -189,6 +190,14 @@ def check_plugins(value: object) -> list[object]:
     if len(value) > PLUGINS_MAX:
         raise TypeError(f"expected at most {PLUGINS_MAX} plugins")
     return list(value)
+
+
+def check_mcp_servers(value: object) -> list[McpServer]:
+    """Return a list of servers, each checked as a whole."""
+    try:
+        return servers_of(value)
+    except TypeError as error:
+        raise Unfit(*error.args) from None
 
 
 def check_redact(value: object) -> object:

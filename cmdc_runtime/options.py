@@ -46,12 +46,14 @@ from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.config import Config, check_config, config_options
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import summary_of, text_of
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.option_checks import (
     HISTORY_MESSAGES_MAX,
     TEXT_CHARS_MAX,
     Unfit,
     check_group_id,
+    check_mcp_servers,
     check_memory_limit,
     check_messages,
     check_plugins,
@@ -130,6 +132,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     system_prompt: str | None = None  # before the runtime's own; None: what messages has of one
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
+    mcp_servers: list[McpServer] = []  # whose tools the model may call; started when needed
     working_dir: str = "."  # where tools work; relative paths start there
     provider_opts: dict[str, Any] = {}  # for the model: api_key, api_base, temperature, via …
     prompt_mode: PromptMode = "full"  # how much the runtime adds to the system prompt
@@ -338,6 +341,7 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "blueprint": _blueprint,
     "config": check_config,
     "group_id": check_group_id,
+    "mcp_servers": check_mcp_servers,
     "memory_limit": check_memory_limit,
     "messages": check_messages,
     "model": _model,

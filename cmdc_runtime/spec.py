@@ -19,6 +19,7 @@ from cmdc_runtime.blueprint import identity_of
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
@@ -105,6 +106,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     code: Code = "pinned"
     opening_call: OpeningCall | None = None  # what a cycle makes whose prompt carries no call
     trace_parent: str | None = None  # the span of what started it, as W3C's traceparent
+    mcp_servers: tuple[McpServer, ...] = ()
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
@@ -120,6 +122,7 @@ _MADE: Final = frozenset(
             "working_dir",
             "provider_opts",
             "messages",
+            "mcp_servers",
             "user_data",
         ),
         *(
@@ -178,6 +181,7 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
         working_dir=parts.working_dir,
         provider_opts=provider_opts,
         messages=tuple(options.messages),
+        mcp_servers=tuple(options.mcp_servers),
         user_data=packed(options.user_data),
         response_format=None if response_format is None else answer_schema(response_format),
         depth=0,
@@ -280,6 +284,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         prompt_mode=subagent.prompt_mode or spec.prompt_mode,
         max_turns=subagent.max_turns or spec.max_turns,
         messages=(),
+        mcp_servers=spec.mcp_servers if subagent.tools is None else (),
         response_format=None,
         exit_on=(),
         depth=spec.depth + 1,

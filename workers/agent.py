@@ -426,6 +426,7 @@ class Agent:
             group_id=assign.group_id,
             last_index=self._publisher.last_index,
             uncertain=_uncertain(memory),
+            mcp_servers=self._performers.mcp_status(),
         )
 
 

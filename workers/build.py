@@ -28,7 +28,7 @@ from cmdc_runtime.heartbeats import SNAPSHOT_STEP
 from cmdc_runtime.packed_code import Packed, digest_of
 from cmdc_runtime.redaction import ALIKE_CHARS_MIN
 from cmdc_runtime.spec import AgentSpec
-from cmdc_runtime.tool_environment import chosen
+from cmdc_runtime.tool_environment import chosen, passed_on
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
 from cmdc_runtime.wire.frames import Assign
 from workers.agent import Agent, Saver
@@ -43,6 +43,7 @@ from workers.core.state import Memory, PluginFacts, Policy
 from workers.core.tags import invited_by
 from workers.link import Link
 from workers.loader import Code, CodeChangedError, LoadError, load_provider
+from workers.mcp.servers import McpServers, ServerSurroundings
 from workers.performers.checkpoints import Checkpoints, Forks, Redact, Saved
 from workers.performers.deadlines import IdleTimer
 from workers.performers.model import (
@@ -97,7 +98,8 @@ def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
         of_memory = [tool.packed for tool in memory.tools]
         of_memory += [plugin.packed for plugin in memory.plugins]
         all_packed += filter(None, of_memory)
-    named = redaction.secrets_by_name((spec.user_data, *_options_of(all_packed)))
+    environments = [one.env for one in spec.mcp_servers]
+    named = redaction.secrets_by_name((spec.user_data, *environments, *_options_of(all_packed)))
     given = redaction.secrets_of_options(opts) | named
     variables = {
         value for value in redaction.secrets_of_environment(os.environ) if not _is_path(value)
@@ -335,12 +337,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
     )
 
 
-def _wire(
-    assign: Assign,
-    spec: AgentSpec,
-    memory: Memory,
-    loaded: Loaded,
-) -> Agent:
+def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Agent:
     provider, context = loaded.provider, loaded.context
     link = context.link
     publisher = Publisher(assign.next_index, link.publish)
@@ -360,7 +357,9 @@ def _wire(
     opener = CodeOpener(context.report_code_step)
     subagents = Subagents(str(context.runtime_dir), agent.post)
     steps = partial(subagents.past.steps, assign.session_id)
-    tool_settings = replace(_tool_settings(assign, spec, loaded, opener), recall=steps)
+    servers = _mcp_servers(assign, spec, agent, context)
+    tool_settings = _tool_settings(assign, spec, loaded, servers)
+    tool_settings = replace(tool_settings, recall=steps, opener=opener)
     runner = ToolRunner(loaded.tools, tool_settings, agent.post, link, pipeline)
     settings = CallSettings(spec.stall_after, spec.stall_timeout)
     summarizer = Summarizer(
@@ -371,7 +370,7 @@ def _wire(
         session_id=assign.session_id,
         incarnation=assign.incarnation,
         group_id=assign.group_id,
-        requests=Requests(spec, runner.toolbox),
+        requests=Requests(spec, runner.toolbox, servers),
         model=ModelCaller(
             provider,
             settings,
@@ -387,6 +386,7 @@ def _wire(
         checkpoints=checkpoints,
         forks=Forks(checkpoints),
         replies=replies,
+        servers=servers,
     )
     performers = Performers(parts, agent.post, context.exit_callbacks)
     idle_timer = _idle_timer(
@@ -429,8 +429,17 @@ def _backoff(spec: AgentSpec) -> Backoff:
     return Backoff(spec.retry_base_delay, spec.retry_max_delay, spec.retry_jitter)
 
 
+def _mcp_servers(
+    assign: Assign, spec: AgentSpec, agent: Agent, context: BuildContext
+) -> McpServers:
+    marks = {"CMDC_SESSION_ID": assign.session_id, "CMDC_INCARNATION": str(assign.incarnation)}
+    environment = {**passed_on(os.environ), **chosen(os.environ, spec.tool_env), **marks}
+    surroundings = ServerSurroundings(spec.working_dir, {**environment, "PWD": spec.working_dir})
+    return McpServers(spec.mcp_servers, surroundings, agent.post, context.exit_callbacks.on_crash)
+
+
 def _tool_settings(
-    assign: Assign, spec: AgentSpec, loaded: Loaded, opener: CodeOpener
+    assign: Assign, spec: AgentSpec, loaded: Loaded, servers: McpServers
 ) -> ToolSettings:
     return ToolSettings(
         session_id=assign.session_id,
@@ -443,6 +452,6 @@ def _tool_settings(
         retries_max=spec.tool_max_retries,
         runtime_dir=loaded.context.runtime_dir,
         environment=chosen(os.environ, spec.tool_env),
-        opener=opener,
+        servers=servers,
         is_subagent=assign.parent_id is not None,
     )

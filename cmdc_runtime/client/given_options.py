@@ -30,6 +30,7 @@ from cmdc_runtime.client.option_types import (
     Several,
 )
 from cmdc_runtime.config import Config
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.options import (
     Code,
     ExitCondition,
@@ -50,6 +51,8 @@ class ChangedOptions(TypedDict, total=False):
     tools: Several[AnyTool]
     # plugins, classes, (class, options) or "module:Class"
     plugins: Several[AnyPlugin]
+    # whose tools the model may call; started when needed
+    mcp_servers: list[McpServer]
     # where tools work; relative paths start there
     working_dir: str | PathLike[str]
     # for the model: api_key, api_base, temperature, via …

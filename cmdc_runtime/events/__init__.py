@@ -73,6 +73,7 @@ from cmdc_runtime.events.session import (
 )
 from cmdc_runtime.events.tools import (
     LoopDetected,
+    McpServerChanged,
     TodoChange,
     ToolAttached,
     ToolBlocked,
@@ -104,6 +105,7 @@ __all__ = [
     "Event",
     "EventsLost",
     "LoopDetected",
+    "McpServerChanged",
     "MessageDelta",
     "MessageStart",
     "ModelSwitched",

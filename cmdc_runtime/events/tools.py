@@ -155,6 +155,25 @@ class ToolsUpdated(Event, frozen=True, kw_only=True):
         return f"{len(self.attached)} tools attached, {len(self.detached)} detached"
 
 
+class McpServerChanged(Event, frozen=True, kw_only=True):
+    """An MCP server has come to another state: connecting, ready, restarting or failed.
+
+    ``tools`` counts those that it lists; ``problem`` says why it was lost.
+    """
+
+    notice = "quiet"
+
+    name: str
+    state: str
+    tools: int = 0
+    problem: str = ""
+
+    def _line(self) -> str:
+        why = f": {one_line(self.problem)}" if self.problem else ""
+        count = f", {self.tools} tools" if self.tools else ""
+        return f"MCP server {one_line(self.name)} is {self.state}{count}{why}"
+
+
 class LoopDetected(Event, frozen=True, kw_only=True):
     """The model repeats itself."""
 

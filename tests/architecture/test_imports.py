@@ -67,6 +67,14 @@ def test_client_import_is_light(module):
 
 
 @pytest.mark.process
+def test_an_agent_loads_no_mcp():
+    """The SDK takes a second and 60 MB: sessions without servers, and zygotes, do without."""
+    found = loaded_by("workers.worker") & {"mcp", "mcp_types", "httpx2"}
+
+    assert found == set()
+
+
+@pytest.mark.process
 def test_tool_host_is_light():
     """It runs one call after the other; what a loop, a log or an agent needs is not its own."""
     found = loaded_by("workers.toolhost.entry") & NOT_IN_TOOL_HOST

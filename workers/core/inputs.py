@@ -362,6 +362,17 @@ class PluginLoaded:
     work: int = ANY_WORK
 
 
+@dataclass(frozen=True, slots=True)
+class McpServerReported:
+    """An MCP server has come to another state; ``tools`` counts those that it lists."""
+
+    name: str
+    state: str
+    tools: int
+    problem: str = ""
+    work: int = ANY_WORK
+
+
 # --- of plugins ---------------------------------------------------------------------------------
 
 
@@ -468,6 +479,7 @@ Result: TypeAlias = (
     | SubagentDone
     | ToolsLoaded
     | PluginLoaded
+    | McpServerReported
     | ApprovalExpired
     | CycleExpired
     | WaitExpired

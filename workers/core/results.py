@@ -15,6 +15,7 @@ from cmdc_runtime.events import (
     ContextOverflow,
     CostUnknown,
     Event,
+    McpServerChanged,
     MessageDelta,
     MessageStart,
     PluginEvent,
@@ -59,6 +60,7 @@ from workers.core.inputs import (
     CycleExpired,
     DelegationDropped,
     FirstChunk,
+    McpServerReported,
     PluginAskedModel,
     PluginDelegated,
     PluginLoaded,
@@ -348,6 +350,14 @@ def _give_up(step: Step, failed: StreamFailed) -> None:
     cycle.fail(step, failed.reason, failed.at_ms, retryable=retryable)
 
 
+def report_server(step: Step, told: McpServerReported) -> None:
+    """Publish where an MCP server stands."""
+    changed = McpServerChanged(
+        name=told.name, state=told.state, tools=told.tools, problem=told.problem
+    )
+    step.publish(changed)
+
+
 def retry(step: Step, _due: RetryDue) -> None:
     """Send the request once more."""
     cycle.ask_again(step)
@@ -431,6 +441,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, ToolsLoaded):    toolset.use_loaded,
     (_S, ToolsLoaded):    toolset.use_loaded,
     (_T, ToolsLoaded):    toolset.use_loaded,
+    (_I, McpServerReported): report_server,
+    (_R, McpServerReported): report_server,
+    (_S, McpServerReported): report_server,
+    (_T, McpServerReported): report_server,
 }
 # fmt: on
 

@@ -68,6 +68,7 @@ from workers.core.step import CallModel, Summarize
 from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted
+from workers.mcp.servers import McpServers
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 from workers.performers.toolbox import Toolbox
 
@@ -432,10 +433,11 @@ def system_of(
 class Requests:
     """Makes the requests of one session."""
 
-    def __init__(self, spec: AgentSpec, tools: Toolbox) -> None:
-        """Make them of what ``spec`` says and of the tools that there are."""
+    def __init__(self, spec: AgentSpec, tools: Toolbox, servers: McpServers | None = None) -> None:
+        """Make them of what ``spec`` says and of the tools that there are, those of servers too."""
         self._spec = spec
         self._tools = tools
+        self._servers = servers
         subagents = tuple((one.name, one.description) for one in spec.subagents)
         self._where = ToolContext(working_dir=spec.working_dir, subagents=subagents)
 
@@ -450,7 +452,9 @@ class Requests:
         )
 
     def answer(self, call: CallModel, memory: Memory) -> ModelRequest:
-        """Return the request for the next answer."""
+        """Return the request for the next answer; tools of MCP servers are exchanged here alone."""
+        if self._servers is not None:
+            self._tools.join(self._servers)
         tools = self._tools.specs(self._where)
         return ModelRequest(
             model=call.model,

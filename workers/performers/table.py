@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.clock import now_ms
+from cmdc_runtime.commands import McpServerStatus
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
 from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
@@ -63,6 +64,7 @@ from workers.core.step import (
     Summarize,
 )
 from workers.core.verdict import Verdict
+from workers.mcp.servers import McpServers
 from workers.performers.checkpoints import Checkpoints, Forks
 from workers.performers.model import ModelCaller, Requests, Summarizer
 from workers.performers.plugin_port import PluginLoader, PluginPorts
@@ -107,6 +109,7 @@ class PerformerParts:
     checkpoints: Checkpoints
     forks: Forks
     replies: Replies
+    servers: McpServers
 
 
 class Performers:
@@ -124,6 +127,8 @@ class Performers:
         self._watch, self._on_exit = exit_callbacks.watch, exit_callbacks.on_exit
         self._timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        """For MCP servers, before a request."""
         self._notifications: set[asyncio.Task[None]] = set()
         self._apart: set[asyncio.Task[None]] = set()
         # fmt: off
@@ -163,6 +168,10 @@ class Performers:
         """Whether no call runs on, wanted or not, and no plugin is being asked."""
         return self._parts.runner.is_idle and not self._notifications and not self._apart
 
+    def mcp_status(self) -> tuple[McpServerStatus, ...]:
+        """Return how each MCP server stands."""
+        return self._parts.servers.status()
+
     def observe(self, event: Event) -> None:
         """Pass an event that was published to the plugins that observe."""
         self._parts.plugins.observe(event)
@@ -181,12 +190,26 @@ class Performers:
         parts.model.cancel()
         parts.summarizer.cancel()
         parts.runner.cancel()
-        for work in (self._timer, self._asking, *self._apart):
+        for work in (self._timer, self._asking, self._waiting, *self._apart):
             if work is not None:
                 work.cancel()
-        await asyncio.gather(parts.runner.closed(), parts.subagents.close())
+        closing = (parts.runner.closed(), parts.subagents.close(), parts.servers.close())
+        await asyncio.gather(*closing)
 
     def _call_model(self, call: CallModel, memory: Memory) -> None:
+        if self._parts.servers.is_settled:
+            self._send_request(call, memory)
+            return
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._waiting = asyncio.create_task(self._call_when_settled(call, memory), name="mcp-wait")
+        self._watch(self._waiting)
+
+    async def _call_when_settled(self, call: CallModel, memory: Memory) -> None:
+        await self._parts.servers.settled()
+        self._send_request(call, memory)
+
+    def _send_request(self, call: CallModel, memory: Memory) -> None:
         request = self._parts.requests.answer(call, memory)
         used = {one.call_id for said in memory.messages for one in said.tool_calls}
         self._watch(self._parts.model.call(call.work, request, used))
@@ -203,7 +226,7 @@ class Performers:
     def _cancel_model(self, _effect: CancelModel, _memory: Memory) -> None:
         self._parts.model.cancel()
         self._parts.summarizer.cancel()
-        for work in (self._timer, self._asking):
+        for work in (self._timer, self._asking, self._waiting):
             if work is not None:
                 work.cancel()
 

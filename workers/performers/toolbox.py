@@ -38,6 +38,7 @@ from workers.core.inputs import FoundTool, Result, ToolsLoaded
 from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools, RunTools
 from workers.loader import LoadError, load_tools, with_code
+from workers.mcp.servers import McpServers
 from workers.threads import Threads
 from workers.toolhost.wire import fit
 
@@ -133,24 +134,35 @@ class Toolbox:
         self._post = post
         self._opener = opener or CodeOpener()
         self._loaded: dict[CommandId, dict[str, LoadedTool]] = {}
+        self._joined: dict[str, LoadedTool] = {}
 
     @property
     def schemas(self) -> tuple[ToolSpec, ...]:
         """The names and parameters of all tools."""
-        return tuple(schema_of(one) for one in self._tools.values())
+        return tuple(schema_of(one) for one in self._all())
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all tools."""
-        return tuple(self._tools)
+        return tuple(one.tool.name for one in self._all())
 
     def find(self, name: str) -> LoadedTool | None:
         """Return the tool of this name."""
-        return self._tools.get(name)
+        return self._tools.get(name) or self._joined.get(name)
+
+    def join(self, servers: McpServers) -> None:
+        """Have the tools that MCP servers have now in the place of those that they had before."""
+        tools = servers.tools(self._tools)
+        self._joined = {one.name: LoadedTool(one, _of_server(one.name)) for one in tools}
 
     def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
         """Return the tools as a provider gets them now."""
-        return tuple(_spec(one.tool, where) for one in self._tools.values())
+        return tuple(_spec(one.tool, where) for one in self._all())
+
+    def _all(self) -> Iterator[LoadedTool]:
+        """Yield all tools; one that was attached outranks a server's of its name."""
+        yield from self._tools.values()
+        yield from (one for name, one in self._joined.items() if name not in self._tools)
 
     async def load(self, command_id: CommandId, command: AttachTools | ReplaceTools) -> None:
         """Open what a command brings, in a thread, and post what is in it.
@@ -191,6 +203,11 @@ class Toolbox:
             if isinstance(one, str):
                 return None, FoundTool(packed.label, None, one)
             return one, FoundTool(packed.label, one.facts())  # its description is its code, too
+
+
+def _of_server(name: str) -> Packed:
+    """Return what stands for the code of a server's tool, which is nowhere."""
+    return Packed(kind="ref", label=name)
 
 
 def _open(packed: Packed) -> LoadedTool | str:

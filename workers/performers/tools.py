@@ -47,6 +47,7 @@ from workers.core.inputs import (
 )
 from workers.core.step import ChangeTools, RunTools
 from workers.core.verdict import Verdict
+from workers.mcp.servers import McpServers
 from workers.output import printing
 from workers.performers.tool_port import AgentPort, Answers, Recall, no_recall
 from workers.performers.toolbox import (
@@ -213,6 +214,8 @@ class ToolSettings:
     """What a call in a process of its own gets beside what every tool's process has."""
     opener: CodeOpener = field(default_factory=CodeOpener)
     """The session's own: what opens the tools that commands bring."""
+    servers: McpServers | None = None
+    """The session's MCP servers; a call that an earlier process left waits for them."""
     recall: Recall = no_recall
     """Reads what calls have published before."""
     is_subagent: bool = False
@@ -332,6 +335,7 @@ class ToolRunner:
             self._return(batch, call, Refused(text=text))
 
     async def _call(self, batch: RunTools, call: ToolCall, todos: Todos) -> None:
+        await self._join_servers(call)
         async with Seat(self._gate) as seat:
             job = await self._allowed(batch, call, todos, seat)
             if job is None:
@@ -348,6 +352,13 @@ class ToolRunner:
             final = None if ending is None else await self._hooks.after(batch.work, call, ending)
             if final is not None:
                 self._return(batch, call, final, is_cut=isinstance(ending, Cut | Died))
+
+    async def _join_servers(self, call: ToolCall) -> None:
+        """Wait for MCP servers where a call's tool is not there: this process is a new one."""
+        servers = self._settings.servers
+        if servers is not None and servers.may_have(call.name) and not self.toolbox.find(call.name):
+            await servers.settled()
+            self.toolbox.join(servers)
 
     async def _allowed(
         self, batch: RunTools, call: ToolCall, todos: Todos, seat: Seat

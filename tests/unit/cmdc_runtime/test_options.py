@@ -30,7 +30,7 @@ DOCUMENTED = {
     "tool_max_retries": 2, "max_retries": 3, "retry_base_delay": 2.0, "retry_max_delay": 60.0,
     "retry_jitter": 0.0, "stall_after": 30.0, "stall_timeout": 120.0, "loop_threshold": 3,
     "loop_abort": 5, "loop_exempt_tools": [], "exit_on": [], "max_children": 8, "max_spawns": 64,
-    "tool_env": [],
+    "tool_env": [], "mcp_servers": [],
     "max_depth": 1, "event_buffer_size": 1000, "hibernate_after": None, "restart": "transient",
     "max_restarts": 3, "max_seconds": 5.0, "restart_delay": (0.1, 5.0), "shutdown": 5.0,
     "start_timeout": 30.0, "max_cycle_crashes": 2, "unresponsive_after": 30.0,

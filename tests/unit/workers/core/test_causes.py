@@ -275,6 +275,7 @@ LIVES = {
 SILENT = {
     *("first_chunk", "text_arrived", "thought_arrived", "stream_silent", "retry_due"),
     *("tool_emitted", "compact_wanted", "delegation_dropped", "branch_dropped", "wait_expired"),
+    "mcp_server_reported",
 }
 """Inputs whose steps keep no record, in any state."""
 AT_BEGINNING = {Continued, SetAside, CodeTaken}

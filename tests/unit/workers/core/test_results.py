@@ -32,6 +32,7 @@ from workers.core.inputs import (
     CycleExpired,
     DelegationDropped,
     FirstChunk,
+    McpServerReported,
     Order,
     PluginAskedModel,
     PluginDelegated,
@@ -121,6 +122,7 @@ OF_SESSION = {
     ApprovalExpired: ApprovalExpired("approval-1", 9),
     CycleExpired: CycleExpired("p-1", 10**9),
     WaitExpired: WaitExpired(9),
+    McpServerReported: McpServerReported("files", "ready", 2),
     Stopped: Stopped(9),
     SubagentDone: SubagentDone("s.1", True, "done", USED),
     ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),
@@ -149,6 +151,7 @@ ACTS = {
     **dict.fromkeys((PluginsReported, PluginAskedModel, PluginDelegated), tuple(State)),
     **dict.fromkeys((DelegationDropped, SubagentDone, ApprovalExpired), tuple(State)),
     WaitExpired: tuple(State),
+    McpServerReported: tuple(State),
     **dict.fromkeys((SteeringAnswered, PluginLoaded, ToolsLoaded), tuple(State)),
 }
 """Where each result changes something, or is told, while it is of the work under way."""

@@ -115,6 +115,7 @@ class Workshop:
             summarizer=nothing,
             runner=nothing,
             subagents=nothing,
+            servers=nothing,
             plugins=Pipeline([self.plugin], lambda: PluginContext(session_id="s")),
         )
         self.performers = Performers(parts, self.posted.append, exits(self.tasks.append))
@@ -346,7 +347,9 @@ def test_work_is_handed_to_who_can_do_it(effect, asked):
     """Nothing else is touched."""
     recorder = Recorder()
     given = dict.fromkeys(("spec", "session_id", "incarnation", "group_id"))
-    parts = PerformerParts(**given, **{name: recorder.part(name) for name in VERBS})
+    servers = SimpleNamespace(is_settled=True)
+    performing = {name: recorder.part(name) for name in VERBS}
+    parts = PerformerParts(**given, **performing, servers=servers)
     performers = Performers(
         parts,
         recorder.asked.append,
@@ -368,6 +371,7 @@ def test_a_child_is_started_with_what_its_call_may_spend():
         group_id="g",
         **dict.fromkeys(("requests", "model", "summarizer", "runner")),
         **dict.fromkeys(("plugins", "ports", "plugin_loader", "checkpoints", "forks", "replies")),
+        servers=None,
         subagents=SimpleNamespace(start=lambda *given: started.append(given)),
     )
     performers = Performers(parts, started.append, exits())

@@ -1,0 +1,119 @@
+"""MCP servers whose tools a session has: what an application declares, and its checks.
+
+A server is declared in the options of a session. Its process belongs to the session's agent: it is
+started at the first request, and ends with the agent. To add a field, add it with its problem.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from cmdc_runtime.checked_struct import Checked, Moment
+from cmdc_runtime.plain import short, text_problem
+from cmdc_runtime.redaction import printed, printed_fields
+
+SERVERS_MAX: Final = 64
+"""Of one session; each is a process of its own."""
+ALLOWED_MAX: Final = 512
+"""Names in ``allow``: a session has no more tools."""
+ARGUMENTS_MAX: Final = 256
+"""Parts of a command."""
+VARIABLES_MAX: Final = 256
+TEXT_CHARS_MAX: Final = 100_000
+"""Of one part of a command or one variable; the kernel takes 128 KiB."""
+SERVER_TIMEOUT_S: Final = 30.0
+"""To be ready, by default: npx may download the server first."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_VARIABLE: Final = re.compile(r"(?!CMDC_)[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
+    """A server of the Model Context Protocol, whose tools the session's model may call.
+
+    ``command`` starts a program that speaks the protocol on stdin and stdout. It runs in the
+    session's working directory with the environment of tools and ``env``. Its tool ``read`` is
+    called ``mcp__<name>__read``.
+    """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
+
+    name: str
+    """1 to 32 of ``A-Z a-z 0-9 _ -``, unique in a session."""
+    command: list[str] = []
+    env: dict[str, str] = {}
+    timeout: float = SERVER_TIMEOUT_S
+    """Seconds for it to be ready, its tools listed: a request waits no longer for it."""
+    allow: list[str] | None = None
+    """The tools that the model may have, by the server's own names; None: all of them."""
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    """The types of the fields, as msgspec checks them."""
+
+    name: str
+    command: Annotated[list[str], Meta(max_length=ARGUMENTS_MAX)]
+    env: Annotated[dict[str, str], Meta(max_length=VARIABLES_MAX)]
+    timeout: Moment
+    allow: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] | None
+
+
+def server_problems(server: McpServer) -> Iterator[str]:
+    """Yield what is wrong with a declaration, each with the place in it."""
+    given: dict[str, Any] = {  # Any: whatever the application wrote
+        name: getattr(server, name) for name in McpServer.__struct_fields__
+    }
+    for field in msgspec.structs.fields(_Typed):
+        try:
+            msgspec.convert(given[field.name], field.type)
+        except (msgspec.ValidationError, RecursionError) as error:
+            value = "" if field.name == "env" else f", got {short(given[field.name])}"
+            yield f".{field.name}: {error}{value}"
+            return
+    if not _NAME.fullmatch(server.name):
+        yield f".name: expected 1 to 32 of A-Z a-z 0-9 _ -, got {short(server.name)}"
+    if not server.command:
+        yield '.command: expected a program and its arguments, as ["npx", "-y", "a-server"]'
+    for at, part in enumerate(server.command):
+        if (problem := _text_problem(part)) is not None:
+            yield f".command[{at}]: {problem}"
+    for name, value in server.env.items():
+        if not _VARIABLE.fullmatch(name):
+            yield f".env: {short(name)} is no name of a variable for it"
+        elif (problem := _text_problem(value)) is not None:
+            yield f".env[{name!r}]: {problem}"
+
+
+def servers_of(value: object) -> list[McpServer]:
+    """Return the servers of a list.
+
+    Raises:
+        TypeError: it is none; each argument is a problem with its place, after the option's name.
+    """
+    if not isinstance(value, list | tuple):
+        raise TypeError(f": expected a list of cmdc.McpServer, got {short(value)}")
+    if len(value) > SERVERS_MAX:
+        raise TypeError(f": expected at most {SERVERS_MAX} servers, got {len(value)}")
+    problems: list[str] = []
+    places: dict[str, int] = {}
+    for at, one in enumerate(value):
+        if not isinstance(one, McpServer):
+            problems.append(f"[{at}]: expected a cmdc.McpServer, got {short(one)}")
+            continue
+        wrong = [f"[{at}]{problem}" for problem in server_problems(one)]
+        problems += wrong
+        if not wrong and places.setdefault(one.name, at) != at:
+            problems.append(f"[{at}].name: {one.name!r} is taken by [{places[one.name]}]")
+    if problems:
+        raise TypeError(*problems)
+    return list(value)
+
+
+def _text_problem(text: str) -> str | None:
+    if "\0" in text:
+        return "it has a NUL, which no program can be given"
+    return text_problem(text, chars_max=TEXT_CHARS_MAX)

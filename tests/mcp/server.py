@@ -1,0 +1,103 @@
+"""An MCP server for tests: ``python tests/mcp/server.py``.
+
+What it does beside its tools is said by variables: ``SERVER_SAYS`` goes to stderr at the start,
+``SERVER_WAITS`` is a file whose appearance it waits for before it answers anything,
+``SERVER_LEAVES`` has it leave behind a process that has left its group, session and environment.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+
+POLL_S = 0.02
+WAIT_S = 60.0
+server = MCPServer("tests")
+
+
+@server.tool()
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+
+
+@server.tool(name="say.it")
+def say_it(text: str) -> str:
+    """Say something."""
+    return text
+
+
+@server.tool()
+def fail(text: str) -> str:
+    """Fail."""
+    raise ToolError(text)
+
+
+@server.tool()
+def pid() -> str:
+    """Tell the number of the server's process."""
+    return str(os.getpid())
+
+
+@server.tool()
+def variables() -> str:
+    """Tell the names of the environment's variables."""
+    return " ".join(sorted(os.environ))
+
+
+@server.tool()
+def die() -> str:
+    """End the server in the midst of a call."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+@server.tool()
+async def slow(context: Context, until: str) -> str:
+    """Tell of progress until a file is there."""
+    await context.report_progress(1, 2, "half")
+    await wait_for(until)
+    return "done"
+
+
+async def wait_for(path):
+    for _ in range(round(WAIT_S / POLL_S)):
+        if os.path.exists(path):  # noqa: ASYNC240, PTH110
+            return
+        await asyncio.sleep(POLL_S)  # tidy: a server, whose call takes until then
+    raise TimeoutError(path)
+
+
+def leave(path):
+    """Leave a process of which nothing tells whose it is; its number is in the file."""
+    code = (
+        "import os, sys, time; os.setsid(); os.fork() and os._exit(0);"
+        "open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    subprocess.Popen([sys.executable, "-c", code, path], env={}).wait()
+    never = threading.Event()
+    while not Path(path).exists() or not Path(path).read_text():
+        never.wait(POLL_S)
+
+
+def main():
+    if said := os.environ.get("SERVER_SAYS"):
+        print(said, file=sys.stderr, flush=True)
+    if path := os.environ.get("SERVER_LEAVES"):
+        leave(path)
+    if path := os.environ.get("SERVER_WAITS"):
+        never = threading.Event()
+        while not Path(path).exists():
+            never.wait(POLL_S)
+    server.run("stdio")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What an application declares of MCP servers, and what is wrong with it."""
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.errors import InvalidFields, InvalidOptions
+from cmdc_runtime.options import parse
+from cmdc_runtime.spec import AgentSpec, Parent, agent_spec, child_request
+from cmdc_runtime.subagent import SubagentSpec
+from cmdc_runtime.wire.codec import decode_as
+
+RIGHT = cmdc.McpServer("files", command=["a-server", "--all"], env={"LEVEL": "2"})
+
+
+def problems_of(*servers):
+    with pytest.raises(InvalidOptions) as refused:
+        parse(None, {"model": "x:m", "mcp_servers": [*servers]})
+    return refused.value.problems
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"name": "a b"}, ".name: expected 1 to 32 of A-Z a-z 0-9 _ -, got 'a b'"),
+        ({"name": 5}, ".name: Expected `str`, got `int`"),
+        ({"command": []}, ".command: expected a program and its arguments"),
+        ({"command": "npx"}, ".command: Expected `array`, got `str`"),
+        ({"command": ["a\0b"]}, ".command[0]: it has a NUL"),
+        ({"env": {"A=B": "1"}}, ".env: 'A=B' is no name of a variable for it"),
+        ({"env": {"CMDC_SESSION_ID": "1"}}, ".env: 'CMDC_SESSION_ID' is no name"),
+        ({"env": {"A": "\0"}}, ".env['A']: it has a NUL"),
+        ({"timeout": 0}, ".timeout: Expected `float` > 0"),
+        ({"timeout": float("nan")}, ".timeout: "),
+        ({"allow": "add"}, ".allow: Expected `array | null`, got `str`"),
+    ],
+)
+def test_each_wrong_part_is_named(given, problem):
+    """With its place in the options."""
+    (told,) = problems_of(cmdc.McpServer(**{"name": "files", "command": ["a"], **given}))
+
+    assert told.startswith(f"mcp_servers[0]{problem}")
+
+
+def test_a_name_is_good_for_one_server():
+    """The second one of it is named."""
+    assert [*problems_of(RIGHT, RIGHT)] == ["mcp_servers[1].name: 'files' is taken by [0]"]
+
+
+def test_other_things_are_no_servers():
+    """A dict or a text is named as what it is."""
+    (told,) = problems_of({"name": "files"}, RIGHT)
+
+    assert told.startswith("mcp_servers[0]: expected a cmdc.McpServer, got {")
+
+
+def test_a_field_that_there_is_none_of_is_named():
+    """As of every struct of an application."""
+    with pytest.raises(InvalidFields, match="comand"):
+        cmdc.McpServer("files", comand=["a"])
+
+
+def test_servers_are_part_of_the_definition():
+    """A subagent has those of its parent, unless it has tools of its own."""
+    spec = agent_spec(parse(None, {"model": "x:m", "mcp_servers": [RIGHT]}))
+    parent = Parent(
+        session_id="s",
+        spec=spec,
+        model="x:m",
+        provider_opts={},
+        tools=(),
+        plugins=(),
+        group_id=None,
+    )
+    kinds = (
+        SubagentSpec(name="a", description="A."),
+        SubagentSpec(name="b", description="B.", tools=()),
+    )
+    children = [decode_as(AgentSpec, child_request(parent, "s.1", kind).agent) for kind in kinds]
+
+    assert spec.mcp_servers == (RIGHT,)
+    assert [child.mcp_servers for child in children] == [(RIGHT,), ()]
+
+
+def test_a_secret_of_the_environment_is_not_printed():
+    """What has a telling name is hidden."""
+    server = cmdc.McpServer("files", command=["a"], env={"API_KEY": "sk-very-secret-123"})
+
+    assert "very-secret" not in repr(server)

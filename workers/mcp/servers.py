@@ -1,0 +1,324 @@
+"""The MCP servers of one session: started when a request needs them, kept up, and called.
+
+Each server has one task, which holds its process and its connection from beginning to end. What
+follows from what happens to it is decided in ``core.mcp``. ``settled`` is what a request waits for,
+``tools`` what it then gets; nothing here holds up the start of an agent.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cmdc_runtime.commands import McpServerStatus
+from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.extensions.tool import ToolError, as_tool
+from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.lines import one_line
+from cmdc_runtime.mcp_servers import McpServer
+from workers.core import mcp
+from workers.core.inputs import McpServerReported, Result
+from workers.core.mcp import ServerLife, ServerState
+from workers.mcp.process import NOT_STARTED, NotStartedError, ServerProcess, ServerProgram
+from workers.mcp.tools import PROGRESS, PROGRESS_MAX, McpTool
+from workers.threads import Threads
+
+if TYPE_CHECKING:
+    from workers.mcp.connection import Connection, ListedTool
+
+log = structlog.get_logger()
+
+CONNECT_S_MAX: Final = 600.0
+"""For a server to be ready though no request waits for it any more: npx may download it first."""
+PROBLEM_CHARS_MAX: Final = 1_000
+"""Of what is told about a server."""
+_SDK: Final = "workers.mcp.connection"
+_NO_SDK: Final = "the package mcp is not installed here: pip install 'cmdc-runtime[mcp]'"
+
+
+class _LostError(Exception):
+    """The server is gone; ``is_final``: another try would end alike."""
+
+    def __init__(self, problem: str, *, is_final: bool = False) -> None:
+        super().__init__(problem)
+        self.is_final = is_final
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSurroundings:
+    """What every server of a session gets: where it works, and its environment without its own."""
+
+    working_dir: str
+    environment: Mapping[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Server:
+    """One server, and where it stands."""
+
+    declared: McpServer
+    life: ServerLife
+    listed: tuple["ListedTool", ...] = ()
+    connection: "Connection | None" = None
+    process: ServerProcess | None = None
+    task: asyncio.Task[None] | None = None
+
+
+class McpServers:
+    """All servers of one session."""
+
+    def __init__(
+        self,
+        servers: Iterable[McpServer],
+        surroundings: ServerSurroundings,
+        post: Callable[[Result], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        """Start none; ``on_crash`` is called where a task of ours raises, which is a bug."""
+        self._servers = {one.name: _Server(one, ServerLife()) for one in servers}
+        self._surroundings = surroundings
+        self._post = post
+        self._on_crash = on_crash
+        self._threads = Threads("mcp")
+        self._changed = asyncio.Event()
+        self._is_closed = False
+        self._problems: Mapping[str, tuple[str, ...]] = {}
+
+    # --- for requests -----------------------------------------------------------------------------
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a request has nothing to wait for; it starts what it needs."""
+        self._want()
+        return self._next_due_s() is None
+
+    def may_have(self, name: str) -> bool:
+        """Say whether a tool of this name may be one of a server's."""
+        return any(name.startswith(mcp.tool_name(server, "")) for server in self._servers)
+
+    async def settled(self) -> None:
+        """Return when each server is ready or failed, or its time is over; it starts them."""
+        self._want()
+        while (due_s := self._next_due_s()) is not None:
+            changed = self._changed
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(due_s - time.monotonic()):
+                    await changed.wait()
+
+    def tools(self, taken: Iterable[str]) -> tuple[McpTool, ...]:
+        """Return the tools of the servers that are ready; ``taken`` are the session's other names.
+
+        A tool that cannot be had is left out, and the status of its server says so.
+        """
+        ready = [one for one in self._servers.values() if one.life.state is ServerState.READY]
+        wanted = {
+            (one.declared.name, tool.name): tool
+            for one in ready
+            for tool in one.listed
+            if one.declared.allow is None or tool.name in one.declared.allow
+        }
+        names = mcp.named(wanted, frozenset(taken))
+        problems = {server: list(lines) for server, lines in names.problems.items()}
+        found: list[McpTool] = []
+        for (server, own_name), name in names.given.items():
+            listed = wanted[server, own_name]
+            tool = McpTool(name, own_name, listed.description, listed.parameters)
+            try:
+                as_tool(tool)
+            except InvalidTool as error:
+                problems.setdefault(server, []).append(f"it is left out: {error}")
+                continue
+            found.append(tool.bind(self._caller(server)))
+        self._problems = {server: tuple(lines) for server, lines in problems.items()}
+        return tuple(found)
+
+    def status(self) -> tuple[McpServerStatus, ...]:
+        """Return how each server stands."""
+        return tuple(map(self._status_of, self._servers.values()))
+
+    async def close(self) -> None:
+        """End all servers; returns when they are gone, or their time to end is over."""
+        self._is_closed = True
+        tasks = [one.task for one in self._servers.values() if one.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- one server -------------------------------------------------------------------------------
+
+    def _want(self) -> None:
+        for one in self._servers.values():
+            life = mcp.wanted(one.life, time.monotonic())
+            if life is not one.life and not self._is_closed:
+                self._become(one, life)
+                one.task = asyncio.create_task(self._keep(one), name=f"mcp-{one.declared.name}")
+                one.task.add_done_callback(self._check)
+
+    def _check(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)
+
+    async def _keep(self, one: _Server) -> None:
+        """Connect, and again where the server is lost, until it has failed."""
+        while True:
+            await self._live(one)
+            if one.life.state is ServerState.FAILED:
+                return
+            await asyncio.sleep(mcp.delay_s(one.life))
+            self._become(one, mcp.restarted(one.life))
+
+    async def _live(self, one: _Server) -> None:
+        """Be connected until the server is lost."""
+        timeout_s = max(one.declared.timeout, CONNECT_S_MAX)
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(timeout_s):
+                    process = await self._come_up(one, stack)
+                self._become(one, mcp.ready(one.life))
+                await process.ended.wait()
+                # Told before anything is cleared away: the next request must not meet it.
+                self._lose(one, _LostError(_end_of(process)))
+        except _LostError as error:
+            self._lose(one, error)
+        except TimeoutError:
+            words = "" if one.process is None else one.process.last_words
+            text = f"it is not ready after {timeout_s:g} s{words and ': ' + words}"
+            self._lose(one, _LostError(text))
+
+    def _lose(self, one: _Server, loss: _LostError) -> None:
+        one.connection, one.process, one.listed = None, None, ()
+        problem, now_s = one_line(str(loss), PROBLEM_CHARS_MAX), time.monotonic()
+        self._become(one, mcp.lost(one.life, now_s, problem, is_final=loss.is_final))
+
+    async def _come_up(self, one: _Server, stack: contextlib.AsyncExitStack) -> ServerProcess:
+        """Start a server and list its tools; ``stack`` ends it.
+
+        Raises:
+            _LostError: there is no SDK, no process, or no answer.
+        """
+        try:
+            sdk = await self._threads.run(lambda: importlib.import_module(_SDK))
+        except ForeignError as error:
+            is_missing = isinstance(error.error, ModuleNotFoundError)
+            problem = _NO_SDK if is_missing else f"the package mcp does not load: {error}"
+            raise _LostError(problem, is_final=True) from error
+        program = ServerProgram(
+            one.declared.command,
+            self._surroundings.working_dir,
+            {**self._surroundings.environment, **one.declared.env},
+        )
+        try:
+            process = await ServerProcess.start(program, _teller(one.declared.name))
+        except NotStartedError as error:
+            raise _LostError(str(error), is_final=True) from error
+        stack.push_async_callback(process.close)
+        one.process = process
+        try:
+            connection: Connection = await stack.enter_async_context(sdk.connected(process))
+            one.listed = await connection.tools()
+        except sdk.ConnectionFailedError as error:
+            await process.close()
+            is_final = process.status == NOT_STARTED
+            raise _LostError(_end_of(process, str(error)), is_final=is_final) from error
+        one.connection = connection
+        return process
+
+    def _become(self, one: _Server, life: ServerLife) -> None:
+        """Take a new state, and tell it to whoever waits and to observers."""
+        one.life = life
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if life.problem:
+            log.warning("mcp_server.lost", server=one.declared.name, problem=life.problem)
+        if self._is_closed:
+            return
+        told = self._status_of(one)
+        self._post(McpServerReported(told.name, told.state, len(one.listed), told.problem))
+
+    def _status_of(self, one: _Server) -> McpServerStatus:
+        name, allow = one.declared.name, one.declared.allow
+        allowed = [tool.name for tool in one.listed if allow is None or tool.name in allow]
+        missing = set(allow or ()) - {tool.name for tool in one.listed}
+        problems = [one.life.problem, *self._problems.get(name, ())]
+        if missing and one.life.state is ServerState.READY:
+            problems.append(f"allow names {', '.join(sorted(missing))}, which it does not list")
+        return McpServerStatus(
+            name=name,
+            state=one.life.state.value,
+            tools=tuple(mcp.tool_name(name, tool) for tool in allowed),
+            problem=one_line("; ".join(filter(None, problems)), PROBLEM_CHARS_MAX),
+        )
+
+    def _next_due_s(self) -> float | None:
+        """Return until when a request waits; None: there is nothing to wait for."""
+        dues = [mcp.due_s(one.life, one.declared.timeout) for one in self._servers.values()]
+        now_s = time.monotonic()
+        return max((due for due in dues if due is not None and due > now_s), default=None)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _caller(self, server: str) -> Any:  # Any: a Call of ``tools``
+        async def call(own_name: str, args: dict[str, Any], context: Context) -> str:
+            return await self._call(server, own_name, args, context)
+
+        return call
+
+    # Any: whatever the tool takes.
+    async def _call(
+        self, server: str, own_name: str, args: dict[str, Any], context: Context
+    ) -> str:
+        one = self._servers.get(server)
+        if one is not None and one.connection is None:
+            await self.settled()
+        if one is None or one.connection is None or one.process is None:
+            problem = "" if one is None else one.life.problem
+            raise ToolError(
+                f"the MCP server {server!r} is not there now{problem and ': ' + problem}"
+            )
+        process = one.process
+        try:
+            return await one.connection.call(own_name, args, _progress_of(server, context))
+        except ToolError as error:
+            if process.ended.is_set() or process.stdout.at_eof():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await process.ended.wait()
+                text = f"the MCP server {server!r} ended during this call: {_end_of(process)}"
+                raise ToolError(text) from error
+            raise
+
+
+def _progress_of(server: str, context: Context) -> Any:  # Any: an OnProgress of ``connection``
+    left = iter(range(PROGRESS_MAX))
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        if next(left, None) is not None and context.session is not None:
+            payload = {"server": server, "call_id": context.call_id, "progress": progress}
+            context.session.emit(PROGRESS, {**payload, "total": total, "message": message})
+
+    return tell
+
+
+def _teller(server: str) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        log.info("mcp_server.wrote", server=server, text=line)
+
+    return tell
+
+
+def _end_of(process: ServerProcess, problem: str = "") -> str:
+    """Return how a server ended, with its last words."""
+    status = process.status
+    if status is None:
+        text = problem or "it was ended"
+    elif status < 0:
+        text = f"it was killed by signal {-status}"
+    else:
+        text = f"it exited with status {status}"
+    return f"{text}: {process.last_words}" if process.last_words else text
