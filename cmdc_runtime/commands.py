@@ -119,6 +119,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     lost if daemon and agent both die before. ``uncertain`` names calls of which nobody knows
     whether they took effect, oldest first: the newest 100 whose results are in the conversation.
     One leaves the list when a compaction takes its result away, and by nothing else.
+    ``pending_questions`` are the references of questions that wait for ``user_respond``.
+    ``spent_limit`` names the limit of the budget that the next request would break.
+    ``active_at_ms`` is when its process published last, or when it ended, wall time; 0 where nobody
+    knows.
     """
 
     state: str
@@ -144,6 +148,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     unsaved: bool = False
     uncertain: tuple[UncertainCall, ...] = ()
     mcp_servers: tuple[McpServerStatus, ...] = ()
+    pending_questions: tuple[str, ...] = ()
+    spent_limit: str | None = None
+    active_at_ms: int = 0
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):
@@ -156,6 +163,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=s
     looks: ClassVar[bool] = False
     waits: ClassVar[bool] = False
     ends: ClassVar[bool] = False
+    reads_ended: ClassVar[bool] = False
     answer: ClassVar[Any] = None  # Any: a type, as msgspec takes it
 
 
@@ -342,9 +350,10 @@ class GetStatus(Command, frozen=True, kw_only=True):
 
 
 class GetMessages(Command, frozen=True, kw_only=True):
-    """Answer the conversation, oldest first, the system message included."""
+    """Answer the conversation, oldest first, the system message included; an ended one's, too."""
 
     looks: ClassVar[bool] = True
+    reads_ended: ClassVar[bool] = True
     answer: ClassVar[Any] = tuple[Message, ...]
 
 
@@ -352,6 +361,7 @@ class NextPage(Command, frozen=True, kw_only=True):
     """Answer what follows the first ``offset`` bytes of an answer that came as ``PagedReply``."""
 
     looks: ClassVar[bool] = True
+    reads_ended: ClassVar[bool] = True
     answer: ClassVar[Any] = Page
 
     page_id: str

@@ -1,4 +1,4 @@
-"""What a process asks of the kernel about itself: its orphans, who may look into it, its memory.
+"""What a process asks of the kernel about itself: orphans, who may look into it, name, memory.
 
 See prctl(2). The C library is opened once per process, at import, so that nothing is opened between
 a fork and an exec.
@@ -16,6 +16,7 @@ import mmap
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from typing import Final
 _SET_PDEATHSIG: Final = 1
 _GET_DUMPABLE: Final = 3
 _SET_DUMPABLE: Final = 4
+_SET_NAME: Final = 15
 _SET_CHILD_SUBREAPER: Final = 36
 
 _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
@@ -64,6 +66,44 @@ def is_dumpable() -> bool:
 def _call(option: int, value: int, name: str) -> None:
     if _prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"prctl({name})")
+
+
+# --- its name -------------------------------------------------------------------------------------
+
+NAME_BYTES_MAX: Final = 15
+"""Of the short name, which ``ps`` and ``top`` show (PR_SET_NAME of prctl(2))."""
+_ARG_START_AT: Final = 45
+"""Of /proc/self/stat, counted behind the command's closing parenthesis; the end is the next one."""
+
+
+def set_title(name: str, title: str) -> None:
+    """Show ``name`` as this process's short name, and ``title`` in place of its command line.
+
+    For the main thread. The title is written over the arguments that the process was started with,
+    as setproctitle does, and is cut where it is longer than they are; Python has its own copy of
+    them. What ``ps -f`` and ``htop`` show is read from there. Nothing changes where the kernel does
+    not say where they are.
+    """
+    _prctl(_SET_NAME, ctypes.c_char_p(os.fsencode(name)[:NAME_BYTES_MAX]), 0, 0, 0)
+    start, size = _argument_bytes()
+    if size > 1:
+        shown = os.fsencode(title)[: size - 1]  # the last byte tells the kernel where they end
+        ctypes.memmove(start, shown.ljust(size, b"\0"), size)
+
+
+@cache
+def _argument_bytes() -> tuple[int, int]:
+    """Return where in memory the arguments of this process are, and how many bytes.
+
+    Forks have them at the same place. They are read first, so that they are there to be written.
+    """
+    try:
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        start, end = map(int, fields[_ARG_START_AT : _ARG_START_AT + 2])
+        held = len(Path("/proc/self/cmdline").read_bytes())
+    except (OSError, ValueError):
+        return 0, 0
+    return (start, end - start) if start and held == end - start else (0, 0)
 
 
 # --- huge pages -----------------------------------------------------------------------------------

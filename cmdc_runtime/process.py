@@ -1,4 +1,4 @@
-"""What a daemon and its workers agree on before the first frame: the entry point and exit codes.
+"""What a daemon and its workers agree on before the first frame: entry point, exit codes, titles.
 
 ``run_module`` is the only function that the zygote's children are started with. The daemon names
 a worker module by a string and never imports it, and what crosses by pickle stays this small.
@@ -32,6 +32,11 @@ CODE_STAGE: Final = "code"
 
 FRAME_STAGE: Final = "frame"
 """Where a start fails because the process cannot read what the daemon sends it."""
+
+DAEMON_TITLE: Final = "cmdcd"
+"""What ``ps`` shows in place of a daemon's program; its arguments follow."""
+TITLE_PREFIX: Final = "cmdc "
+"""What the title of every other process of a daemon begins with. No program has such a name."""
 
 WORKER_MODULE: Final = "workers.worker"
 HOST_MODULE: Final = "workers.toolhost.start"

@@ -53,7 +53,8 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon knows about a session without asking it.
 
-    ``created_ms`` sets it apart from another that had or will have its id. ``asleep`` is the status
+    ``created_ms`` sets it apart from another that had or will have its id, and ``ended_ms`` is when
+    it ended, 0 where it has not or nobody knows; wall times. ``asleep`` is the status
     with which its agent fell asleep, while it sleeps; opaque to the daemon.
     """
 
@@ -68,6 +69,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     reason: AnyReason | None = None
     created_ms: int = 0
     asleep: bytes = b""
+    ended_ms: int = 0
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
@@ -114,7 +116,8 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     notice to the client that asks: one that has counted fewer since the answer before has lost
     some. None where no client asks. ``cut_connections`` counts those that cost too much memory,
     ``lost_log_lines`` those lines of its log that could not be written in time. ``starts`` is None
-    of a daemon that does not count them.
+    of a daemon that does not count them. ``log`` is the file that its log goes to, empty where that
+    is none.
     """
 
     pid: int
@@ -131,6 +134,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     cut_connections: int = 0
     lost_log_lines: int = 0
     starts: StartFacts | None = None
+    log: str = ""
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):

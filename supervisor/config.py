@@ -27,6 +27,7 @@ CLIENT_VARIABLES: Final = frozenset(
         "CMDC_ADDRESS",
         "CMDC_AGENT_CONFIG",
         "CMDC_DATA_DIR",
+        "CMDC_AUTOSTART",
         "CMDC_MODEL",
         "CMDC_SESSION_ID",
         "CMDC_CALL_ID",

@@ -59,7 +59,7 @@ from supervisor.core.session_phase import SHOWN
 from supervisor.core.session_tree import root_spec
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Label, Report
-from supervisor.logs import log_losses, set_level
+from supervisor.logs import log_losses, log_path, set_level
 from supervisor.processes.containment import Containments
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.starts import Starts
@@ -277,6 +277,7 @@ class Daemon:
             cut_connections=self._memory.cut + self._hub.cut,
             lost_log_lines=log_losses().dropped_lines,
             starts=self._pool.starts.facts(),
+            log=log_path(),
         )
 
     async def run(self) -> None:
@@ -467,7 +468,8 @@ class Daemon:
         fd = self._config.ready_fd
         if fd is None:
             return
-        line = json.dumps({"ready": True, "pid": os.getpid(), "instance": self._instance})
+        told = {"ready": True, "pid": os.getpid(), "instance": self._instance}
+        line = json.dumps(told | {"directory": str(self._config.runtime_dir)})
         with os.fdopen(fd, "w", encoding="utf-8") as pipe:
             pipe.write(line + "\n")
 

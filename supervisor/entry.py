@@ -21,7 +21,8 @@ import structlog
 import supervisor
 from cmdc_runtime.errors import CmdcError, InvalidOptions
 from cmdc_runtime.lines import unbroken
-from cmdc_runtime.prctl import set_dumpable
+from cmdc_runtime.prctl import set_dumpable, set_title
+from cmdc_runtime.process import DAEMON_TITLE
 from supervisor.adapters import systemd
 from supervisor.adapters.endpoint import DaemonRunning
 from supervisor.adapters.systemd import Notifier
@@ -42,6 +43,8 @@ def main() -> None:
     with contextlib.suppress(OSError):  # a seccomp filter; what tools can read, they read then
         set_dumpable(is_dumpable=False)  # the keys are in its environment
     flags = _parse(sys.argv[1:])
+    if flags.pop("detached"):
+        _detach()
     environ = dict(os.environ)
     read = partial(load_config, flags, environ, uid=os.getuid(), home=Path.home())
     try:
@@ -49,6 +52,7 @@ def main() -> None:
     except InvalidOptions as error:
         _fail(flags.get("ready_fd"), "; ".join(error.problems), EXIT_USAGE)
     _check_platform(config)
+    set_title(DAEMON_TITLE, " ".join((DAEMON_TITLE, *sys.argv[1:])))
     bound_arenas()
     configure_logs(config.log_level, config.log_format)
     # The stacks of all threads, when a watchdog's SIGABRT or a crash ends the process.
@@ -87,11 +91,21 @@ def _parse(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--allow-code-by-value", help="same-uid, always or never")
     parser.add_argument("--log-level", help="debug, info, warning or error")
     parser.add_argument("--log-format", help="console or json")
+    parser.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--embedded", action="store_true", default=None, help=argparse.SUPPRESS)
     parser.add_argument("--owner-pid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--echo-fd", type=int, help=argparse.SUPPRESS)
     return vars(parser.parse_args(arguments))
+
+
+def _detach() -> None:
+    """Go on in a child that nobody who waits for this process has to reap, without a terminal.
+
+    Whoever starts it so has made this process the first of a POSIX session, which the child is not.
+    """
+    if os.fork():
+        os._exit(0)
 
 
 def _check_platform(config: DaemonConfig) -> None:
@@ -120,6 +134,6 @@ def _fail(ready_fd: object, problem: str, status: int) -> NoReturn:
     if isinstance(ready_fd, int):
         # Once ready was told the pipe is closed: then the log has to do.
         with contextlib.suppress(OSError), os.fdopen(ready_fd, "w", encoding="utf-8") as pipe:
-            pipe.write(json.dumps({"error": problem}) + "\n")
+            pipe.write(json.dumps({"error": problem, "status": status}) + "\n")
     sys.stderr.write(f"cmdc serve: {unbroken(problem)}\n")
     sys.exit(status)

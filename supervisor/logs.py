@@ -14,12 +14,14 @@ import errno
 import os
 import re
 import select
+import stat
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Literal
 
@@ -302,6 +304,15 @@ def set_level(level: Level) -> None:
 def flush_logs(bound_s: float = EXIT_FLUSH_S) -> bool:
     """Return when every line is written, or False after ``bound_s``; lines may follow."""
     return _process.sink.flush(bound_s)
+
+
+def log_path() -> str:
+    """Return the file that standard error goes to, "" where it is none: a terminal, a pipe."""
+    try:
+        is_file = stat.S_ISREG(os.fstat(STDERR).st_mode)
+        return str(Path(f"/proc/self/fd/{STDERR}").readlink()) if is_file else ""
+    except OSError:
+        return ""
 
 
 def log_losses() -> Losses:

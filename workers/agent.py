@@ -44,7 +44,7 @@ from workers.core import aside, commands, plugins, recovery, results
 from workers.core.causes import Given, Restarted, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.evolve import patched
-from workers.core.expense import is_priced
+from workers.core.expense import is_priced, over_budget
 from workers.core.inputs import Order, PluginsReported, Result, Stopped
 from workers.core.records import Record, SetAside
 from workers.core.snapshot import SNAPSHOT_BYTES_MAX, Unsaved
@@ -427,6 +427,9 @@ class Agent:
             last_index=self._publisher.last_index,
             uncertain=_uncertain(memory),
             mcp_servers=self._performers.mcp_status(),
+            pending_questions=tuple(one.ref for one in memory.asks),
+            spent_limit=over_budget(memory),
+            active_at_ms=self._publisher.last_at_ms,
         )
 
 

@@ -26,6 +26,7 @@ from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
 from cmdc_runtime.faults import rebuild_point
 from cmdc_runtime.heartbeats import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
 from cmdc_runtime.ids import WorkerId
+from cmdc_runtime.prctl import set_title
 from cmdc_runtime.process import (
     CODE_STAGE,
     EXIT_BAD_OPTIONS,
@@ -34,6 +35,7 @@ from cmdc_runtime.process import (
     EXIT_ORPHANED,
     FRAME_STAGE,
     HIBERNATE,
+    TITLE_PREFIX,
 )
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.runtime_dir import (
@@ -397,7 +399,8 @@ class Worker:
         except (BuildError, LimitError, ProtocolError, msgspec.DecodeError) as error:
             self._give_up(stage, str(error))
             return
-        _name_process(f"cmdc agent {assign.session_id}")
+        role = "reader" if assign.looks else "agent"
+        set_title(f"cmdc-{role}", f"{TITLE_PREFIX}{role} {assign.session_id}")
         if assign.looks:
             self._answer_only(agent)
         elif agent.has_session_start:
@@ -565,11 +568,3 @@ def _enter(directory: str) -> None:
         os.chdir(directory)
     except OSError as error:
         raise BuildError(f"working_dir: {error}") from error
-
-
-def _name_process(title: str) -> None:
-    try:
-        import setproctitle  # noqa: PLC0415 - an extra; without it the name stays as it is
-    except ImportError:
-        return
-    setproctitle.setproctitle(title)

@@ -23,8 +23,8 @@ from typing import Any, Final, NoReturn
 
 import multiprocess
 
-from cmdc_runtime.prctl import is_eager, keep_small, set_parent_death_signal
-from cmdc_runtime.process import EXIT_OK, EXIT_ORPHANED, run_module
+from cmdc_runtime.prctl import is_eager, keep_small, set_parent_death_signal, set_title
+from cmdc_runtime.process import EXIT_OK, EXIT_ORPHANED, TITLE_PREFIX, run_module
 from cmdc_runtime.wire.forks import (
     FAILURE_CHARS_MAX,
     MESSAGE_BYTES_MAX,
@@ -79,6 +79,8 @@ class Zygote:
         self._send(answer)
         if answer.report is None:
             return
+        kind = " with ".join(("zygote", *answer.versions))
+        set_title("cmdc-zygote", f"{TITLE_PREFIX}{kind}")
         self._inherited = sorted(open_fds() - self._own)
         self._keeps_small = is_eager()
         poll = select.poll()
@@ -144,6 +146,7 @@ class Zygote:
         os.closerange(low, _FDS_MAX)
         if self._keeps_small:
             keep_small()
+        set_title("cmdc-spare", f"{TITLE_PREFIX}spare")
         run_module(module, boot)
 
     def _wake_at_ends(self) -> None:

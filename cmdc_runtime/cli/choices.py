@@ -111,7 +111,7 @@ class AgentChoice:
             provider_opts["api_base"] = given["api_base"]
         _check_tools(given["tools"])
         address = given["address"] or _running()
-        if given["keep"] and address is None:
+        if given["keep"] and address is None and not _is_autostart():
             raise DaemonUnavailable(f"--keep needs a daemon that goes on; {_none_runs()}")
         return cls(
             address=address,
@@ -233,6 +233,12 @@ def _bounded(text: str) -> str:
 def _running() -> str | None:
     found = find_daemon(os.environ, uid=os.getuid(), home=Path.home())
     return None if found is None else str(found.directory)
+
+
+def _is_autostart() -> bool:
+    from cmdc_runtime.client.detached import is_autostart  # noqa: PLC0415 - where no daemon runs
+
+    return is_autostart(os.environ)
 
 
 def _none_runs() -> str:

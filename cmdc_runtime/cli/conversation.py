@@ -19,6 +19,7 @@ from cmdc_runtime import events
 from cmdc_runtime.cli.choices import AgentChoice
 from cmdc_runtime.cli.questions import AbsentUser, Decision, TerminalUser, User
 from cmdc_runtime.cli.terminal import Terminal, json_line
+from cmdc_runtime.client.daemon_start import announce_by
 from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.client.sync.stream import EventStream
@@ -341,8 +342,8 @@ def _failures_shown(view: View) -> Iterator[None]:
 
 
 def _started(client: Client, choice: AgentChoice, terminal: Terminal) -> Session:
-    private = choice.address is None
-    with terminal.waiting("starting a private daemon" if private else "connecting") as say:
+    doing = "starting a daemon" if choice.address is None else "connecting"
+    with terminal.waiting(doing) as say, announce_by(say):
         say(_WARMING if _is_warming(client.tree()) else "starting the agent")
         session_id = choice.session_id or new_session_id()
         try:

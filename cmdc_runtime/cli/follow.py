@@ -6,16 +6,29 @@ ends, what is known of that stands as lines below the one about it: to show anot
 is neutral and stands behind a bar, so that nobody takes it for ours.
 """
 
+import textwrap
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.cli.choices import address_option, json_option, running_client
-from cmdc_runtime.cli.terminal import Drawing, Terminal, TreeRow, clock, json_line
+from cmdc_runtime.cli.terminal import (
+    Drawing,
+    Line,
+    Piece,
+    Terminal,
+    TreeRow,
+    clock,
+    json_line,
+    show_lines,
+    terminal_columns,
+)
 from cmdc_runtime.errors import InvalidSession, SessionNotAlive
+from cmdc_runtime.events import Envelope, Event, MessageDelta, ThinkingDelta
 from cmdc_runtime.lines import duration, neutral, one_line
 from cmdc_runtime.reasoning.result import (
     ReasoningEvent,
@@ -138,6 +151,100 @@ def _headline(run: ReasoningResult) -> str:
     return one_line(f"{run.strategy} {run.run_id} {run.status}{why}{answer}{notes}")
 
 
+# --- events, with the pieces of a text together ---------------------------------------------------
+
+JOIN_S: Final = 0.5
+"""A text of which nothing came for so long is shown as far as it is."""
+JOINED_CHARS_MAX: Final = 1_000
+"""Of the pieces that are shown as one."""
+_PIECES: Final = (MessageDelta, ThinkingDelta)
+_HEAD_COLUMNS: Final = 6 + 1 + 8 + 1 + 22 + 1
+"""Number, time and kind."""
+_TEXT_COLUMNS_MIN: Final = 30
+"""Where less is left for the text, it stands below its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailEntry:
+    """What ``tail`` shows as one: an event, or pieces of a text under the number of the first."""
+
+    index: int
+    at_ms: int
+    event: Event
+    text: str
+
+    def lines(self, columns: int | None) -> list[Line]:
+        """Return the lines for a terminal of so many columns, None: for a pipe, always one."""
+        kind = one_line(self.event.kind)
+        head = [
+            Piece(f"{self.index:>6} ", "quiet"),
+            Piece(f"{clock(self.at_ms)} ", "quiet"),
+            Piece(f"{kind:<22} ", self._style()),
+        ]
+        if columns is None or not self.text:
+            return [[*head[:-1], Piece(f"{kind:<22} {self.text}".rstrip(), head[-1].style)]]
+        room = columns - _HEAD_COLUMNS
+        if room < _TEXT_COLUMNS_MIN:
+            indent, room = " " * 7, columns - 7
+            return [head, *([Piece(indent + one)] for one in _folded(self.text, room))]
+        first, *rest = _folded(self.text, room)
+        indent = " " * _HEAD_COLUMNS
+        return [[*head, Piece(first)], *([Piece(indent + one)] for one in rest)]
+
+    def _style(self) -> str:
+        if isinstance(self.event, _PIECES):
+            return "strong" if isinstance(self.event, MessageDelta) else "quiet"
+        return self.event.notice or ("warning" if self.event.level == "warning" else "kind")
+
+
+def _folded(text: str, columns: int) -> list[str]:
+    """Return a text in lines that end between words; a word that is longer than one stays whole."""
+    return textwrap.wrap(text, max(1, columns), break_long_words=False, break_on_hyphens=False) or [
+        ""
+    ]
+
+
+class JoinedPieces:
+    """Events as they are shown: pieces of one text are held until it is over or long enough."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._first: Envelope | None = None
+        self._pieces: list[str] = []
+        self._chars = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a text that more may be added to."""
+        return self._first is not None
+
+    def take(self, envelope: Envelope) -> list[TailEntry]:
+        """Return what is to be shown now that this event has come."""
+        event = envelope.event
+        if not isinstance(event, _PIECES):
+            return [*self.close(), _entry(envelope, str(event))]
+        held = self._first
+        is_other = held is not None and (
+            type(held.event) is not type(event) or self._chars + len(event.delta) > JOINED_CHARS_MAX
+        )
+        shown = self.close() if is_other else []
+        if self._first is None:
+            self._first = envelope
+        self._pieces.append(event.delta)
+        self._chars += len(event.delta)
+        return shown
+
+    def close(self) -> list[TailEntry]:
+        """Return the text that is held, and hold nothing."""
+        first, text = self._first, one_line("".join(self._pieces), JOINED_CHARS_MAX)
+        self._first, self._pieces, self._chars = None, [], 0
+        return [] if first is None else [_entry(first, text)]
+
+
+def _entry(envelope: Envelope, text: str) -> TailEntry:
+    return TailEntry(envelope.index, envelope.at_ms, envelope.event, text)
+
+
 # --- the end of a process -------------------------------------------------------------------------
 
 _INDENT: Final = "    "
@@ -224,12 +331,22 @@ _ORDERLY: Final = (Normal, Shutdown)
 @click.option(
     "--tree", "is_tree", is_flag=True, help="Draw the runs of reasoning strategies, and no more."
 )
+@click.option("--raw", "is_raw", is_flag=True, help="Each event as it comes, on a line of its own.")
 @json_option
 @address_option
-def tail(
-    session: str, *, since: int | None, is_tree: bool, as_json: bool, address: str | None
+def tail(  # noqa: PLR0913 - a command's options
+    session: str,
+    *,
+    since: int | None,
+    is_tree: bool,
+    is_raw: bool,
+    as_json: bool,
+    address: str | None,
 ) -> None:
     """Print the events of SESSION until it ends.
+
+    The pieces in which a text comes are one line, under the number of the first, unless --raw is
+    given. On a terminal lines are folded between words and coloured by kind.
 
     With --tree each run of a reasoning strategy is drawn as a tree while it grows, and printed
     when it is over; with --json it is one line then.
@@ -237,20 +354,44 @@ def tail(
     terminal = Terminal()
     with running_client(address) as client, client.subscribe(session, since=since) as stream:
         try:
-            (print_runs if is_tree else _print_events)(stream, terminal, as_json=as_json)
+            if is_tree:
+                print_runs(stream, terminal, as_json=as_json)
+            elif is_raw or as_json:
+                _print_raw(stream, terminal, as_json=as_json)
+            else:
+                _print_joined(stream)
         except SessionNotAlive as ended:
             terminal.note(one_line(str(ended)))
 
 
-def _print_events(stream: "EventStream", terminal: Terminal, *, as_json: bool) -> None:
+def _print_raw(stream: "EventStream", terminal: Terminal, *, as_json: bool) -> None:
     while True:
         envelope = stream.get()
-        if as_json:
-            terminal.line(json_line(envelope))
-            continue
-        at = clock(envelope.at_ms)
-        kind = one_line(envelope.event.kind)
-        terminal.line(f"{envelope.index:>6} {at} {kind:<22} {envelope.event}".rstrip())
+        terminal.line(json_line(envelope) if as_json else _raw_line(envelope))
+
+
+def _raw_line(envelope: Envelope) -> str:
+    kind = one_line(envelope.event.kind)
+    return f"{envelope.index:>6} {clock(envelope.at_ms)} {kind:<22} {envelope.event}".rstrip()
+
+
+def _print_joined(stream: "EventStream") -> None:
+    """Print events with the pieces of a text together, until the session ends."""
+    joined, columns = JoinedPieces(), terminal_columns()
+    try:
+        while True:
+            try:
+                envelope = stream.get(timeout=JOIN_S if joined.is_open else None)
+            except TimeoutError:
+                _show(joined.close(), columns)
+                continue
+            _show(joined.take(envelope), columns)
+    finally:
+        _show(joined.close(), columns)
+
+
+def _show(entries: "list[TailEntry]", columns: int | None) -> None:
+    show_lines(line for entry in entries for line in entry.lines(columns))
 
 
 @click.command()

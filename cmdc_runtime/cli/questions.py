@@ -217,22 +217,30 @@ def response_in(line: str, options: tuple[str, ...]) -> str | None:
 
 
 @click.command()
-@click.argument("session")
-@click.argument("approval_id", metavar="ID")
+@click.argument("session", required=False)
+@click.argument("approval_id", metavar="[ID]", required=False)
 @click.option("--always", is_flag=True, help="Allow every later call of the tool as well.")
 @click.option("--no-resume", is_flag=True, help="Open no cycle for the call if none runs.")
 @json_option
 @address_option
 def approve(  # noqa: PLR0913 - click hands over each option
-    session: str,
-    approval_id: str,
+    session: str | None,
+    approval_id: str | None,
     *,
     always: bool,
     no_resume: bool,
     as_json: bool,
     address: str | None,
 ) -> None:
-    """Allow the call of SESSION that waits for approval ID, and let the agent make it."""
+    """Allow the call of SESSION that waits for approval ID, and let the agent make it.
+
+    Without ID what waits of SESSION is listed, without SESSION what waits of all.
+    """
+    if session is None or approval_id is None:
+        from cmdc_runtime.cli.show import show_waiting  # noqa: PLC0415 - it loads the client
+
+        show_waiting(session, address, as_json=as_json)
+        return
     kind: ApprovalKind = "approve_always" if always else "approve_once"
     with running_client(address) as client:
         client.approve(session, approval_id, auto_resume=not no_resume, kind=kind)

@@ -1,4 +1,4 @@
-"""``cmdc serve``, the daemon in the foreground; ``cmdc service``: have systemd run it.
+"""``cmdc service``: have systemd run the daemon.
 
 Rules: nothing is overwritten or removed that ``install`` did not write, or that was changed since,
 unless ``--force`` says so; a unit file is there as a whole or not at all; where systemd does not
@@ -389,20 +389,3 @@ def _enable(place: Place) -> None:
             "those that `systemd-analyze unit-paths` lists, or say --no-enable"
         )
     place.ask("enable", UNIT)
-
-
-# --- in the foreground ----------------------------------------------------------------------------
-
-
-@click.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def serve(arguments: tuple[str, ...]) -> None:
-    """Run the daemon in the foreground; ``cmdc serve --help`` lists its options.
-
-    This process turns into the daemon: multiprocess would import a main module anew in every agent,
-    and the daemon's own has nothing in it. -P keeps a folder named like the daemon from being it.
-    """
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "supervisor", *arguments])  # noqa: S606 - our own module, no shell

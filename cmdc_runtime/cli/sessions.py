@@ -1,10 +1,4 @@
-"""What lives now, and one word to it.
-
-``cmdc ps``, ``tree``; ``prompt``, ``steer``, ``abort``, ``stop``, ``model``.
-"""
-
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+"""One word to a session: ``cmdc prompt``, ``steer``, ``abort``, ``stop``, ``model``."""
 
 import click
 
@@ -14,15 +8,10 @@ from cmdc_runtime.cli.choices import (
     provider_opt_option,
     provider_opts_of,
     running_client,
-    running_engine,
     text_of,
 )
-from cmdc_runtime.cli.terminal import Terminal, TreeRow, json_line, show_table, show_tree
-from cmdc_runtime.lines import duration, one_line
-
-if TYPE_CHECKING:
-    from cmdc_runtime.commands import Status
-    from cmdc_runtime.requests import TreeNode
+from cmdc_runtime.cli.terminal import Terminal, json_line
+from cmdc_runtime.errors import CmdcError, DaemonUnavailable
 
 # --- one word to a session ------------------------------------------------------------------------
 
@@ -75,7 +64,7 @@ def abort(session: str, *, reason: str | None, as_json: bool, address: str | Non
 
 
 @click.command()
-@click.argument("session")
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
 @click.option("--reason", default="normal", show_default=True, help="The reason that monitors get.")
 @click.option(
     "--timeout",
@@ -86,12 +75,27 @@ def abort(session: str, *, reason: str | None, as_json: bool, address: str | Non
 )
 @json_option
 @address_option
-def stop(session: str, *, reason: str, timeout: float, as_json: bool, address: str | None) -> None:
-    """End SESSION and return when its process is gone."""
+def stop(
+    sessions: tuple[str, ...], *, reason: str, timeout: float, as_json: bool, address: str | None
+) -> int:
+    """End each SESSION and return when the processes are gone.
+
+    One that can't be stopped is told, and the others are stopped all the same.
+    """
+    terminal, failures = Terminal(), 0
     with running_client(address) as client:
-        client.stop(session, reason=reason, timeout=timeout)
-    outcome = {"session_id": session, "stopped": True}
-    Terminal().line(json_line(outcome) if as_json else f"stopped {session}")
+        for session in dict.fromkeys(sessions):
+            try:
+                client.stop(session, reason=reason, timeout=timeout)
+            except CmdcError as error:
+                if len(sessions) == 1 or isinstance(error, DaemonUnavailable):
+                    raise
+                failures += 1
+                terminal.note(f"{session}: {error}", "bad")
+                continue
+            outcome = {"session_id": session, "stopped": True}
+            terminal.line(json_line(outcome) if as_json else f"stopped {session}")
+    return 1 if failures else 0
 
 
 @click.command()
@@ -117,83 +121,3 @@ def model(
         client.switch_model(session, model, provider_opts=opts)
     outcome = {"session_id": session, "model": model}
     Terminal().line(json_line(outcome) if as_json else f"{session} uses {model} from now on")
-
-
-# --- what lives now -------------------------------------------------------------------------------
-
-
-def _left(shown: Callable[["Status"], str]) -> Callable[["Status"], str]:
-    """Show of a session what its agent reports, ``-`` where none has: it names its model always."""
-    return lambda one: shown(one) if one.model else "-"
-
-
-_COLUMNS: Final[Mapping[str, Callable[["Status"], str]]] = {
-    "SESSION": lambda one: one.session_id,
-    "STATE": lambda one: one.state,
-    "PID": lambda one: "-" if one.pid is None else str(one.pid),
-    "MODEL": _left(lambda one: one_line(one.model)),
-    "TURNS": _left(lambda one: str(one.turns)),
-    "QUEUED": _left(lambda one: str(one.queued_prompts)),
-    "TOKENS": _left(lambda one: str(one.total_tokens)),
-    "COST": lambda one: "-" if one.cost_usd is None else f"${one.cost_usd:.4f}",
-    "RESTARTS": lambda one: str(one.restarts),
-    "UP": _left(lambda one: duration(one.uptime_ms)),
-}
-_ALL_COLUMNS: Final = {
-    **_COLUMNS,
-    "REASON": lambda one: "-" if one.reason is None else one_line(one.reason),
-}
-
-
-@click.command()
-@click.option("--all", "is_all", is_flag=True, help="Also what is parked, and what ended lately.")
-@json_option
-@address_option
-def ps(*, is_all: bool, as_json: bool, address: str | None) -> None:
-    """List the live sessions; with --json as one array.
-
-    A parked session is one that the daemon can't go on with: all that is kept of it stays until
-    `cmdc resume` goes on with it or `cmdc stop` ends it. The column REASON says why. Of what ended,
-    also before the daemon began, the newest are shown while the journal keeps them (retain_days). A
-    column that only a session's process could fill has a `-` where none answers.
-    """
-    with running_engine(address) as engine:
-        found = engine.call(engine.exchange.list_sessions())
-        if is_all:
-            found += engine.call(engine.exchange.list_inactive())
-    found.sort(key=lambda one: one.session_id)
-    if as_json:
-        Terminal().line(json_line(found))
-        return
-    if not found:
-        Terminal().note("no sessions")
-        return
-    show_table(_ALL_COLUMNS if is_all else _COLUMNS, found)
-
-
-@click.command()
-@json_option
-@address_option
-def tree(*, as_json: bool, address: str | None) -> None:
-    """Show the supervision tree."""
-    with running_client(address) as client:
-        root = client.tree()
-    if as_json:
-        Terminal().line(json_line(root))
-    else:
-        show_tree(_row(root))
-
-
-def _row(node: "TreeNode") -> TreeRow:
-    return TreeRow(_label(node), map(_row, node.children))
-
-
-def _label(node: "TreeNode") -> str:
-    facts = (
-        node.state,
-        node.strategy,
-        node.restart,
-        "" if node.pid is None else f"pid {node.pid}",
-        f"{node.restarts} restarts" if node.restarts else "",
-    )
-    return f"{node.id}  {', '.join(fact for fact in facts if fact)}"

@@ -45,9 +45,11 @@ STYLES: Final[dict[str, dict[str, Any]]] = {  # Any: arguments of click.style
     "good": {"fg": "green"},
     "warning": {"fg": "yellow"},
     "bad": {"fg": "red"},
+    "strong": {"bold": True},
+    "kind": {"fg": "cyan"},
 }
 _RICH_STYLES: Final = {
-    name: " ".join(["dim"] * ("dim" in look) + ([look["fg"]] if "fg" in look else []))
+    name: " ".join(look["fg"] if key == "fg" else key for key in look)
     for name, look in STYLES.items()
 }
 """The same in rich's words."""
@@ -114,8 +116,68 @@ def show_table(columns: Mapping[str, Callable[[_Row], str]], rows: Iterable[_Row
     _console().print(table)
 
 
+class Piece(NamedTuple):
+    """A part of a line, in one style."""
+
+    text: str
+    style: str = "plain"
+
+
+Line = list[Piece]
+
+
+def terminal_columns() -> int | None:
+    """Return how wide the terminal of standard output is, None where it is none."""
+    return _console().width if sys.stdout.isatty() else None
+
+
+def show_lines(lines: Iterable[Line]) -> None:
+    """Print lines on standard output as they are; none is wrapped by us."""
+    console = _console()
+    for line in lines:
+        console.print(_text_of(line), soft_wrap=True)
+
+
+class Screen:
+    """Lines at the end of standard output, shown anew in their place where a person looks on.
+
+    Elsewhere they are printed each time.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing; it is shown inside ``with``."""
+        from rich.live import Live  # noqa: PLC0415 - slow, and not always needed
+
+        self._live = Live(console=_console(), auto_refresh=False, redirect_stderr=False)
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave what was shown last."""
+        self._live.stop()
+
+    def show(self, lines: Iterable[Line]) -> None:
+        """Show these in the place of what was shown before."""
+        if not self._live.console.is_terminal:
+            show_lines(lines)
+            return
+        from rich.console import Group  # noqa: PLC0415 - with the above
+
+        self._live.update(Group(*map(_text_of, lines)), refresh=True)
+
+
+def _text_of(line: Line) -> Any:  # Any: rich is loaded where it is used
+    from rich.text import Text  # noqa: PLC0415 - slow, and not always needed
+
+    pieces = ((neutral(piece.text), _RICH_STYLES[piece.style]) for piece in line)
+    return Text.assemble(*pieces, no_wrap=True, overflow="ignore")
+
+
 class TreeRow(NamedTuple):
-    """A line of a tree, and what is below it."""
+    """A line of a tree, or several, and what is below it."""
 
     text: str
     below: Iterable["TreeRow"] = ()
@@ -123,8 +185,23 @@ class TreeRow(NamedTuple):
 
 
 def show_tree(root: TreeRow) -> None:
-    """Print what is below what on standard output, a line for each."""
-    _console().print(_grown(root), soft_wrap=True)
+    """Print what is below what on standard output; no line is wrapped or cut by us."""
+    show_lines(_tree_lines(root, "", ""))
+
+
+def _tree_lines(row: TreeRow, first: str, rest: str) -> Iterator[Line]:
+    """Yield the lines of a row and of what is below; ``first`` and ``rest`` stand before them."""
+    below = list(row.below)
+    head, *more = row.text.split("\n")
+    yield [Piece(first, "quiet"), Piece(head, row.style)]
+    stem = "│   " if below else "    "
+    for text in more:
+        yield [Piece(rest + stem, "quiet"), Piece(text, row.style)]
+    for number, one in enumerate(below, 1):
+        is_last = number == len(below)
+        yield from _tree_lines(
+            one, f"{rest}{'└── ' if is_last else '├── '}", f"{rest}{'    ' if is_last else '│   '}"
+        )
 
 
 class Drawing:

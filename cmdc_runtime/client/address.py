@@ -1,7 +1,8 @@
 """Where a call goes: from what the application says, or does not say, to one daemon's sockets.
 
 In this order: the address given, ``CMDC_ADDRESS``, a running daemon in one of the default places,
-an embedded daemon. An address is a runtime directory.
+one that is started there where ``CMDC_AUTOSTART`` says so, an embedded daemon. An address is a
+runtime directory.
 
 What blocks meanwhile is one call in a thread of its own (``offload``).
 """
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from cmdc_runtime.client.detached import autostarted, is_autostart
 from cmdc_runtime.client.embedded import Lease, lease
 from cmdc_runtime.errors import DaemonUnavailable, InvalidOptions
 from cmdc_runtime.plain import short
@@ -132,6 +134,8 @@ async def resolve(address: Address | None, environ: Mapping[str, str]) -> Daemon
     running = find_daemon(environ, uid=os.getuid(), home=Path.home())
     if running is not None:
         return DaemonPlace(running.directory)
+    if is_autostart(environ):
+        return DaemonPlace(await offload(partial(autostarted, dict(environ))))
     found = await offload(lease, undo=_give_back)
     return (
         DaemonPlace(found.daemon.directory, found)

@@ -175,10 +175,12 @@ class Connection:
         command: Command,
         *,
         timeout_s: float | None = COMMAND_TIMEOUT_S,
+        reads_ended: bool = False,
     ) -> Any:
         """Return a session's answer to ``command``: what its ``answer`` says (Any).
 
-        The session is notified of a wait that is cancelled.
+        The session is notified of a wait that is cancelled. ``reads_ended``: a question that is
+        answered from the journal where the session has ended, also one that is not always so.
 
         Raises:
             CmdcError: what the session or the daemon says is wrong, or CommandTimeout.
@@ -200,6 +202,7 @@ class Connection:
                     token=self._shown(),
                     waits=asked.waits,
                     ends=asked.ends,
+                    reads_ended=reads_ended or asked.reads_ended,
                 )
             )
 

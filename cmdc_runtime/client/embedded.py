@@ -7,35 +7,26 @@ parent's daemon and uses it, but neither ends it nor keeps it.
 
 import atexit
 import contextlib
-import json
 import os
-import select
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Final
 
-from cmdc_runtime.client.limits import (
-    DAEMON_KILL_S,
-    DAEMON_STOP_S,
-    LOG_BYTES_SHOWN,
-    LOG_LINES_SHOWN,
-    READY_TIMEOUT_S,
-)
+from cmdc_runtime.client.daemon_start import DaemonStart, announced_if_long
+from cmdc_runtime.client.limits import DAEMON_KILL_S, DAEMON_STOP_S
 from cmdc_runtime.errors import DaemonUnavailable
 from cmdc_runtime.runtime_dir import path_problem, running_daemon
 
-MODULE: Final = "supervisor"
 _STDERR: Final = 2
 _PREFIX: Final = "cmdc-"
 _SHORT_PLACE: Final = "/tmp"  # noqa: S108 - mkdtemp makes a private directory in it
 _LOG: Final = "daemon.log"
-_READ_BYTES: Final = 4096
-_LOOK_AGAIN_S: Final = 0.2
+_NOTICE: Final = (
+    "starting a private daemon for this program; `cmdc serve --detach` starts one that lasts"
+)
 
 
 class EmbeddedDaemon:
@@ -57,23 +48,8 @@ class EmbeddedDaemon:
             raise DaemonUnavailable(
                 f"no embedded daemon could be started, for want of a temporary directory: {error}"
             ) from error
-        ready, ready_child = os.pipe()
-        try:
-            self._process = self._spawn(ready_child)
-        except OSError as error:
-            os.close(ready)
-            self._remove()
-            raise DaemonUnavailable(f"no embedded daemon could be started: {error}") from error
-        finally:
-            os.close(ready_child)
-        self.pid = self._process.pid
-        try:
-            self._await_ready(ready)
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            os.close(ready)
+        with announced_if_long(_NOTICE):
+            self._start()
 
     @property
     def is_alive(self) -> bool:
@@ -107,79 +83,38 @@ class EmbeddedDaemon:
             f"of its sessions; `cmdc serve` runs one that lasts. {self._last_lines()}"
         )
 
-    def _spawn(self, ready_fd: int) -> subprocess.Popen[bytes]:
-        # -P: a file or folder named like the daemon in the working directory is not the daemon.
-        command = [sys.executable, "-P", "-m", MODULE, "--embedded"]
-        command += ["--runtime-dir", str(self.directory)]
-        command += ["--state-dir", str(self.directory / "state")]
+    def _start(self) -> None:
+        try:
+            self._starting = self._spawn()
+        except OSError as error:
+            self._remove()
+            raise DaemonUnavailable(f"no embedded daemon could be started: {error}") from error
+        self._process = self._starting.process
+        self.pid = self._process.pid
+        try:
+            outcome = self._starting.outcome()
+        except BaseException:
+            self.stop()
+            raise
+        if outcome.problem:
+            self.stop()
+            raise DaemonUnavailable(f"the embedded daemon {outcome.problem}")
+
+    def _spawn(self) -> DaemonStart:
+        arguments = ["--embedded", "--runtime-dir", str(self.directory)]
+        arguments += ["--state-dir", str(self.directory / "state")]
+        arguments += ["--owner-pid", str(self.owner_pid)]
         echo = _own_stderr()
-        if echo is not None:
-            command += ["--echo-fd", str(echo)]
-        command += ["--owner-pid", str(self.owner_pid), "--ready-fd", str(ready_fd)]
+        if echo is None:
+            return DaemonStart(arguments, self.directory / _LOG)
         try:
-            with (self.directory / _LOG).open("wb") as log:
-                return subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(ready_fd,) if echo is None else (ready_fd, echo),
-                    start_new_session=True,
-                )
+            echoing = [*arguments, "--echo-fd", str(echo)]
+            return DaemonStart(echoing, self.directory / _LOG, fds=(echo,))
         finally:
-            if echo is not None:
-                os.close(echo)
-
-    def _await_ready(self, ready_fd: int) -> None:
-        deadline_s = time.monotonic() + READY_TIMEOUT_S
-        line = b""
-        while not line.endswith(b"\n"):
-            if time.monotonic() > deadline_s:
-                raise DaemonUnavailable(
-                    f"the embedded daemon was not ready within {READY_TIMEOUT_S:g} s. "
-                    + self._last_lines()
-                )
-            if select.select([ready_fd], [], [], _LOOK_AGAIN_S)[0]:
-                piece = os.read(ready_fd, _READ_BYTES)
-                line += piece
-                if piece:
-                    continue
-            elif self.is_alive:
-                continue
-            raise self._start_failure()
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            answer = {"error": f"it said {line[:80]!r}"}
-        if not answer.get("ready"):
-            raise DaemonUnavailable(f"the embedded daemon cannot run: {answer.get('error')}")
-
-    def _start_failure(self) -> DaemonUnavailable:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(DAEMON_KILL_S)
-        log = self._last_lines()
-        hint = ""
-        if f"No module named {MODULE}" in log:
-            hint = (
-                f"{sys.executable} does not find the package {MODULE!r} of cmdc-runtime: "
-                "install cmdc-runtime into its environment, or set PYTHONPATH. "
-            )
-        status = self._process.poll()
-        return DaemonUnavailable(f"the embedded daemon did not start, status {status}. {hint}{log}")
+            os.close(echo)
 
     def _last_lines(self) -> str:
-        if self._log_end is not None:
-            return self._log_end
-        try:
-            with (self.directory / _LOG).open("rb") as log:
-                log.seek(0, os.SEEK_END)
-                log.seek(max(0, log.tell() - LOG_BYTES_SHOWN))
-                text = log.read().decode(errors="replace").strip()
-        except OSError:
-            return "Its log is gone."
-        if not text:
-            return "Its log is empty."
-        return "Its log ends:\n" + "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
+        return self._starting.last_lines() if self._log_end is None else self._log_end
 
     def _remove(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)

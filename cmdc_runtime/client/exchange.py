@@ -10,7 +10,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,6 +19,7 @@ from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.checkpoints import Snapshot, read_saved
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.cycle import OpenedCycle, ending
+from cmdc_runtime.client.daemon_start import NOTICE_AFTER_S, announce
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
     LIST_ANSWER_S,
@@ -106,6 +107,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     usage: TokenUsage
 
 
+_LOADING: Final = "the private daemon loads what agents run on; only its first sessions wait for it"
+"""Told where the start of a session takes long, in which case it is mostly that."""
+
 SubscriptionMaker = Callable[[Connection], Subscription]
 """Makes the subscription of one stream, once the connection is there."""
 
@@ -143,6 +147,8 @@ class Exchange:
 
     async def _started(self, connection: Connection, request: StartSession) -> SessionId:
         timeout_s = request.supervision.start_timeout + START_GRACE_S
+        loop, is_private = asyncio.get_running_loop(), connection.place.lease is not None
+        notice = loop.call_later(NOTICE_AFTER_S, announce, _LOADING) if is_private else None
         try:
             found: SessionInfo = await connection.ask(request, timeout_s=timeout_s)
         except DaemonUnavailable:
@@ -151,6 +157,9 @@ class Exchange:
                 raise
             connection = following
             found = await connection.ask(request, timeout_s=timeout_s)
+        finally:
+            if notice is not None:
+                notice.cancel()
         connection.hold(found.session_id)
         return found.session_id
 
@@ -332,6 +341,17 @@ class Exchange:
                 asked.cancel()
 
         return [status for status in await asyncio.gather(*map(look, found)) if status is not None]
+
+    async def last_status(self, session_id: SessionId) -> Status:
+        """Return how a session stands, or how one stood that has ended, with the reason."""
+        connection = await self._connector.connected(session_id)
+        found: SessionInfo = await connection.ask(FindSession(session_id=session_id))
+        if found.phase != "ended":
+            return await self.status(session_id)
+        left: Status = await connection.send(session_id, GetStatus(), reads_ended=True)
+        told = _silent(msgspec.structs.replace(found, asleep=codec.encode(left)))
+        reason = None if found.reason is None else str(found.reason)
+        return msgspec.structs.replace(told, reason=reason, uptime_ms=0)
 
     async def list_inactive(self) -> list[Status]:
         """Return what is parked, and the newest of what has ended; no process is asked."""
@@ -545,4 +565,5 @@ def _silent(found: SessionInfo) -> Status:
         parent_id=found.parent_id,
         group_id=found.group_id,
         last_index=found.last_index,
+        active_at_ms=found.ended_ms or left.active_at_ms,
     )

@@ -17,6 +17,7 @@ from cmdc_runtime.client.arguments import (
     SessionLike,
     checked_callback,
     checked_checkpoint,
+    checked_flag,
     checked_group,
     checked_id,
     checked_kind,
@@ -290,9 +291,15 @@ class AsyncClient(AsyncControl):
         """Return how the session stands, also while its process does not answer."""
         return await self._run(Exchange.status, checked_id(session))
 
-    async def list_sessions(self) -> list[Status]:
-        """Return how all live sessions stand."""
-        return await self._run(Exchange.list_sessions)
+    async def list_sessions(self, *, ended: bool = False) -> list[Status]:
+        """Return how all live sessions stand.
+
+        With ``ended`` those follow that are parked or have ended, the newest first, as long as the
+        journal keeps them (``retain_days``); ``reason`` says why. At most 500 are listed.
+        """
+        checked_flag(ended, "ended")
+        found = await self._run(Exchange.list_sessions)
+        return found + await self._run(Exchange.list_inactive) if ended else found
 
     async def tree(self) -> TreeNode:
         """Return the supervision tree."""
@@ -300,7 +307,10 @@ class AsyncClient(AsyncControl):
         return found
 
     async def messages(self, session: SessionLike) -> list[Message]:
-        """Return the conversation, oldest first, system message and tool results included."""
+        """Return the conversation, oldest first, system message and tool results included.
+
+        That of a session that has ended is read from the journal, as long as that keeps it.
+        """
         return list(await self._run(Exchange.send, checked_id(session), GetMessages()))
 
     async def monitor(

@@ -107,6 +107,8 @@ class Send(FromClient, frozen=True, kw_only=True, array_like=True):
     """It is for what the session does by itself, and wakes nobody."""
     ends: bool = False
     """It only ends work: where the journal has no room it is done and answered without it."""
+    reads_ended: bool = False
+    """What ``looks`` is answered from the journal where the session has ended."""
 
 
 class ToClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):

@@ -30,6 +30,7 @@ _ALWAYS: Final = (
     ),
     (r"(?<![\d.])(?!128 MiB)[\d.]+ MiB resident, limit", "331 MiB resident, limit"),
     (r"unresponsive: silent for [\d.]+ s", "unresponsive: silent for 31.2 s"),
+    (r"(?<=, )\d+ tokens(?=, rest_for_one)", "820 tokens"),
     (r"finished: (\d+) messages, \d+ tokens", r"finished: \1 messages, 360 tokens"),
 )
 _PATTERNS: Final = tuple((re.compile(one, re.MULTILINE), by) for one, by in _ALWAYS)

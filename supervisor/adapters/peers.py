@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from cmdc_runtime.ids import Incarnation, SessionId
+from cmdc_runtime.process import DAEMON_TITLE, TITLE_PREFIX
 from cmdc_runtime.process_table import ProcessLine, look_up
 from supervisor.adapters.orphans import Mark, mark_of, own_mark
 from supervisor.core.authority import PERSON, Kind, Peer
@@ -37,6 +38,8 @@ _HOST_SOCKET: Final = re.compile(rb"/h-[0-9a-f]{8}[0-9]{2}\Z")
 """In the command line of a tool host and of its calls."""
 _MODULES: Final = (b"supervisor", b"workers")
 """Nothing but what sessions start descends from a process that runs one of these by ``-m``."""
+_TITLE: Final = re.compile(rb"(?:%b(?: |\Z)|%b)" % (DAEMON_TITLE.encode(), TITLE_PREFIX.encode()))
+"""The same of one that begins so: it has a title in place of its command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ def _origin(descent: list[int]) -> Origin:
 def _is_of_any_daemon(pid: int) -> bool:
     """Say whether a process runs a program of which only what sessions start descends."""
     words = _words(pid)
+    if words and _TITLE.match(words[0]):
+        return True
     modules = (word for flag, word in pairwise(words) if flag == b"-m")
     return any(_HOST_SOCKET.search(word) for word in words) or any(
         module.split(b".")[0] in _MODULES for module in modules

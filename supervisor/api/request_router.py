@@ -190,6 +190,11 @@ class RequestRouter:
         if send.durable:
             await self._send_durable(client, send)
             return
+        if send.reads_ended and send.looks and send.session_id not in self._sessions.live:
+            ended = await self._sessions.find_ended(send.session_id)
+            if send.session_id not in self._sessions.live:  # it is not resumed meanwhile
+                ended.look(client, send.id, send.body)
+                return
         _question(await self._sessions.find(send.session_id), client, send)
 
     async def _send_durable(self, client: bytes, send: Send) -> None:

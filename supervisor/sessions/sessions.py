@@ -58,6 +58,7 @@ from supervisor.core.session_tree import ALL_SESSIONS, check_session, session_pa
 from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions.assignment import spec_bytes
+from supervisor.sessions.ended import EndedSession, EndedSessions
 from supervisor.sessions.monitors import NOBODY, MonitorService
 from supervisor.sessions.revival import Brought, brought_from
 from supervisor.sessions.session import Session
@@ -99,6 +100,11 @@ class Sessions:
     _ended: OrderedDict[SessionId, SessionInfo] = field(default_factory=OrderedDict)
     _parked: dict[SessionId, Parked] = field(default_factory=dict)
     _starting: int = 0
+    _read: EndedSessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read no ended session yet."""
+        self._read = EndedSessions(self)
 
     async def start(self, spec: StartSession, brought: Brought | None = None) -> Session:
         """Start a session and return when its agent is up; ``brought`` is what it begins with.
@@ -157,6 +163,7 @@ class Sessions:
             )
             raise
         self._ended.pop(spec.session_id, None)
+        self._read.forget(spec.session_id)
         events_max = spec.supervision.event_buffer_size
         self.hub.open_channel(spec.session_id, events_max, last)
         if not _may_begin(session, parent, asks):
@@ -239,7 +246,10 @@ class Sessions:
     async def _end_parked(self, parked: Parked, reason: AnyReason) -> None:
         await self._end_in_journal(parked, reason)
         self._parked.pop(parked.info.session_id, None)
-        self._remember(msgspec.structs.replace(parked.info, phase="ended", reason=reason))
+        at_ms = now_ms()
+        self._remember(
+            msgspec.structs.replace(parked.info, phase="ended", reason=reason, ended_ms=at_ms)
+        )
 
     async def _end_in_journal(self, parked: Parked, reason: AnyReason) -> None:
         await self.journal.write(EndSession(parked.kept_as, encode(reason), now_ms()))
@@ -278,6 +288,23 @@ class Sessions:
             raise InvalidSession(f"{SUPERVISOR} is no session; its events can be followed")
         info = await self.look_up(session_id)
         raise SessionNotAlive(info.reason or NoProcess())
+
+    async def find_ended(self, session_id: SessionId) -> EndedSession:
+        """Return a session that has ended and is in the journal, to be asked how things were.
+
+        Raises:
+            InvalidSession: there never was one of this id.
+            SessionNotAlive: nothing of it is kept.
+            SessionParked: it is not gone on with.
+            ProtocolError: its definition is damaged.
+        """
+        info = await self.look_up(session_id)
+        row = None
+        if info.phase == "ended":
+            row = await self.journal.read(FindSession(session_id))
+        if row is None:
+            raise SessionNotAlive(info.reason or NoProcess())
+        return self._read.of(row, info.reason)
 
     async def look_up(self, session_id: SessionId) -> SessionInfo:
         """Return what is known of a session, also of one that ended.
@@ -356,7 +383,7 @@ class Sessions:
         if session.is_parked:
             self._set_aside(msgspec.structs.replace(info, phase="parked"), session.id)
             return
-        self._remember(info)
+        self._remember(msgspec.structs.replace(info, ended_ms=now_ms()))
         self._record_end(session.id, encode(reason))
 
     def _remember(self, info: SessionInfo) -> None:
@@ -402,6 +429,7 @@ def info_of(
         last_index=EventIndex(0),
         reason=reason,
         created_ms=row.created_ms,
+        ended_ms=row.ended_ms or 0,
     )
 
 

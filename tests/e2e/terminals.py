@@ -6,10 +6,13 @@ import pty
 import select
 import subprocess
 import sys
+import termios
 import time
 
 RUN_S = 60.0
 """For one command, the machine being busy."""
+ROWS, COLUMNS = 24, 80
+"""Of the terminal."""
 ON_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -36,6 +39,11 @@ class PseudoTerminal:
             if time.monotonic() > deadline_s or not self._read():
                 raise AssertionError(f"no {text!r} in {self._unread!r}")
         self._unread = self._unread.partition(text)[2]
+
+    @property
+    def unread(self):
+        """What the command has written since."""
+        return self._unread
 
     def status(self):
         """Read to the end and return the exit status."""
@@ -65,6 +73,7 @@ class PseudoTerminal:
 def typing(command, environment):
     """Run a command on a pseudo-terminal."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
     process = subprocess.Popen(
         [sys.executable, "-c", ON_TERMINAL, *command],
         env=environment,

@@ -30,6 +30,8 @@ class Publisher:
         self._next = int(next_index)
         self._send = send
         self._gathered: list[tuple[int, Event]] = []
+        self.last_at_ms = 0
+        """When the newest event was published, wall time; 0 before the first one."""
         self._is_scheduled = False
 
     @property
@@ -39,7 +41,8 @@ class Publisher:
 
     def publish(self, event: Event) -> None:
         """Give ``event`` its number; it leaves when the loop gets its next turn."""
-        self._gathered.append((now_ms(), event))
+        self.last_at_ms = now_ms()
+        self._gathered.append((self.last_at_ms, event))
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)

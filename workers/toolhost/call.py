@@ -25,8 +25,8 @@ from cmdc_runtime.events.session import Envelope
 from cmdc_runtime.extensions.context import BranchAnswer, Context
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal
-from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal, set_title
+from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED, TITLE_PREFIX
 from cmdc_runtime.process_table import are_gone, children_of, end_trees
 from cmdc_runtime.user_values import unpacked
 from workers.output import UnendedLines, end_lines, mark_lines
@@ -152,6 +152,8 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
         tool = place.tools[order.tool]
         assert isinstance(tool, Tool)  # noqa: S101 - for any other the host makes no call
         os.environ["CMDC_CALL_ID"] = order.call_id
+        # Behind it the host's name, by which its calls are found when it is dead.
+        set_title("cmdc-call", f"{TITLE_PREFIX}call {tool.name} {sys.argv[-1]}")
         mark_lines(order.call_id, tool.name, place.unended)
         port = PipePort(place.pipe)
         context = Context(

@@ -9,8 +9,8 @@ import sys
 import traceback
 from typing import Any, Final, NoReturn
 
-from cmdc_runtime.prctl import set_child_subreaper, set_dumpable
-from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from cmdc_runtime.prctl import set_child_subreaper, set_dumpable, set_title
+from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED, TITLE_PREFIX
 from workers.output import keep_printing
 from workers.toolhost.host import Host
 
@@ -31,7 +31,8 @@ def main() -> NoReturn:
         signal.signal(signal.SIGTERM, _leave)
         address = _given_address()
         set_child_subreaper()
-        _name_process()
+        # A dead host's calls are known by its name, which is the last argument.
+        set_title("cmdc-tool-host", f"{TITLE_PREFIX}tool host {sys.argv[-1]}")
         host = Host(_connect(address))
         del address  # the calls are copies of this process
         code = host.serve()
@@ -81,12 +82,3 @@ def _connect(address: str) -> socket.socket:
     if uid != os.geteuid():
         raise PermissionError(f"user {uid} listens at {address}")
     return agent
-
-
-def _name_process() -> None:
-    try:
-        import setproctitle  # noqa: PLC0415 - an extra; without it the name stays as it is
-    except ImportError:
-        return
-    name = sys.argv[-1]  # a dead host's calls are known by it
-    setproctitle.setproctitle(f"cmdc tool host {name}")

@@ -18,6 +18,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import default
 from cmdc_runtime.client.embedded import Lease, lease
+from tests.e2e.terminals import typing
 
 READY = """
 import argparse, fcntl, json, os, signal, sys
@@ -268,3 +269,25 @@ def test_what_runs_application_code_does_not_end_the_thread(module_level):
         default.client._run(leave)
 
     assert cmdc.last_index("s1") == 3
+
+
+SLOW = """
+import time
+from pathlib import Path
+while not Path({gate!r}).exists():
+    time.sleep(0.02)
+"""
+USE = "import cmdc_runtime as cmdc; print(len(cmdc.list_sessions()))"
+
+
+def test_a_start_that_takes_long_is_told_on_a_terminal(stand_in, tmp_path):
+    """After a second a person reads what is waited for; a pipe gets nothing, nor a quick start."""
+    gate = tmp_path / "gate"
+    stand_in(SLOW.format(gate=str(gate)) + READY)
+    with typing([sys.executable, "-c", USE], os.environ | {"TMPDIR": str(tmp_path)}) as terminal:
+        terminal.expect("cmdc: starting a private daemon for this program")
+        gate.touch()
+        status = terminal.status()
+    quiet = program(USE, tmp_path)
+
+    assert (status, quiet.stderr, quiet.returncode) == (0, "", 0)

@@ -145,3 +145,12 @@ def test_who_has_ended_is_nobody(tmp_path):
         pass
 
     assert peer_of(pid, session_processes(tmp_path)).kind is Kind.GONE
+
+
+@pytest.mark.parametrize("title", ["cmdcd --embedded", "cmdc agent s-1", "cmdc call look h-1"])
+def test_who_descends_from_a_titled_process_of_another_daemon_is_a_tool(tmp_path, elsewhere, title):
+    """A title has taken the place of the module's name, and says as much."""
+    with running("bash", "-c", f"exec -a '{title}' bash -c 'sleep 60 & echo up; wait'") as pid:
+        (child,) = children_of(pid)
+
+        assert peer_of(child, session_processes(tmp_path)) == Peer(Kind.TOOL)

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from cmdc_runtime.checkpoints import Snapshot
-from cmdc_runtime.cli import follow, questions, sessions, transfer
+from cmdc_runtime.cli import follow, listing, questions, sessions, transfer
 from cmdc_runtime.cli.entry import exit_status
 from cmdc_runtime.cli.terminal import Drawing, Terminal, TreeRow, show_table, show_tree
 from cmdc_runtime.commands import Status
@@ -66,7 +66,7 @@ class Stream:
     def __exit__(self, *_error):
         """Have nothing to close."""
 
-    def get(self):
+    def get(self, timeout=None):
         if not self._left:
             raise SessionParked(HOSTILE)
         return self._left.pop(0)
@@ -103,7 +103,7 @@ def daemon(monkeypatch):
     """Have the commands talk to it."""
     client = Client()
     engine = types.SimpleNamespace(exchange=client, call=lambda found: found)
-    for module in (sessions, transfer, follow, sessions, questions):
+    for module in (listing, transfer, follow, sessions, questions):
         monkeypatch.setattr(
             module, "running_client", lambda _address: contextlib.nullcontext(client), raising=False
         )
@@ -116,9 +116,9 @@ def daemon(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (sessions.ps, []),
-        (sessions.ps, ["--all"]),
-        (sessions.tree, []),
+        (listing.ps, []),
+        (listing.ps, ["--all"]),
+        (listing.tree, []),
         (transfer.checkpoints, ["s"]),
         (follow.tail, ["s", "--since", "0"]),
         (follow.monitor, ["s"]),
@@ -138,7 +138,7 @@ def test_no_command_passes_on_what_a_terminal_obeys(command, arguments, as_json,
 
 def test_usage_errors_are_shown_as_text(capsys):
     """Whatever was typed, or came out of a variable of the environment."""
-    status = exit_status(lambda: sessions.ps.main([HOSTILE], standalone_mode=False))
+    status = exit_status(lambda: listing.ps.main([HOSTILE], standalone_mode=False))
     told = capsys.readouterr()
 
     assert status == 2
