@@ -9,6 +9,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Mock model servers of others, apart from the project: tests/integration/providers.
 MOCKS  := .mocks
 MOCK_LISTS := $(addprefix tests/integration/providers/,package.json package-lock.json requirements.txt)
+# The reference server of MCP, for the tests that call each of its tools: tests/mcp.
+MCP_SERVERS := .mcp
+MCP_LISTS   := tests/mcp/package.json tests/mcp/package-lock.json
 # What the project is measured beside, apart from it too: benchmarks/peers.
 PEERS  := .peers
 PEER_LIST := benchmarks/peers/requirements.txt
@@ -25,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks setup-mcp demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +66,15 @@ $(MOCKS)/.setup: $(MOCK_LISTS)
 	  npm ci --prefix $(MOCKS) --silent --no-audit --no-fund && touch $@; \
 	else echo "npm is missing: the tests that need aimock will be skipped" >&2; fi
 
+setup-mcp: $(MCP_SERVERS)/.setup ## Add the reference server of MCP, for the tests of it
+
+$(MCP_SERVERS)/.setup: $(MCP_LISTS)
+	@echo "Installing the reference server of MCP into $(MCP_SERVERS)"
+	@mkdir -p $(MCP_SERVERS) && echo '*' > $(MCP_SERVERS)/.gitignore && cp $(MCP_LISTS) $(MCP_SERVERS)
+	@if command -v npm >/dev/null; then \
+	  npm ci --prefix $(MCP_SERVERS) --silent --no-audit --no-fund && touch $@; \
+	else echo "npm is missing: the tests that need the reference server will be skipped" >&2; fi
+
 demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
 	@$(BIN)/python examples/demo.py
 
@@ -73,7 +85,7 @@ TEST_LANES  := 'tests/architecture tests/e2e' \
                'tests/unit tests/contract tests/model tests/conformance'
 FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
-test: setup setup-local setup-mocks check ## Set up, check, and run every test but the faults
+test: setup setup-local setup-mocks setup-mcp check ## Set up, check, and run every test but the faults
 	@$(BIN)/python -m scripts.lanes $(TEST_LANES)
 
 hops: setup ## Play a text-only prompt: the modules and functions that ran in client, daemon and agent; LIST=1

@@ -28,15 +28,19 @@ SERVER_TIMEOUT_S: Final = 30.0
 """To be ready, by default: npx may download the server first."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_ADDRESS: Final = re.compile(r"https?://[^\s/@]+(/[^\s]*)?")
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,8192}")
 _VARIABLE: Final = re.compile(r"(?!CMDC_)[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
     """A server of the Model Context Protocol, whose tools the session's model may call.
 
-    ``command`` starts a program that speaks the protocol on stdin and stdout. It runs in the
-    session's working directory with the environment of tools and ``env``. Its tool ``read`` is
-    called ``mcp__<name>__read``.
+    Either ``command`` starts a program that speaks the protocol on stdin and stdout, in the
+    session's working directory with the environment of tools and ``env``; or ``url`` is where a
+    server speaks it by HTTP, which every request asks with ``headers``. Its tool ``read`` is called
+    ``mcp__<name>__read``.
     """
 
     __repr__ = printed
@@ -45,7 +49,9 @@ class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
     name: str
     """1 to 32 of ``A-Z a-z 0-9 _ -``, unique in a session."""
     command: list[str] = []
+    url: str | None = None
     env: dict[str, str] = {}
+    headers: dict[str, str] = {}
     timeout: float = SERVER_TIMEOUT_S
     """Seconds for it to be ready, its tools listed: a request waits no longer for it."""
     allow: list[str] | None = None
@@ -57,7 +63,9 @@ class _Typed(msgspec.Struct, frozen=True):
 
     name: str
     command: Annotated[list[str], Meta(max_length=ARGUMENTS_MAX)]
+    url: str | None
     env: Annotated[dict[str, str], Meta(max_length=VARIABLES_MAX)]
+    headers: Annotated[dict[str, str], Meta(max_length=VARIABLES_MAX)]
     timeout: Moment
     allow: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] | None
 
@@ -71,13 +79,23 @@ def server_problems(server: McpServer) -> Iterator[str]:
         try:
             msgspec.convert(given[field.name], field.type)
         except (msgspec.ValidationError, RecursionError) as error:
-            value = "" if field.name == "env" else f", got {short(given[field.name])}"
+            is_secret = field.name in {"env", "headers"}
+            value = "" if is_secret else f", got {short(given[field.name])}"
             yield f".{field.name}: {error}{value}"
             return
     if not _NAME.fullmatch(server.name):
         yield f".name: expected 1 to 32 of A-Z a-z 0-9 _ -, got {short(server.name)}"
+    if server.url is None:
+        yield from _program_problems(server)
+    else:
+        yield from _address_problems(server, server.url)
+
+
+def _program_problems(server: McpServer) -> Iterator[str]:
     if not server.command:
-        yield '.command: expected a program and its arguments, as ["npx", "-y", "a-server"]'
+        yield ': expected a command, as ["npx", "-y", "a-server"], or a url'
+    if server.headers:
+        yield ".headers: a program has none; they are for a url"
     for at, part in enumerate(server.command):
         if (problem := _text_problem(part)) is not None:
             yield f".command[{at}]: {problem}"
@@ -86,6 +104,18 @@ def server_problems(server: McpServer) -> Iterator[str]:
             yield f".env: {short(name)} is no name of a variable for it"
         elif (problem := _text_problem(value)) is not None:
             yield f".env[{name!r}]: {problem}"
+
+
+def _address_problems(server: McpServer, url: str) -> Iterator[str]:
+    if server.command or server.env:
+        yield ": a server has a url, or a command with its env, and not both"
+    if not _ADDRESS.fullmatch(url):
+        yield ".url: expected http:// or https:// with a host, without blanks"
+    for name, value in server.headers.items():
+        if not _HEADER.fullmatch(name):
+            yield f".headers: {short(name)} is no name of a header"
+        elif not _HEADER_VALUE.fullmatch(value):
+            yield f".headers[{name!r}]: it has characters that no header can have"
 
 
 def servers_of(value: object) -> list[McpServer]:

@@ -98,8 +98,8 @@ def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
         of_memory = [tool.packed for tool in memory.tools]
         of_memory += [plugin.packed for plugin in memory.plugins]
         all_packed += filter(None, of_memory)
-    environments = [one.env for one in spec.mcp_servers]
-    named = redaction.secrets_by_name((spec.user_data, *environments, *_options_of(all_packed)))
+    servers = [{"env": one.env, "headers": one.headers} for one in spec.mcp_servers]
+    named = redaction.secrets_by_name((spec.user_data, *servers, *_options_of(all_packed)))
     given = redaction.secrets_of_options(opts) | named
     variables = {
         value for value in redaction.secrets_of_environment(os.environ) if not _is_path(value)

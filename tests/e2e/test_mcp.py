@@ -3,53 +3,18 @@
 import os
 import signal
 import sys
-from pathlib import Path
 
-import psutil
 import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from tests.e2e.mcp_servers import TURN_S, call, declared, is_gone, result_of, states, status_of
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytestmark = pytest.mark.process
 
-SERVER = [sys.executable, str(Path(__file__).parents[1] / "mcp" / "server.py")]
-TURN_S = 60.0
-"""A server takes seconds to start on a busy machine."""
 SOON_S = 10.0
 """For what does not wait for a server, whose time is TURN_S."""
-
-
-def declared(name="tests", **given):
-    return cmdc.McpServer(name, command=SERVER, **{"timeout": TURN_S, **given})
-
-
-def call(name, call_id="c1", **arguments):
-    return ToolCalls(ToolUse(f"mcp__tests__{name}", arguments, id=call_id))
-
-
-def result_of(session, call_id="c1"):
-    return next(one for one in session.messages() if one.call_id == call_id)
-
-
-def status_of(session):
-    (found,) = session.status().mcp_servers
-    return found
-
-
-def states(stream, last):
-    """Return the states of the server, as events tell them, up to ``last``."""
-    found = []
-    while last not in found:
-        event = stream.get(TURN_S).event
-        if event.kind == "mcp_server_changed":
-            found.append(event.state)
-    return found
-
-
-def is_gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.fixture(name="left")

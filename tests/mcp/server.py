@@ -1,4 +1,4 @@
-"""An MCP server for tests: ``python tests/mcp/server.py``.
+"""An MCP server for tests: ``python tests/mcp/server.py``, with ``http`` or ``sse`` and a port.
 
 What it does beside its tools is said by variables: ``SERVER_SAYS`` goes to stderr at the start,
 ``SERVER_WAITS`` is a file whose appearance it waits for before it answers anything,
@@ -12,10 +12,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Annotated
 
 from mcp.server import MCPServer
+from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
+from mcp_types import CreateMessageResult, SamplingMessage, TextContent
+from pydantic import BaseModel
 
 POLL_S = 0.02
 WAIT_S = 60.0
@@ -53,6 +58,12 @@ def variables() -> str:
 
 
 @server.tool()
+def header(context: Context, name: str) -> str:
+    """Tell a header of the request."""
+    return str(context.request_context.request.headers.get(name))
+
+
+@server.tool()
 def die() -> str:
     """End the server in the midst of a call."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -65,6 +76,55 @@ async def slow(context: Context, until: str) -> str:
     await context.report_progress(1, 2, "half")
     await wait_for(until)
     return "done"
+
+
+@server.tool()
+def stick(path: str) -> str:
+    """Be stuck: no message is read any more."""
+    Path(path).touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return "never"
+
+
+@server.tool()
+async def grow(context: Context, name: str) -> str:
+    """Have one more tool, and tell so in the ways of both eras."""
+
+    def more() -> str:
+        return f"I am {name}"
+
+    server.add_tool(more, name=name)
+    await context.session.send_tool_list_changed()
+    await context.notify_tools_changed()
+    return "grown"
+
+
+class Person(BaseModel):
+    """What a form asks for."""
+
+    name: str
+    age: int
+
+
+def who() -> Elicit[Person]:
+    return Elicit("Who are you?", Person)
+
+
+@server.tool()
+async def ask(answer: Annotated[ElicitationResult[Person], Resolve(who)]) -> str:
+    """Ask the user for a form."""
+    return f"{answer.action} {getattr(answer, 'data', None)}"
+
+
+def guess() -> Sample:
+    message = SamplingMessage(role="user", content=TextContent(type="text", text="hi"))
+    return Sample([message], max_tokens=5)
+
+
+@server.tool()
+async def sample(answer: Annotated[CreateMessageResult, Resolve(guess)]) -> str:
+    """Ask the model of whoever calls."""
+    return str(answer)
 
 
 async def wait_for(path):
@@ -96,7 +156,12 @@ def main():
         never = threading.Event()
         while not Path(path).exists():
             never.wait(POLL_S)
-    server.run("stdio")
+    kind, *port = sys.argv[1:] or ["stdio"]
+    if kind == "stdio":
+        server.run("stdio")
+    else:
+        name = {"http": "streamable-http", "sse": "sse"}[kind]
+        server.run(name, host="127.0.0.1", port=int(port[0]))
 
 
 if __name__ == "__main__":

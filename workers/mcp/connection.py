@@ -1,26 +1,37 @@
-"""A connection to an MCP server by the official SDK, over the pipes of a process of ours.
+"""A connection to an MCP server by the official SDK: over pipes of ours, or by HTTP.
 
 Nothing but ``servers`` loads this module, in a thread and when a session has servers: the SDK takes
 a second and 60 MB. What the SDK raises is translated here. The SDK's own way to end a call, when
-the task that made it is cancelled, is kept: it tells the server, within a bound of its own.
+the task that made it is cancelled, is kept: it tells the server, within a bound of its own. Which
+era of the protocol a server speaks is found out by the SDK; a server tells of other tools in either
+era's way, and both end as ``on_change``.
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import anyio
+import httpx2
 import mcp_types as types
 import pydantic
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.message import SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.version import VERSION
+from workers.core import elicitation
+from workers.core.elicitation import Answered, Question
 from workers.mcp.process import ServerProcess
 
 PAGES_MAX: Final = 100
@@ -29,6 +40,10 @@ TOOLS_MAX: Final = 512
 """Of one server: as many as a session may have."""
 LIST_BYTES_MAX: Final = 4 * 2**20
 """Of what one server says about all its tools."""
+LISTEN_AGAIN_S: Final = 5.0
+"""Between two tries to hear of changes, where a server has ended the first."""
+
+Transport = AbstractAsyncContextManager[TransportStreams]
 
 
 class OnProgress(Protocol):
@@ -36,6 +51,22 @@ class OnProgress(Protocol):
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """Tell it."""
+
+
+# Any, twice: whatever the application sends, and a JSON Schema.
+Ask = Callable[[Question, Mapping[str, Any] | None], Awaitable[Answered]]
+"""Asks the user for a call of this server; the second is the form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What a server may want of its session, and what it tells."""
+
+    name: str
+    """What the session calls the server."""
+    on_change: Callable[[], None]
+    """Its list of tools has changed."""
+    ask: Ask
 
 
 class ConnectionFailedError(Exception):
@@ -79,7 +110,7 @@ class Connection:
         found: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(PAGES_MAX):
-            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
+            page = await self._client.list_tools(cursor=cursor)
             found += page.tools
             cursor = page.next_cursor
             if cursor is None or len(found) > TOOLS_MAX:
@@ -100,14 +131,11 @@ class Connection:
         """Call a tool and return what the model reads.
 
         Raises:
-            ToolError: the tool says so, the server refuses the call, or it is gone.
+            ToolError: the tool says so.
+            ConnectionFailedError: the server refuses the call, or it is gone.
         """
-        try:
+        with _translated():
             result = await self._client.call_tool(name, arguments, progress_callback=on_progress)
-        except MCPError as error:
-            raise ToolError(f"the server says: {error}") from error
-        except (RuntimeError, pydantic.ValidationError, anyio.ClosedResourceError) as error:
-            raise ToolError(f"the server's answer cannot be used: {error}") from error
         text = _text_of(result)
         if result.is_error:
             raise ToolError(text or "the tool failed, and does not say why")
@@ -115,22 +143,27 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connected(process: ServerProcess) -> AsyncIterator[Connection]:
-    """Speak to a process until the block ends.
+async def connected(transport: Transport, callbacks: Callbacks) -> AsyncIterator[Connection]:
+    """Speak to a server until the block ends.
 
     Raises:
         ConnectionFailedError: there is no common version of the protocol, or nobody answers.
     """
     client = Client(
-        _pipes_of(process),
+        transport,
         mode="auto",
         client_info=types.Implementation(name="cmdc-runtime", version=VERSION),
+        elicitation_callback=_asker(callbacks),
+        message_handler=_listener(callbacks),
         cache=None,
     )
-    async with contextlib.AsyncExitStack() as stack:
-        with _translated():
-            await stack.enter_async_context(client)
-        yield Connection(client)
+    with _translated():
+        async with client:
+            hearing = asyncio.create_task(_hear(client, callbacks), name="mcp-hear")
+            try:
+                yield Connection(client)
+            finally:
+                hearing.cancel()  # not waited for: the SDK may have cancelled whoever is here
 
 
 @contextlib.contextmanager
@@ -138,23 +171,100 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
+        if group.subgroup(asyncio.CancelledError) is not None:
+            raise
         raise ConnectionFailedError("; ".join(_leaves(group))) from group
-    except (MCPError, RuntimeError, ValueError, OSError, anyio.ClosedResourceError) as error:
+    except (
+        MCPError,
+        RuntimeError,
+        ValueError,
+        OSError,
+        httpx2.HTTPError,
+        anyio.ClosedResourceError,
+        anyio.BrokenResourceError,
+        pydantic.ValidationError,
+    ) as error:
         raise ConnectionFailedError(str(error) or type(error).__name__) from error
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[str]:
     found: list[str] = []
     for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [str(error)]
+        if isinstance(error, BaseExceptionGroup):
+            found += _leaves(error)
+        else:
+            found.append(str(error) or type(error).__name__)
     return found
+
+
+# --- what a server tells and asks -----------------------------------------------------------------
+
+
+def _listener(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a handler
+    async def take(message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            callbacks.on_change()
+
+    return take
+
+
+async def _hear(client: Client, callbacks: Callbacks) -> None:
+    """Hear of changes in the way of the newer era; a server of the older one tells them itself."""
+    if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return
+    tools = client.server_capabilities.tools
+    while tools is not None and tools.list_changed:
+        with contextlib.suppress(MCPError, SubscriptionLost, RuntimeError, TimeoutError):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    callbacks.on_change()
+        await asyncio.sleep(LISTEN_AGAIN_S)
+        callbacks.on_change()  # nobody knows what was missed
+
+
+def _asker(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a callback
+    async def ask(_context: object, params: Any) -> types.ElicitResult | types.ErrorData:
+        try:
+            if params.mode == "url":
+                asked = elicitation.url_question(callbacks.name, params.message, params.url)
+                found = await callbacks.ask(asked, None)
+            else:
+                form = dict(params.requested_schema)
+                asked = elicitation.question(callbacks.name, params.message, form)
+                found = await callbacks.ask(asked, form)
+        except (ToolError, ValueError) as error:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
+        content = found.content if found.action == "accept" and params.mode == "form" else None
+        return types.ElicitResult(action=found.action, content=content)
+
+    return ask
+
+
+# --- by HTTP --------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def streamable(url: str, headers: Mapping[str, str]) -> AsyncIterator[TransportStreams]:
+    """Carry messages by streamable HTTP."""
+    async with (
+        create_mcp_http_client(headers=dict(headers)) as http,
+        streamable_http_client(url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+@contextlib.asynccontextmanager
+async def events(url: str, headers: Mapping[str, str]) -> AsyncIterator[TransportStreams]:
+    """Carry messages by HTTP with server-sent events, as older servers do."""
+    async with sse_client(url, headers=dict(headers)) as streams:
+        yield streams
 
 
 # --- over pipes -----------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
-async def _pipes_of(process: ServerProcess) -> AsyncIterator[TransportStreams]:
+async def pipes(process: ServerProcess) -> AsyncIterator[TransportStreams]:
     """Carry messages as lines of JSON; the connection is closed where the server is gone."""
     arrived, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, written = anyio.create_memory_object_stream[SessionMessage](0)

@@ -1,6 +1,6 @@
 """The MCP servers of one session: started when a request needs them, kept up, and called.
 
-Each server has one task, which holds its process and its connection from beginning to end. What
+Each server has one task, which holds what there is of it (``server``) from beginning to end. What
 follows from what happens to it is decided in ``core.mcp``. ``settled`` is what a request waits for,
 ``tools`` what it then gets; nothing here holds up the start of an agent.
 """
@@ -11,6 +11,8 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -19,43 +21,31 @@ from cmdc_runtime.commands import McpServerStatus
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.tool import ToolError, as_tool
-from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.foreign import ForeignError, summary_of
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.mcp_servers import McpServer
 from workers.core import mcp
 from workers.core.inputs import McpServerReported, Result
 from workers.core.mcp import ServerLife, ServerState
-from workers.mcp.process import NOT_STARTED, NotStartedError, ServerProcess, ServerProgram
-from workers.mcp.tools import PROGRESS, PROGRESS_MAX, McpTool
+from workers.mcp.server import LostError, ServerLink, ServerSurroundings
+from workers.mcp.tools import McpTool
 from workers.threads import Threads
 
 if TYPE_CHECKING:
-    from workers.mcp.connection import Connection, ListedTool
+    from workers.mcp.connection import ListedTool
+
+__all__ = ["McpServers", "ServerSurroundings"]
 
 log = structlog.get_logger()
 
 CONNECT_S_MAX: Final = 600.0
 """For a server to be ready though no request waits for it any more: npx may download it first."""
+LIST_AGAIN_S: Final = 1.0
+"""Between two lists of a server that keeps on telling of other tools."""
 PROBLEM_CHARS_MAX: Final = 1_000
 """Of what is told about a server."""
 _SDK: Final = "workers.mcp.connection"
 _NO_SDK: Final = "the package mcp is not installed here: pip install 'cmdc-runtime[mcp]'"
-
-
-class _LostError(Exception):
-    """The server is gone; ``is_final``: another try would end alike."""
-
-    def __init__(self, problem: str, *, is_final: bool = False) -> None:
-        super().__init__(problem)
-        self.is_final = is_final
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSurroundings:
-    """What every server of a session gets: where it works, and its environment without its own."""
-
-    working_dir: str
-    environment: Mapping[str, str]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,10 +54,14 @@ class _Server:
 
     declared: McpServer
     life: ServerLife
-    listed: tuple["ListedTool", ...] = ()
-    connection: "Connection | None" = None
-    process: ServerProcess | None = None
+    link: ServerLink | None = None
+    """While it is ready."""
     task: asyncio.Task[None] | None = None
+
+    @property
+    def listed(self) -> tuple["ListedTool", ...]:
+        """The tools that it lists."""
+        return () if self.link is None else self.link.listed
 
 
 class McpServers:
@@ -158,10 +152,14 @@ class McpServers:
             if life is not one.life and not self._is_closed:
                 self._become(one, life)
                 one.task = asyncio.create_task(self._keep(one), name=f"mcp-{one.declared.name}")
-                one.task.add_done_callback(self._check)
+                one.task.add_done_callback(partial(self._check, one))
 
-    def _check(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+    def _check(self, one: _Server, task: asyncio.Task[None]) -> None:
+        if self._is_closed:
+            return
+        if task.cancelled():  # by a library in it: nobody keeps the server up any more
+            self._lose(one, LostError("its task was cancelled"))
+        elif (error := task.exception()) is not None:
             self._on_crash(error)
 
     async def _keep(self, one: _Server) -> None:
@@ -176,58 +174,56 @@ class McpServers:
     async def _live(self, one: _Server) -> None:
         """Be connected until the server is lost."""
         timeout_s = max(one.declared.timeout, CONNECT_S_MAX)
+        words = ""
         try:
+            link = ServerLink(one.declared, self._surroundings, await self._sdk())
             async with contextlib.AsyncExitStack() as stack:
-                async with asyncio.timeout(timeout_s):
-                    process = await self._come_up(one, stack)
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await stack.enter_async_context(link.open())
+                finally:
+                    words = link.last_words
+                one.link = link
                 self._become(one, mcp.ready(one.life))
-                await process.ended.wait()
+                problem = await self._stay(one, link)
                 # Told before anything is cleared away: the next request must not meet it.
-                self._lose(one, _LostError(_end_of(process)))
-        except _LostError as error:
+                self._lose(one, LostError(problem))
+        except LostError as error:
             self._lose(one, error)
         except TimeoutError:
-            words = "" if one.process is None else one.process.last_words
             text = f"it is not ready after {timeout_s:g} s{words and ': ' + words}"
-            self._lose(one, _LostError(text))
+            self._lose(one, LostError(text))
+        except Exception as error:  # the SDK is not ours: it costs the server and nothing else
+            log.exception("mcp_server.crashed", server=one.declared.name)
+            self._lose(one, LostError(f"the connection failed: {summary_of(error)}"))
 
-    def _lose(self, one: _Server, loss: _LostError) -> None:
-        one.connection, one.process, one.listed = None, None, ()
+    async def _stay(self, one: _Server, link: ServerLink) -> str:
+        """List the tools again when the server says so; return why it is lost."""
+        while (problem := await link.news()) is None:
+            await link.list_again()
+            self._become(one, one.life)
+            await asyncio.sleep(LIST_AGAIN_S)
+        return problem
+
+    def _lose(self, one: _Server, loss: LostError) -> None:
+        if one.life.state not in {ServerState.CONNECTING, ServerState.READY}:
+            return  # it is told: what comes of clearing away is nothing new
+        one.link = None
         problem, now_s = one_line(str(loss), PROBLEM_CHARS_MAX), time.monotonic()
         self._become(one, mcp.lost(one.life, now_s, problem, is_final=loss.is_final))
 
-    async def _come_up(self, one: _Server, stack: contextlib.AsyncExitStack) -> ServerProcess:
-        """Start a server and list its tools; ``stack`` ends it.
+    async def _sdk(self) -> ModuleType:
+        """Return the module of the SDK, which is loaded where it is needed first.
 
         Raises:
-            _LostError: there is no SDK, no process, or no answer.
+            LostError: there is none.
         """
         try:
-            sdk = await self._threads.run(lambda: importlib.import_module(_SDK))
+            return await self._threads.run(lambda: importlib.import_module(_SDK))
         except ForeignError as error:
             is_missing = isinstance(error.error, ModuleNotFoundError)
             problem = _NO_SDK if is_missing else f"the package mcp does not load: {error}"
-            raise _LostError(problem, is_final=True) from error
-        program = ServerProgram(
-            one.declared.command,
-            self._surroundings.working_dir,
-            {**self._surroundings.environment, **one.declared.env},
-        )
-        try:
-            process = await ServerProcess.start(program, _teller(one.declared.name))
-        except NotStartedError as error:
-            raise _LostError(str(error), is_final=True) from error
-        stack.push_async_callback(process.close)
-        one.process = process
-        try:
-            connection: Connection = await stack.enter_async_context(sdk.connected(process))
-            one.listed = await connection.tools()
-        except sdk.ConnectionFailedError as error:
-            await process.close()
-            is_final = process.status == NOT_STARTED
-            raise _LostError(_end_of(process, str(error)), is_final=is_final) from error
-        one.connection = connection
-        return process
+            raise LostError(problem, is_final=True) from error
 
     def _become(self, one: _Server, life: ServerLife) -> None:
         """Take a new state, and tell it to whoever waits and to observers."""
@@ -274,51 +270,11 @@ class McpServers:
         self, server: str, own_name: str, args: dict[str, Any], context: Context
     ) -> str:
         one = self._servers.get(server)
-        if one is not None and one.connection is None:
+        if one is not None and one.link is None:
             await self.settled()
-        if one is None or one.connection is None or one.process is None:
+        if one is None or one.link is None:
             problem = "" if one is None else one.life.problem
             raise ToolError(
                 f"the MCP server {server!r} is not there now{problem and ': ' + problem}"
             )
-        process = one.process
-        try:
-            return await one.connection.call(own_name, args, _progress_of(server, context))
-        except ToolError as error:
-            if process.ended.is_set() or process.stdout.at_eof():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(1.0):
-                        await process.ended.wait()
-                text = f"the MCP server {server!r} ended during this call: {_end_of(process)}"
-                raise ToolError(text) from error
-            raise
-
-
-def _progress_of(server: str, context: Context) -> Any:  # Any: an OnProgress of ``connection``
-    left = iter(range(PROGRESS_MAX))
-
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
-        if next(left, None) is not None and context.session is not None:
-            payload = {"server": server, "call_id": context.call_id, "progress": progress}
-            context.session.emit(PROGRESS, {**payload, "total": total, "message": message})
-
-    return tell
-
-
-def _teller(server: str) -> Callable[[str], None]:
-    def tell(line: str) -> None:
-        log.info("mcp_server.wrote", server=server, text=line)
-
-    return tell
-
-
-def _end_of(process: ServerProcess, problem: str = "") -> str:
-    """Return how a server ended, with its last words."""
-    status = process.status
-    if status is None:
-        text = problem or "it was ended"
-    elif status < 0:
-        text = f"it was killed by signal {-status}"
-    else:
-        text = f"it exited with status {status}"
-    return f"{text}: {process.last_words}" if process.last_words else text
+        return await one.link.call(own_name, args, context)

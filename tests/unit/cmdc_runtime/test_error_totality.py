@@ -16,7 +16,7 @@ from cmdc_runtime.extensions.tool import OtherBranchError
 INTERNAL = {
     "bounded_check.CheckTooLongError": "whoever bounds a check says what took too long",
     "cli.terminal.OutputLost": "the command line ends with its text",
-    "confinement.layer.LayerMissing": "who wants the layer makes a SandboxUnavailable of it, or goes without",
+    "confinement.layer.LayerMissing": "who wants the layer says so, or goes without it",
     "extensions.foreign_types.UnheededError": "the tool is refused by the name of its parameter",
     "extensions.schema._KeysAlikeError": "the tool is told which keys of its result",
     "faults.PlanError": "a plan of faults is read by tests alone, as the process starts",

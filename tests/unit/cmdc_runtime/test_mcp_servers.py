@@ -23,7 +23,9 @@ def problems_of(*servers):
     [
         ({"name": "a b"}, ".name: expected 1 to 32 of A-Z a-z 0-9 _ -, got 'a b'"),
         ({"name": 5}, ".name: Expected `str`, got `int`"),
-        ({"command": []}, ".command: expected a program and its arguments"),
+        ({"command": []}, ': expected a command, as ["npx", "-y", "a-server"], or a url'),
+        ({"headers": {"a": "b"}}, ".headers: a program has none; they are for a url"),
+        ({"url": "https://a.org/mcp"}, ": a server has a url, or a command with its env"),
         ({"command": "npx"}, ".command: Expected `array`, got `str`"),
         ({"command": ["a\0b"]}, ".command[0]: it has a NUL"),
         ({"env": {"A=B": "1"}}, ".env: 'A=B' is no name of a variable for it"),
@@ -37,6 +39,24 @@ def problems_of(*servers):
 def test_each_wrong_part_is_named(given, problem):
     """With its place in the options."""
     (told,) = problems_of(cmdc.McpServer(**{"name": "files", "command": ["a"], **given}))
+
+    assert told.startswith(f"mcp_servers[0]{problem}")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"url": "ftp://a.org"}, ".url: expected http:// or https:// with a host"),
+        ({"url": "http://user:pass@a.org/"}, ".url: expected http:// or https:// with a host"),
+        ({"url": 5}, ".url: Expected `str | null`, got `int`"),
+        ({"headers": {"a b": "1"}}, ".headers: 'a b' is no name of a header"),
+        ({"headers": {"a": "1\r\nb: 2"}}, ".headers['a']: it has characters"),
+        ({"headers": {"a": 1}}, ".headers: Expected `str`, got `int`"),
+    ],
+)
+def test_each_wrong_part_of_an_address_is_named(given, problem):
+    """A value of a header, which may be a key, is not shown."""
+    (told,) = problems_of(cmdc.McpServer(**{"name": "a", "url": "https://a.org/mcp", **given}))
 
     assert told.startswith(f"mcp_servers[0]{problem}")
 

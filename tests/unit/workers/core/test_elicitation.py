@@ -1,0 +1,98 @@
+"""Questions of MCP servers as values: what the user reads, and what an answer means."""
+
+import pytest
+
+from workers.core import elicitation
+from workers.core.elicitation import Answered
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": "What you are called"},
+        "age": {"type": "integer"},
+        "mood": {"type": "string", "enum": ["good", "bad"]},
+    },
+    "required": ["name"],
+}
+
+
+def form(**one):
+    return {"type": "object", "properties": {"it": one}, "required": ["it"]}
+
+
+def test_a_form_is_one_question():
+    """Each value stands in a line of its own."""
+    asked = elicitation.question("files", "Who?", PERSON)
+
+    assert asked.text == (
+        "The MCP server 'files' asks: Who?\n"
+        "- name: What you are called\n- age: integer\n- mood: string (good, bad)"
+    )
+    assert asked.options == ()
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        ({}, ("accept", "decline")),
+        (form(type="boolean"), ("true", "false")),
+        (form(type="string", enum=["a", "b"]), ("a", "b")),
+        (form(type="string", oneOf=[{"const": "a", "title": "A"}]), ("a",)),
+        (form(type="string"), ()),
+    ],
+)
+def test_what_can_be_chosen_is_offered(schema, options):
+    """Of the only value, or whether at all."""
+    assert elicitation.question("files", "Which?", schema).options == options
+
+
+def test_an_address_is_to_be_opened():
+    """The user says whether that is done."""
+    asked = elicitation.url_question("files", "Sign in.", "https://example.org")
+
+    assert "Open https://example.org" in asked.text
+    assert asked.options == ("accept", "decline")
+
+
+@pytest.mark.parametrize(
+    ("response", "schema", "found"),
+    [
+        (None, PERSON, Answered("cancel")),
+        ("cancel", PERSON, Answered("cancel")),
+        (" Decline ", PERSON, Answered("decline")),
+        ("no", None, Answered("decline")),
+        ("accept", None, Answered("accept")),
+        ({"name": "Ann"}, PERSON, Answered("accept", {"name": "Ann"})),
+        ('{"name": "Ann", "age": 7}', PERSON, Answered("accept", {"name": "Ann", "age": 7})),
+        ({"name": "Ann", "age": "7"}, PERSON, Answered("accept", {"name": "Ann", "age": 7})),
+        ("Ann", form(type="string"), Answered("accept", {"it": "Ann"})),
+        ("no", form(type="boolean"), Answered("accept", {"it": False})),
+        (True, form(type="boolean"), Answered("accept", {"it": True})),
+        ("1.5", form(type="number"), Answered("accept", {"it": 1.5})),
+        ("b", form(enum=["a", "b"]), Answered("accept", {"it": "b"})),
+        (["a"], form(type="array"), Answered("accept", {"it": ["a"]})),
+    ],
+)
+def test_an_answer_is_taken(response, schema, found):
+    """As a dict of the form, as JSON of one, or as its only value."""
+    assert elicitation.answered(response, schema) == found
+
+
+@pytest.mark.parametrize(
+    ("response", "schema", "problem"),
+    [
+        ("Ann", PERSON, "it is no dict of name, age, mood"),
+        (7, PERSON, "it is no dict"),
+        ({"age": 7}, PERSON, "name is missing"),
+        ({"name": "Ann", "shoe": 7}, PERSON, "it has shoe, which nobody asks for"),
+        ({"name": 7}, PERSON, "name: expected string, got int"),
+        ({"name": "Ann", "age": "old"}, PERSON, "age: expected integer, got str"),
+        ({"name": "Ann", "age": True}, PERSON, "age: expected integer, got bool"),
+        ({"name": "Ann", "mood": "so"}, PERSON, "mood: expected one of good, bad"),
+        ("so", {"properties": {str(n): {} for n in range(51)}}, "at most 50 values"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused(response, schema, problem):
+    """The text says what is wrong with it."""
+    with pytest.raises(ValueError, match=problem):
+        elicitation.answered(response, schema)

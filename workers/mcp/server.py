@@ -1,0 +1,312 @@
+"""One life of an MCP server: its process, if it is ours, its connection, the calls of its tools.
+
+``ServerLink.open`` is entered and left by one task, as the SDK's scopes need it; that task then
+waits for ``news``. A server that stops answering is found out by who needs it: after a call that
+was cut short, and after one that failed for another reason than the tool's own, its tools are asked
+for, and where no answer comes the link is lost.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cmdc_runtime.extensions.context import Context, SessionPort
+from cmdc_runtime.extensions.tool import ToolError
+from cmdc_runtime.mcp_servers import McpServer
+from workers.core import elicitation
+from workers.core.elicitation import Answered, Question
+from workers.mcp.process import NOT_STARTED, NotStartedError, ServerProcess, ServerProgram
+from workers.mcp.tools import PROGRESS, PROGRESS_MAX
+
+if TYPE_CHECKING:
+    from workers.mcp.connection import Connection, ListedTool
+
+log = structlog.get_logger()
+
+PROBE_S: Final = 5.0
+"""For a server to list its tools once more, where it may not answer any longer."""
+END_S: Final = 1.0
+"""For a process whose pipes have closed to be gone, too."""
+ASKED_MAX: Final = 3
+"""How often the user is asked the same where the answer does not fit."""
+
+_CALL: Final[ContextVar[Context | None]] = ContextVar("the call that runs", default=None)
+
+
+class LostError(Exception):
+    """The server is not there; ``is_final``: another try would end alike."""
+
+    def __init__(self, problem: str, *, is_final: bool = False) -> None:
+        """Say why."""
+        super().__init__(problem)
+        self.is_final = is_final
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSurroundings:
+    """What every server of a session gets: where it works, and its environment without its own."""
+
+    working_dir: str
+    environment: Mapping[str, str]
+
+
+class ServerLink:
+    """What is there of a server from its start to its loss; ``listed`` are its tools as of now."""
+
+    def __init__(
+        self, declared: McpServer, surroundings: ServerSurroundings, sdk: ModuleType
+    ) -> None:
+        """Be closed; ``sdk`` is the module ``connection``."""
+        self._declared, self._surroundings = declared, surroundings
+        self._sdk: Any = sdk  # Any: loaded late
+        self._news = asyncio.Event()
+        self._has_changed = False
+        self._problem: str | None = None
+        self._process: ServerProcess | None = None
+        self._connection: Connection | None = None
+        self._calls: dict[asyncio.Task[Any], tuple[Context, asyncio.Event]] = {}
+        self._probe: asyncio.Task[None] | None = None
+        self.listed: tuple[ListedTool, ...] = ()
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Start the server, connect and list its tools; at the end of the block it is gone.
+
+        Raises:
+            LostError: there is no process, or no answer.
+        """
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                stack.callback(self._close)
+                if self._declared.url is None:
+                    await self._start(stack)
+                else:
+                    await self._reach(self._declared.url, stack)
+                yield
+        except self._sdk.ConnectionFailedError as error:  # it ends so where the server is gone
+            raise LostError(self._problem or str(error)) from error
+
+    def _close(self) -> None:
+        self._connection = None
+        if self._probe is not None:
+            self._probe.cancel()
+
+    async def news(self) -> str | None:
+        """Wait until something happens: return why the server is lost, None: it has other tools."""
+        await self._news.wait()
+        self._news.clear()
+        if self._problem is None and self._has_changed:
+            self._has_changed = False
+            return None
+        return self._problem
+
+    async def list_again(self) -> None:
+        """List the tools anew; a server that does not answer is lost."""
+        await self._answers()
+
+    @property
+    def last_words(self) -> str:
+        """What its process has written last to stderr."""
+        return "" if self._process is None else self._process.last_words
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        surroundings = self._surroundings
+        environment = {**surroundings.environment, **self._declared.env}
+        program = ServerProgram(self._declared.command, surroundings.working_dir, environment)
+        try:
+            process = await ServerProcess.start(program, _teller(self._declared.name))
+        except NotStartedError as error:
+            raise LostError(str(error), is_final=True) from error
+        self._process = process
+        stack.push_async_callback(process.close)
+        watching = asyncio.create_task(self._watch(process), name="mcp-watch")
+        stack.callback(watching.cancel)
+        try:
+            await self._connect(self._sdk.pipes(process), stack)
+        except self._sdk.ConnectionFailedError as error:
+            await process.close()
+            is_final = process.status == NOT_STARTED
+            raise LostError(_end_of(process, str(error)), is_final=is_final) from error
+
+    async def _reach(self, url: str, stack: contextlib.AsyncExitStack) -> None:
+        """Connect by streamable HTTP, or by the older way where the server knows no other."""
+        problems = []
+        for carry in (self._sdk.streamable, self._sdk.events):
+            try:
+                async with contextlib.AsyncExitStack() as trial:
+                    await self._connect(carry(url, self._declared.headers), trial)
+                    stack.push_async_exit(trial.pop_all())
+                    return
+            except self._sdk.ConnectionFailedError as error:
+                problems.append(str(error))
+        raise LostError(f"{url} does not answer: {problems[0]}")
+
+    async def _connect(self, transport: Any, stack: contextlib.AsyncExitStack) -> None:
+        callbacks = self._sdk.Callbacks(self._declared.name, self._change, self._ask)
+        connected = self._sdk.connected(transport, callbacks)
+        connection: Connection = await stack.enter_async_context(connected)
+        self.listed = await connection.tools()
+        self._connection = connection
+
+    async def _watch(self, process: ServerProcess) -> None:
+        await process.ended.wait()
+        self._lose(_end_of(process))
+
+    def _change(self) -> None:
+        self._has_changed = True
+        self._news.set()
+
+    def _lose(self, problem: str) -> None:
+        if self._problem is None:
+            self._problem = problem
+            self._news.set()
+
+    async def _answers(self) -> bool:
+        """List the tools; say whether the server does so in its time, and lose it if not."""
+        if self._connection is None:
+            return False
+        try:
+            async with asyncio.timeout(PROBE_S):
+                self.listed = await self._connection.tools()
+        except (TimeoutError, self._sdk.ConnectionFailedError) as error:
+            why = str(error) or f"nothing within {PROBE_S:g} s"
+            self._lose(f"it does not answer any more: {why}")
+            return False
+        return True
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    # Any: whatever the tool takes.
+    async def call(self, own_name: str, args: dict[str, Any], context: Context) -> str:
+        """Call a tool; who is cancelled has the server told so.
+
+        Raises:
+            ToolError: it fails, or the server does.
+        """
+        connection, name = self._connection, self._declared.name
+        if connection is None:
+            raise ToolError(f"the MCP server {name!r} is not there now")
+        task, over = asyncio.current_task(), asyncio.Event()
+        assert task is not None  # noqa: S101 - calls run in tasks
+        self._calls[task] = (context, over)
+        token = _CALL.set(context)
+        try:
+            return await connection.call(own_name, args, _progress_of(name, context))
+        except self._sdk.ConnectionFailedError as error:
+            raise ToolError(await self._failure(str(error))) from error
+        except asyncio.CancelledError:
+            self._probe_soon()
+            raise
+        finally:
+            _CALL.reset(token)
+            over.set()
+            del self._calls[task]
+
+    async def _failure(self, problem: str) -> str:
+        """Return what a call that was not the tool's failure ends with; the server may be gone."""
+        name, process = self._declared.name, self._process
+        if process is not None and (process.ended.is_set() or process.stdout.at_eof()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await process.ended.wait()
+            return f"the MCP server {name!r} ended during this call: {_end_of(process, problem)}"
+        if await self._answers():
+            return f"the MCP server {name!r} refuses the call: {problem}"
+        return f"the MCP server {name!r} was lost during this call: {problem}"
+
+    def _probe_soon(self) -> None:
+        """Look whether the server still answers: one that is stuck in a cut call is ended."""
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._probed(), name="mcp-probe")
+
+    async def _probed(self) -> None:
+        await self._answers()
+
+    # --- questions --------------------------------------------------------------------------------
+
+    # Any: a JSON Schema.
+    async def _ask(self, asked: Question, schema: Mapping[str, Any] | None) -> Answered:
+        """Ask the user, for the call that the server is at; the newest where it does not say."""
+        problem = ""
+        for _ in range(ASKED_MAX):
+            text = f"{asked.text}\n({problem})" if problem else asked.text
+            response = await self._response(text, asked.options)
+            try:
+                return elicitation.answered(response, schema)
+            except ValueError as error:
+                problem = f"the last answer does not fit: {error}"
+        raise ToolError(problem)
+
+    async def _response(self, text: str, options: Sequence[str]) -> Any:  # Any: the application's
+        """Return what the user says; where the call ends before, another one that runs asks."""
+        own = _CALL.get()
+        while running := [one for one in self._calls.values() if own is None or one[0] is own]:
+            with contextlib.suppress(_CallOverError):
+                return await _response_in(*running[-1], text, options)
+        raise ToolError("no call of this server runs, so nobody can be asked")
+
+
+class _CallOverError(Exception):
+    """Who asked waits no more."""
+
+
+# Any: whatever the application sends.
+async def _response_in(
+    context: Context, over: asyncio.Event, text: str, options: Sequence[str]
+) -> Any:
+    """Return what the user says to a call; the wait ends with it."""
+    if context.session is None:
+        raise ToolError("this call has no session, so nobody can be asked")
+    asking = asyncio.create_task(_answer(context.session, text, options), name="mcp-ask")
+    ending = asyncio.create_task(over.wait(), name="mcp-over")
+    try:
+        await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            raise _CallOverError
+        return asking.result()
+    finally:
+        for task in (asking, ending):
+            task.cancel()
+        await asyncio.gather(asking, ending, return_exceptions=True)
+
+
+async def _answer(session: SessionPort, text: str, options: Sequence[str]) -> Any:  # Any: above
+    return await session.ask_user(text, options)
+
+
+def _progress_of(server: str, context: Context) -> Callable[..., Any]:  # Any: an OnProgress
+    left = iter(range(PROGRESS_MAX))
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        if next(left, None) is not None and context.session is not None:
+            payload = {"server": server, "call_id": context.call_id, "progress": progress}
+            context.session.emit(PROGRESS, {**payload, "total": total, "message": message})
+
+    return tell
+
+
+def _teller(server: str) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        log.info("mcp_server.wrote", server=server, text=line)
+
+    return tell
+
+
+def _end_of(process: ServerProcess, problem: str = "") -> str:
+    """Return how a server ended, with its last words."""
+    status = process.status
+    if status is None:
+        text = problem or "it was ended"
+    elif status < 0:
+        text = f"it was killed by signal {-status}"
+    else:
+        text = f"it exited with status {status}"
+    return f"{text}: {process.last_words}" if process.last_words else text
