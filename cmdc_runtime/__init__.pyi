@@ -146,6 +146,15 @@ from cmdc_runtime.extensions.plugin import PipelineRun as PipelineRun
 from cmdc_runtime.extensions.plugin import Plugin as Plugin
 from cmdc_runtime.extensions.plugin import TextFilter as TextFilter
 from cmdc_runtime.extensions.plugin import hook as hook
+from cmdc_runtime.extensions.provider import FailureKind as FailureKind
+from cmdc_runtime.extensions.provider import FinishChunk as FinishChunk
+from cmdc_runtime.extensions.provider import ModelRequest as ModelRequest
+from cmdc_runtime.extensions.provider import Provider as Provider
+from cmdc_runtime.extensions.provider import ProviderError as ProviderError
+from cmdc_runtime.extensions.provider import TextChunk as TextChunk
+from cmdc_runtime.extensions.provider import ThinkingChunk as ThinkingChunk
+from cmdc_runtime.extensions.provider import ToolCallChunk as ToolCallChunk
+from cmdc_runtime.extensions.provider import UsageChunk as UsageChunk
 from cmdc_runtime.extensions.reasoning import Branch as Branch
 from cmdc_runtime.extensions.reasoning import Continue_ as Continue_
 from cmdc_runtime.extensions.reasoning import Done as Done

@@ -6,12 +6,13 @@ one more field of their own, add it to ``Blueprint``; ``options`` takes every ot
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.extensions.admission import as_plugin
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.option_checks import unknown_name
 from cmdc_runtime.options import FIELDS, Options
@@ -47,6 +48,10 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     options: dict[str, Any] = {}
     """Any other option by its name."""
 
+    Base: ClassVar["Blueprint"]
+    """A blueprint to begin with: it guards keys and files, mends histories, loads ``AGENTS.md`` and
+    has conversations cached."""
+
     def add_tools(self, *tools: object) -> Self:
         """Return this with ``tools`` added; one takes the place of an earlier one of its name.
 
@@ -54,6 +59,14 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
             InvalidTool: one is no tool.
         """
         return self.override(tools=_joined([*self.tools, *tools], _tool_name))
+
+    def add_plugins(self, *plugins: object) -> Self:
+        """Return this with ``plugins`` added; one takes the place of an earlier one of its name.
+
+        Raises:
+            InvalidOptions: one is no plugin.
+        """
+        return self.override(plugins=_joined([*self.plugins, *plugins], _plugin_name))
 
     def add_subagents(self, *subagents: SubAgent) -> Self:
         """Return this with ``subagents`` added; one takes the place of an earlier namesake."""
@@ -94,6 +107,11 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         return Options(**{**self.options, **said, "blueprint": self})
 
 
+Blueprint.Base = Blueprint(
+    plugins=["security_guard", "patch_tool_calls", "memory_loader", "prompt_cache"]
+)
+
+
 def identity_of(blueprint: object) -> str:
     """Return what the system prompt says about who the agent is; empty for no blueprint."""
     name, purpose = (_text(blueprint, field) for field in ("name", "purpose"))
@@ -108,6 +126,15 @@ def _text(blueprint: object, field: str) -> str:
 
 def _joined(things: Iterable[T], name_of: Callable[[T], str]) -> list[T]:
     return list({name_of(thing): thing for thing in things}.values())
+
+
+def _plugin_name(plugin: object) -> str:
+    given = plugin[0] if isinstance(plugin, tuple) and plugin else plugin
+    if isinstance(given, BuiltIn) or (isinstance(given, type) and issubclass(given, BuiltIn)):
+        return given.short_name
+    if isinstance(given, str):  # what it names may be installed only where the daemon runs
+        return given
+    return as_plugin(plugin).name
 
 
 def _tool_name(tool: object) -> str:

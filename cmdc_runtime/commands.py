@@ -151,6 +151,15 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     pending_questions: tuple[str, ...] = ()
     spent_limit: str | None = None
     active_at_ms: int = 0
+    tool_call_count: int = 0
+    """Calls of tools that the model has asked for, over the session's life."""
+    context_window: int | None = None
+    """Tokens that fit into a request to the model; None where that is not known, or it sleeps."""
+    current_context_tokens: int | None = None
+    """Tokens of the newest request that its provider has counted, with its answer; None: of none
+    yet, or none since a compaction."""
+    disabled_tools: tuple[str, ...] = ()
+    """Tools of the definition that are left out, since their code has killed processes."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):

@@ -24,6 +24,7 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.foreign import text_of
 from cmdc_runtime.option_checks import Unfit, check_provider_opts, check_tools
 from cmdc_runtime.plain import nearest, short, text_problem
+from cmdc_runtime.provider_keys import key_problem
 from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.subagent import SubAgent
@@ -55,6 +56,9 @@ class ProviderConfig(
     all that no other entry is for."""
     base_url: str | None = None
     """The address of a server of one's own; it becomes the option ``api_base``."""
+    api_key: str | None = None
+    """The key for it; None leaves it to the agent's ``api_key`` and to variables. It is never
+    shown, nor in the journal; a file with one should be closed to other users."""
     opts: dict[str, Any] = {}
     """More options of requests, over ``Config.provider_opts``: temperature, timeout, headers."""
 
@@ -143,6 +147,11 @@ class Config(
         address = {} if entry.base_url is None else {"api_base": entry.base_url}
         return {**self.provider_opts, **address, **entry.opts}
 
+    def key_of(self, model: str) -> str | None:
+        """Return the key of requests to a model, where the config has one."""
+        entry = self.provider_of(model)
+        return None if entry is None else entry.api_key
+
 
 FIELDS: Final = Config.__struct_fields__
 
@@ -181,6 +190,15 @@ def _with_opts(config: Config, subagent: object) -> object:
     model: object = subagent.model
     opts = config.opts_of(model) if isinstance(model, str) else {}
     return msgspec.structs.replace(subagent, provider_opts=opts) if opts else subagent
+
+
+def config_facts(config: object) -> dict[str, Any] | None:
+    """Return the fields of a config that its sessions' tools and plugins see, None without one."""
+    if not isinstance(config, Config):
+        return None
+    names = [one for one in config.default_tools if isinstance(one, str)]
+    folder = str(config.data_path)
+    return {"data_dir": folder, "default_model": config.default_model, "default_tools": names}
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -255,6 +273,11 @@ def _check_address(value: object) -> None:
         raise TypeError("expected an address, such as 'http://127.0.0.1:8000/v1'")
 
 
+def _check_key(value: object) -> None:
+    if value is not None and (problem := key_problem(value)) is not None:
+        raise TypeError(problem)
+
+
 def _check_providers(value: object) -> None:
     if not isinstance(value, list) or len(value) > PROVIDERS_MAX:
         raise TypeError(f"expected a list of at most {PROVIDERS_MAX} cmdc.ProviderConfig")
@@ -282,6 +305,7 @@ _CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
 _ENTRY_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "models": _check_models,
     "base_url": _check_address,
+    "api_key": _check_key,
     "opts": check_provider_opts,
 }
 

@@ -178,6 +178,17 @@ NAMES_OF_MODULE: Final = {
         "PluginCallError",
         "PluginContext",
     ),
+    "cmdc_runtime.extensions.provider": (
+        "FailureKind",
+        "FinishChunk",
+        "ModelRequest",
+        "Provider",
+        "ProviderError",
+        "TextChunk",
+        "ThinkingChunk",
+        "ToolCallChunk",
+        "UsageChunk",
+    ),
     "cmdc_runtime.extensions.reasoning": (
         "Branch",
         "Continue_",

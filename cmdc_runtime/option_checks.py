@@ -32,6 +32,7 @@ from cmdc_runtime.plain import (
     short,
     text_problem,
 )
+from cmdc_runtime.provider_keys import api_key_problems
 from cmdc_runtime.provider_options import options_problem
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.user_values import user_problem
@@ -63,6 +64,15 @@ def check_provider_opts(value: object) -> object:
     problem = problem_of(value) or options_problem(value)
     if problem is not None:
         raise Unfit(problem if problem.startswith("[") else f": {problem}")
+    return value
+
+
+def check_api_key(value: object) -> object:
+    """Return a key, a dict of keys by their provider, or None."""
+    if value is None:
+        return None
+    if problems := api_key_problems(value):
+        raise Unfit(*problems)
     return value
 
 
@@ -205,6 +215,16 @@ def check_redact(value: object) -> object:
     is_name = isinstance(value, str) and _REFERENCE.fullmatch(value)
     if value is not None and not callable(value) and not is_name:
         raise TypeError('expected a function, or "module:name" of one')
+    return value
+
+
+def check_provider(value: object) -> object:
+    """Return a provider, or None; that it is one, and can travel, shows when it is packed."""
+    if isinstance(value, str) and _REFERENCE.fullmatch(value) is None:
+        raise TypeError('expected "module:Class", or that of a function')
+    is_one = isinstance(value, str | type) or callable(value) or hasattr(type(value), "stream")
+    if value is not None and not is_one:
+        raise TypeError("expected a class or object with stream(request), or an async function")
     return value
 
 

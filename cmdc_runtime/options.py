@@ -52,11 +52,13 @@ from cmdc_runtime.option_checks import (
     HISTORY_MESSAGES_MAX,
     TEXT_CHARS_MAX,
     Unfit,
+    check_api_key,
     check_group_id,
     check_mcp_servers,
     check_memory_limit,
     check_messages,
     check_plugins,
+    check_provider,
     check_provider_opts,
     check_redact,
     check_response_format,
@@ -70,7 +72,7 @@ from cmdc_runtime.option_checks import (
     refusal,
     unknown_name,
 )
-from cmdc_runtime.plain import own, short, text_problem
+from cmdc_runtime.plain import is_a, own, short, text_problem
 from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.requests import RestartType
@@ -127,14 +129,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     __rich_repr__ = printed_fields
 
     # --- agent ---
-    model: Any = None  # "provider:model_id", "provider/model_id" or a ModelSource
+    model: Any = None  # "provider:model_id", a dict with provider and id, or a ModelSource
     session_id: str | None = None  # made up if None
     system_prompt: str | None = None  # before the runtime's own; None: what messages has of one
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
     mcp_servers: list[McpServer] = []  # whose tools the model may call; started when needed
     working_dir: str = "."  # where tools work; relative paths start there
-    provider_opts: dict[str, Any] = {}  # for the model: api_key, api_base, temperature, via …
+    provider_opts: dict[str, Any] = {}  # for the model: api_base, temperature, via …
+    provider: Any = None  # of one's own: a class, object, function or "module:Class" that streams
+    api_key: Any = None  # of the model's provider, or a dict by provider; it is not journaled
+    send_keys: bool = True  # give the session this process's keys of its models' providers
     prompt_mode: PromptMode = "full"  # how much the runtime adds to the system prompt
     messages: Annotated[list[Message], Meta(max_length=HISTORY_MESSAGES_MAX)] = []  # history
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
@@ -220,7 +225,7 @@ def parse(
     except Exception as error:  # noqa: BLE001 - a blueprint is the application's code
         failure = error
         problems.append(f"blueprint: {short(merged['blueprint'])}: {_reason(error)}")
-    merged = _with_config(merged)
+    merged = _with_config(_with_named_model(merged))
     merged = {
         name: value if name in _AS_GIVEN else own(value)  # without the code of its class
         for name, value in merged.items()
@@ -238,6 +243,8 @@ def parse(
     if wrong := _subagent_problems(values.get("subagents", [])):
         problems += wrong
         del values["subagents"]
+    if values.get("api_key") is not None and "api_key" in values.get("provider_opts", {}):
+        problems.append("api_key: provider_opts has one, too: give one of them")
     problems += _orders(values, wrong=merged.keys() - values.keys())
     if problems:
         problems += others(Options(**values))
@@ -289,6 +296,27 @@ def _is_somebody(blueprint: object) -> bool:
     return any(isinstance(text, str) and text.strip() for text in identity)
 
 
+def _with_named_model(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given with a model that is a dict taken apart; a wrong one is left as it is.
+
+    What a dict has beside ``provider`` and ``id`` are options of requests.
+    """
+    model = given.get("model")
+    if not is_a(model, dict):
+        return given
+    parts = dict(own(model))
+    provider, model_id = parts.pop("provider", None), parts.pop("id", None)
+    if not isinstance(provider, str) or not isinstance(model_id, str):
+        return given
+    key, opts = parts.pop("api_key", None), given.get("provider_opts", {})
+    named = {**given, "model": f"{provider}:{model_id}"}
+    if key is not None:
+        named.setdefault("api_key", key)
+    if parts and isinstance(opts, dict):
+        named["provider_opts"] = {**parts, **opts}
+    return named
+
+
 def _with_config(given: dict[str, Any]) -> dict[str, Any]:
     """Return what is given, and below it what a config says that has nothing wrong in it."""
     config = given.get("config")
@@ -330,6 +358,8 @@ def _blueprint(value: object) -> object:
 
 
 def _model(value: object) -> object:
+    if is_a(value, dict):
+        raise Unfit(": a dict that names a model has provider and id, both texts")
     if value is not None and not isinstance(value, str | ModelSource):
         raise TypeError("expected a str or a ModelSource")
     if isinstance(value, str) and (problem := model_problem(value)) is not None:
@@ -338,6 +368,7 @@ def _model(value: object) -> object:
 
 
 _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
+    "api_key": check_api_key,
     "blueprint": _blueprint,
     "config": check_config,
     "group_id": check_group_id,
@@ -346,6 +377,7 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "messages": check_messages,
     "model": _model,
     "plugins": check_plugins,
+    "provider": check_provider,
     "provider_opts": check_provider_opts,
     "redact": check_redact,
     "reasoning_strategy": check_strategy,

@@ -24,7 +24,7 @@ MODEL_CHARS_MAX: Final = 512
 """Of a model's name with its provider's; the longest in use, ARNs of Bedrock, have about 200."""
 EXPECTED: Final = "expected 'provider:model_id'"
 """What every problem begins with."""
-_PROVIDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def model_parts(model: str) -> tuple[str, str]:
@@ -66,7 +66,7 @@ def _why(model: object) -> str | None:
     if not held.isprintable():
         return ": it has a character that is not printable"
     provider, name = model_parts(held)
-    is_named = bool(name) and _PROVIDER.fullmatch(provider) is not None
+    is_named = bool(name) and PROVIDER_NAME.fullmatch(provider) is not None
     return None if is_named and name[0] not in "/: " else ""
 
 

@@ -41,7 +41,9 @@ HIDDEN: Final = "[hidden]"
 SECRET_NAME: Final = re.compile(
     r"key|token|secret|password|passwd|credential|authorization|cookie|signature", re.IGNORECASE
 )
-_OPTIONS: Final = re.compile(r"(?:^|_)(?:opts|user_data|headers|state)$", re.IGNORECASE)
+_OPTIONS: Final = re.compile(
+    r"(?:^|_)(?:opts|user_data|headers|state)$|^(?:api_key|keys)$", re.IGNORECASE
+)
 """Fields and keys below which every text is an option's."""
 _HEADERS: Final = re.compile(r"headers$", re.IGNORECASE)
 _PLAIN_HEADERS: Final = frozenset(

@@ -25,6 +25,7 @@ from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, Monito
 from cmdc_runtime.pages import Page
 from cmdc_runtime.plain import text_problem
 from cmdc_runtime.reasons import AnyReason, snake
+from cmdc_runtime.redaction import printed, printed_fields
 
 RestartType = Literal["permanent", "transient", "temporary"]
 SessionPhase = Literal["starting", "up", "restarting", "hibernated", "stopping", "ended", "parked"]
@@ -180,9 +181,11 @@ class StartSession(Request, frozen=True, kw_only=True):
     A session with a parent ends with the parent's process; ``parent_incarnation`` names the one
     that asks, so that what a dead process had still asked for is not started. ``start_id`` is the
     caller's own, one for each start: who asks again, because the answer was lost, is answered as
-    before, also by the next daemon. An empty one is no name.
+    before, also by the next daemon. An empty one is no name. ``keys`` are not journaled.
     """
 
+    __repr__ = printed
+    __rich_repr__ = printed_fields
     answer: ClassVar[Any] = SessionInfo
     called: ClassVar[str] = "the request that starts a session"
 
@@ -195,6 +198,7 @@ class StartSession(Request, frozen=True, kw_only=True):
     group_id: str | None = None
     origin: Origin | None = None
     start_id: str = ""
+    keys: dict[str, str] = {}
 
 
 class StopSession(Request, frozen=True, kw_only=True):

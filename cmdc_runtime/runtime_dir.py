@@ -45,6 +45,8 @@ BOARD_FILE: Final = "board"
 LOCK_FILE: Final = "daemon.lock"
 TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
 """What a person's programs show to the daemon; a client reads it anew where it has changed."""
+KEYS: Final = "keys"
+"""A folder with a file for each session that was given keys of providers."""
 TOKEN_CHARS: Final = 64
 SOCKET_PATH_BYTES_MAX: Final = 107
 """``sun_path`` has 108 bytes on Linux, the last one for the final NUL (unix(7))."""

@@ -7,8 +7,8 @@ its parent's unless ``child_request`` says otherwise.
 """
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -16,7 +16,9 @@ import msgspec
 
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
+from cmdc_runtime.config import config_facts
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
+from cmdc_runtime.extensions.provider import as_provider
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.mcp_servers import McpServer
@@ -107,6 +109,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     opening_call: OpeningCall | None = None  # what a cycle makes whose prompt carries no call
     trace_parent: str | None = None  # the span of what started it, as W3C's traceparent
     mcp_servers: tuple[McpServer, ...] = ()
+    provider: Packed | None = None  # of the application's own
+    config_facts: dict[str, Any] | None = None  # Any: what tools and plugins see of a Config
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
@@ -120,6 +124,8 @@ _MADE: Final = frozenset(
             "plugins",
             "subagents",
             "working_dir",
+            "config_facts",
+            "provider",
             "provider_opts",
             "messages",
             "mcp_servers",
@@ -187,6 +193,8 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
         depth=0,
         supervision=supervision(options),
         redact=parts.redact,
+        provider=parts.provider,
+        config_facts=config_facts(options.config),
         **_copied(options),
     )
 
@@ -198,7 +206,7 @@ def supervision(options: Options) -> Supervision:
 
 def carries_code(spec: AgentSpec) -> bool:
     """Say whether a tool or plugin of the agent, or of a subagent of its, travels as code."""
-    packed = [*spec.tools, *spec.plugins, *filter(None, (spec.redact,))]
+    packed = [*spec.tools, *spec.plugins, *filter(None, (spec.redact, spec.provider))]
     for one in spec.subagents:
         packed += [*(one.tools or ()), *(one.plugins or ())]
     return any(map(brings_code, packed))
@@ -220,6 +228,8 @@ class Parent:
     group_id: str | None
     trace_parent: str | None = None
     """The span of what starts it: a call's, a branch's or the cycle's."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of providers that it was given, and gives on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +271,7 @@ def child_request(  # noqa: PLR0913 - what it may spend is two numbers
         carries_code=carries_code(limited),
         parent_id=parent.session_id,
         group_id=group_id,
+        keys=dict(parent.keys),
     )
 
 
@@ -367,15 +378,16 @@ class _Parts:
     subagents: tuple[SubagentSpec, ...]
     working_dir: str
     redact: Packed | None
+    provider: Packed | None
 
 
 def _parts_of(options: Options, refused: _Refused) -> _Parts:
-    made, redact = refused.made, options.redact
+    made, redact, provider = refused.made, options.redact, options.provider
     plugins = _each_packed(options.plugins, "plugins", pack_plugin, refused)
     chain = made(lambda: _chain_plugin(options, plugins), None)
     given = None if _is_chain(options) else options.reasoning_strategy
     return _Parts(
-        model=made(lambda: _model(options.model, options.provider_opts), _NO_MODEL),
+        model=made(lambda: _own_model(options), _NO_MODEL),
         tools=_each_packed(options.tools, "tools", _tool_packer(options.max_depth), refused),
         plugins=plugins,
         chain=chain,
@@ -383,7 +395,22 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
         subagents=made(lambda: _subagents(options, refused), ()),
         working_dir=made(lambda: _absolute(options.working_dir), ""),
         redact=None if redact is None else made(lambda: pack_function(redact, "redact"), None),
+        provider=None if provider is None else made(lambda: _provider(provider), None),
     )
+
+
+def _provider(given: object) -> Packed:
+    """Return a provider as it travels.
+
+    Raises:
+        InvalidOptions: it is none, or cannot travel.
+    """
+    if not isinstance(given, str | type):  # what is made where it is needed is looked at there
+        try:
+            as_provider(given)
+        except TypeError as error:
+            raise InvalidOptions([f"provider: {error}"]) from None
+    return pack_function(given, "provider", "provider")
 
 
 def _each_packed(
@@ -537,6 +564,14 @@ def _check_each(tool: Reason) -> None:
     except InvalidOptions as error:
         told = (one.replace("strategies[0]: ", "", 1) for one in error.problems)
         raise InvalidOptions([f"reasoning_strategy: {one}" for one in told]) from error
+
+
+def _own_model(options: Options) -> tuple[str, dict[str, Any]]:
+    """Return the session's model and its options; its own key outranks that of a ModelSource."""
+    model, opts = _model(options.model, options.provider_opts)
+    if options.api_key is not None:
+        opts = {name: value for name, value in opts.items() if name != "api_key"}
+    return model, opts
 
 
 def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -382,6 +382,8 @@ def _spec_problems(spec: StartSession, header: Header) -> Iterator[str]:
     for name, value in names:
         if value is not None and (wrong := _name_problem(value)) is not None:
             yield f"header: spec: {name}: {wrong}"
+    if spec.keys:
+        yield "header: spec: keys: a file has none; who imports it gives them when he resumes"
     if spec.parent_incarnation is not None:
         wrong = whole_problem(spec.parent_incarnation, 1, INCARNATION_MAX)
         if wrong is not None:

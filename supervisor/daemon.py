@@ -40,6 +40,7 @@ from supervisor.adapters.endpoint import Endpoint
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import JournalFailed
 from supervisor.adapters.journal.opening import open_journal, with_fault_points
+from supervisor.adapters.keyring import Keyring
 from supervisor.adapters.orphans import end_strangers, find_survivors
 from supervisor.adapters.pidfd import Reaper
 from supervisor.adapters.presence import KeptPath, Presence, log_file
@@ -183,6 +184,7 @@ class Daemon:
             self._flush_barrier,
             config.max_sessions,
             config.starts_waiting,
+            Keyring(config.runtime_dir),
         )
         accepts_code = config.allow_code_by_value != "never"
         monitors = MonitorService(self._journal, self._sessions.look_up, self._notify)

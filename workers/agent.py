@@ -203,6 +203,7 @@ class Agent:
             incarnation=assign.incarnation,
             cycle_id=None if memory.cycle is None else memory.cycle.command_id,
             trace_parent=self._facts.trace_parent,
+            config_facts=self._facts.config_facts,
         )
 
     def begin(
@@ -430,6 +431,11 @@ class Agent:
             pending_questions=tuple(one.ref for one in memory.asks),
             spent_limit=over_budget(memory),
             active_at_ms=self._publisher.last_at_ms,
+            tool_call_count=memory.calls_asked,
+            # Who only looks may not have what knows the model, which takes seconds to load.
+            context_window=None if assign.looks else memory.policy.window_of(memory.model),
+            current_context_tokens=None if memory.context is None else memory.context[0],
+            disabled_tools=_disabled(self._facts, memory),
         )
 
 
@@ -437,6 +443,12 @@ def _exclusion_events(new_records: Iterable[Record]) -> Iterator[RecordSetAside]
     for one in new_records:
         if isinstance(one, SetAside):
             yield RecordSetAside(what=one.what, why=one.why, digest=one.digest, name=one.name)
+
+
+def _disabled(spec: AgentSpec, memory: Memory) -> tuple[str, ...]:
+    if not memory.left_out:
+        return ()
+    return tuple(one.label for one in spec.tools if packed_code.digest_of(one) in memory.left_out)
 
 
 def _uncertain(memory: Memory) -> tuple[UncertainCall, ...]:

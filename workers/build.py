@@ -49,6 +49,7 @@ from workers.performers.deadlines import IdleTimer
 from workers.performers.model import (
     Asker,
     CallSettings,
+    KeyedProvider,
     ModelCallbacks,
     ModelCaller,
     Patience,
@@ -72,22 +73,27 @@ _READABLE: Final = "ref"
 """The kind of packed code whose options anybody can read; the others are code by value."""
 
 
-def keep(spec: AgentSpec, memory: Memory | Callable[[], Memory] | None = None) -> None:
+def keep(
+    spec: AgentSpec,
+    memory: Memory | Callable[[], Memory] | None = None,
+    keys: Iterable[str] = (),
+) -> None:
     """Hide the credentials of a session in all failures that this process reports from now on.
 
-    ``memory`` is what is known of it so far, or returns what is known later on.
+    ``memory`` is what is known of it so far, or returns what is known later on; ``keys`` came
+    beside the definition.
     """
 
     def hide(text: str) -> str:
         now = memory() if callable(memory) else memory
-        return redaction.hidden(text, known(spec, now))
+        return redaction.hidden(text, known(spec, now, keys))
 
     foreign.hide_by(hide)
 
 
-def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
+def known(spec: AgentSpec, memory: Memory | None, keys: Iterable[str] = ()) -> frozenset[str]:
     """Return what is hidden now, in every form; ``memory`` is None before there is one."""
-    model, opts = spec.model, [spec.provider_opts]
+    model, opts = spec.model, [spec.provider_opts, *({"api_key": one} for one in keys)]
     all_packed = [*spec.tools, *spec.plugins]
     for one in spec.subagents:
         opts.append(one.provider_opts or {})
@@ -191,7 +197,8 @@ def build_agent(
         LitellmNeeded: so it is.
     """
     context.at(None)
-    keep(spec)
+    keys = tuple(assign.keys.values())
+    keep(spec, keys=keys)
     session_code = _session_code(assign, past, context)
     try:
         provider = load_provider(PROVIDER)
@@ -200,6 +207,9 @@ def build_agent(
         start, past = _start(Memory(policy=policy_of(assign, spec, provider)), assign, past)
         session_code.left_out |= start.left_out
         session_code.code = _code(assign, spec, start, past)
+        if spec.provider is not None:
+            provider = session_code.provider(spec.provider)
+            start = msgspec.structs.replace(start, policy=policy_of(assign, spec, provider))
         own, opened = session_code.tools(spec.tools), session_code.plugins(spec.plugins)
         first = first_memory(start.policy, spec, opened, own)
         start = start if past.snapshot else first
@@ -208,10 +218,15 @@ def build_agent(
         memory = replay(memory, news)
         lost = session_code.newly_left_out(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
-        keep(spec, memory)
+        keep(spec, memory, keys)
         tools = session_code.tools_of(memory, own)
         schemas = tuple(map(schema_of, tools))
-        if context.is_lean and needs_litellm(memory.model, memory.provider_opts, schemas):
+        is_ours = spec.provider is None
+        if (
+            is_ours
+            and context.is_lean
+            and needs_litellm(memory.model, memory.provider_opts, schemas)
+        ):
             raise LitellmNeeded
         plugins = session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
@@ -227,7 +242,7 @@ def build_agent(
     session_start_problem = session_code.session_start_problem(memory, plugins)
     loaded = Loaded(provider, tools, plugins, redact, user_data, session_start_problem, context)
     agent = _wire(assign, spec, memory, loaded)
-    keep(spec, agent.memory)
+    keep(spec, agent.memory, keys)
     agent.continue_from(Saver(past.unsaved()), news)
     return agent
 
@@ -263,6 +278,7 @@ def _code(assign: Assign, spec: AgentSpec, start: Memory, past: SessionHistory) 
         given = [*spec.tools] if "tools" in resumed.changes else []
         given += spec.plugins if "plugins" in resumed.changes else ()
         given += filter(None, [spec.redact]) if "redact" in resumed.changes else ()
+        given += filter(None, [spec.provider]) if "provider" in resumed.changes else ()
         anew = {digest_of(packed) for packed in given}
         known = {name: modules for name, modules in known.items() if name not in anew}
     # Who only looks runs nothing for the session.
@@ -338,7 +354,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
 
 
 def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Agent:
-    provider, context = loaded.provider, loaded.context
+    provider, context = KeyedProvider(loaded.provider, assign.keys), loaded.context
     link = context.link
     publisher = Publisher(assign.next_index, link.publish)
     agent = Agent(assign, memory, link, publisher)
@@ -361,7 +377,6 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
     tool_settings = _tool_settings(assign, spec, loaded, servers)
     tool_settings = replace(tool_settings, recall=steps, opener=opener)
     runner = ToolRunner(loaded.tools, tool_settings, agent.post, link, pipeline)
-    settings = CallSettings(spec.stall_after, spec.stall_timeout)
     summarizer = Summarizer(
         asker, agent.post, session_id=assign.session_id, working_dir=spec.working_dir
     )
@@ -370,10 +385,11 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
         session_id=assign.session_id,
         incarnation=assign.incarnation,
         group_id=assign.group_id,
+        keys=assign.keys,
         requests=Requests(spec, runner.toolbox, servers),
         model=ModelCaller(
             provider,
-            settings,
+            CallSettings(spec.stall_after, spec.stall_timeout),
             ModelCallbacks(agent.post, link.room),
             lambda: pipeline.filters(memory.policy.tags),
         ),
@@ -388,9 +404,10 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
         replies=replies,
         servers=servers,
     )
+    is_lean = context.is_lean and spec.provider is None
     performers = Performers(parts, agent.post, context.exit_callbacks)
     idle_timer = _idle_timer(
-        agent, performers, spec.hibernate_after, _Place(agent, runner.toolbox, context)
+        agent, performers, spec.hibernate_after, _Place(agent, runner.toolbox, is_lean=is_lean)
     )
     agent.wire(performers, idle_timer, msgspec.structs.replace(spec, user_data=loaded.user_data))
     return agent
@@ -399,8 +416,8 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
 class _Place:
     """Whether a session's process has what its model needs, which may have been switched."""
 
-    def __init__(self, agent: Agent, toolbox: Toolbox, context: BuildContext) -> None:
-        self._agent, self._toolbox, self._is_lean = agent, toolbox, context.is_lean
+    def __init__(self, agent: Agent, toolbox: Toolbox, *, is_lean: bool) -> None:
+        self._agent, self._toolbox, self._is_lean = agent, toolbox, is_lean
         self._asked: tuple[object, ...] = ()
         self._is_wrong = False
 
@@ -447,6 +464,7 @@ def _tool_settings(
         group_id=assign.group_id,
         working_dir=spec.working_dir,
         user_data=loaded.user_data,
+        config_facts=spec.config_facts,
         parallel_max=spec.max_parallel_tools,
         timeout_s=spec.tool_timeout,
         retries_max=spec.tool_max_retries,

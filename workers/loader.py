@@ -14,6 +14,7 @@ looked at, nor is what a module imports after it was opened.
 
 import hashlib
 import io
+import os
 import pickle
 import pkgutil
 import sys
@@ -21,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,7 +32,7 @@ import cmdc_runtime
 from cmdc_runtime import foreign
 from cmdc_runtime.extensions.admission import as_plugin, as_strategy
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.extensions.provider import Provider
+from cmdc_runtime.extensions.provider import Provider, as_provider
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.foreign import ForeignError
@@ -57,6 +59,7 @@ class _Named(Protocol):
 
 
 _Loaded = TypeVar("_Loaded", bound=_Named)
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,26 +154,35 @@ def load_provider(name: str) -> Provider:
     return created
 
 
+def load_own_provider(packed: Packed) -> Provider:
+    """Return the provider that an application has given.
+
+    Raises:
+        LoadError: it can't be loaded, or is none.
+    """
+    kind = CodeKind("provider", built_in_tools)
+    return _load(packed, kind, lambda thing: _Held("", as_provider(thing))).value
+
+
 def load_function(packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the caller knows
     """Return the function that was packed; ``noun`` is what error messages call it.
 
     Raises:
         LoadError: it can't be loaded, or can't be called.
     """
-    found = _load(packed, CodeKind(noun, built_in_tools), _as_named)
-    return found.function
+    return _load(packed, CodeKind(noun, built_in_tools), _as_function).value
 
 
 @dataclass(slots=True)
-class _Function:
+class _Held(Generic[_Value]):
     name: str
-    function: Callable[..., Any]  # Any: the caller knows
+    value: _Value
 
 
-def _as_named(thing: object) -> _Function:
+def _as_function(thing: object) -> _Held[Callable[..., Any]]:  # Any: the caller knows
     if not callable(thing):
         raise TypeError(f"{type(thing).__name__} can't be called")
-    return _Function(getattr(thing, "__name__", ""), thing)
+    return _Held(getattr(thing, "__name__", ""), thing)
 
 
 def _load(packed: Packed, kind: CodeKind, admit: Callable[[object], _Loaded]) -> _Loaded:
@@ -344,9 +356,21 @@ def _spec(name: str, known: dict[str, ModuleSpec | None]) -> ModuleSpec | None:
             path = above.submodule_search_locations
         is_findable = not parent or path is not None
         finders = sys.meta_path if is_findable else []
-        specs = (finder.find_spec(name, path) for finder in finders)
+        specs = (_found(finder, name, path) for finder in finders)
         known[name] = next((spec for spec in specs if spec is not None), None)
     return known[name]
+
+
+def _found(finder: Any, name: str, path: Iterable[str] | None) -> ModuleSpec | None:
+    """Return what one finder says (Any: it may be anybody's)."""
+    try:
+        found: ModuleSpec | None = finder.find_spec(name, path)
+    except KeyError:  # a namespace in another, which looks for the one above among what is imported
+        folder = name.rpartition(".")[2]
+        found = ModuleSpec(name, None, is_package=True)
+        places = (os.path.join(one, folder) for one in path or ())  # noqa: PTH118 - as importlib
+        found.submodule_search_locations = [one for one in places if Path(one).is_dir()]
+    return found
 
 
 def _digest(spec: ModuleSpec | None) -> str:

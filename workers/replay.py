@@ -130,6 +130,9 @@ def _first_memory(
     empty = Memory(policy=policy_of(assign, spec, load_provider(PROVIDER)))
     start, left_out = _restored(empty, snapshot, records)
     session_code = SessionCode(left_out=start.left_out | aside.tools_left_out(records))
+    if spec.provider is not None:
+        own = policy_of(assign, spec, session_code.provider(spec.provider))
+        start = msgspec.structs.replace(start, policy=own)
     opened = session_code.plugins(spec.plugins)
     if not snapshot or left_out is not None:
         start = first_memory(start.policy, spec, opened, session_code.tools(spec.tools))

@@ -10,21 +10,32 @@ that kills so has failed at that hook, as if it had raised an error.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 from cmdc_runtime import packed_code as named
 from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.heartbeats import greeting_step, packed_step
 from cmdc_runtime.packed_code import Packed
 from workers.core import aside
 from workers.core.records import Record, SetAside
 from workers.core.state import Memory
-from workers.loader import PLUGINS, Code, LoadError, load_function, load_plugins, load_tools
+from workers.loader import (
+    PLUGINS,
+    Code,
+    LoadError,
+    load_function,
+    load_own_provider,
+    load_plugins,
+    load_tools,
+)
 from workers.performers.tools import LoadedTool
 
 LoadedPlugin: TypeAlias = tuple[Plugin, Packed]
 """A plugin, with its packed code."""
 
+_Opened = TypeVar("_Opened")
 _UNSAFE: Final = (
     "processes that opened it have died of it, and the session does not run without it;"
     " resume it with another one"
@@ -77,10 +88,21 @@ class SessionCode:
         Raises:
             LoadError: it can't be opened, or has killed who opened it.
         """
+        return self._one(packed, noun, partial(load_function, noun=noun))
+
+    def provider(self, packed: Packed) -> Provider:
+        """Return the provider of packed code.
+
+        Raises:
+            LoadError: it can't be opened, is none, or has killed who opened it.
+        """
+        return self._one(packed, "provider", load_own_provider)
+
+    def _one(self, packed: Packed, noun: str, load: Callable[[Packed], _Opened]) -> _Opened:
         (needed,) = self._needed([self.code.wanted(packed)], noun)
-        function = load_function(needed, noun)
+        opened = load(needed)
         self.code.take(needed)
-        return function
+        return opened
 
     def newly_left_out(self, memory: Memory, records: Iterable[Record]) -> tuple[SetAside, ...]:
         """Return what is newly left out of the code that a memory has; ``records`` led to it."""

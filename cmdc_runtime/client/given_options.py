@@ -43,7 +43,7 @@ from cmdc_runtime.subagent import SubAgent
 class ChangedOptions(TypedDict, total=False):
     """What ``resume_session`` may change. Times are seconds; costs are US dollars."""
 
-    # "provider:model_id", "provider/model_id" or a ModelSource
+    # "provider:model_id", a dict with provider and id, or a ModelSource
     model: AnyModel | None
     # before the runtime's own; None: what messages has of one
     system_prompt: str | None
@@ -55,8 +55,14 @@ class ChangedOptions(TypedDict, total=False):
     mcp_servers: list[McpServer]
     # where tools work; relative paths start there
     working_dir: str | PathLike[str]
-    # for the model: api_key, api_base, temperature, via …
+    # for the model: api_base, temperature, via …
     provider_opts: dict[str, Any]
+    # of one's own: a class, object, function or "module:Class" that streams
+    provider: Any
+    # of the model's provider, or a dict by provider; it is not journaled
+    api_key: Any
+    # give the session this process's keys of its models' providers
+    send_keys: bool
     # how much the runtime adds to the system prompt
     prompt_mode: PromptMode
     # a Config: model, tools and provider_opts where nothing else gives them

@@ -6,11 +6,13 @@ does, together with what stays. Code by value comes along as it was packed. The 
 of the saved state, and so are tools, plugins and model, unless they are given.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.config import Config
 from cmdc_runtime.errors import InvalidOptions, SessionExists, UsageError
 from cmdc_runtime.ids import (
     SESSION_ID_RULE,
@@ -22,6 +24,8 @@ from cmdc_runtime.ids import (
 from cmdc_runtime.options import FIELDS, ModelSource, Options, parse
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.plain import VALUES_MAX, packed_problem, short
+from cmdc_runtime.provider_keys import keys_of_environment
+from cmdc_runtime.provider_options import model_parts
 from cmdc_runtime.requests import Origin, StartSession, Supervision
 from cmdc_runtime.spec import (
     AgentSpec,
@@ -65,7 +69,33 @@ def start_request(options: Options | None, given: Mapping[str, object]) -> Start
         carries_code=carries_code(spec),
         group_id=checked.group_id,
         start_id=new_command_id(),
+        keys=session_keys(checked, spec),
     )
+
+
+def session_keys(options: Options, spec: AgentSpec) -> dict[str, str]:
+    """Return the keys that a session is given, by provider or by model.
+
+    They are those of ``api_key``, of the config, and of this process's environment, the first that
+    there is, for the models of the definition whose options have none.
+
+    Raises:
+        InvalidOptions: a variable has what can be no key.
+    """
+    asked = [(spec.model, spec.provider_opts)]
+    asked += ((one.model, one.provider_opts or {}) for one in spec.subagents if one.model)
+    models = [model for model, opts in asked if opts.get("api_key") is None]
+    keys, given = dict[str, str](), options.api_key
+    own = {model_parts(spec.model)[0]: given} if isinstance(given, str) else dict(given or {})
+    if options.send_keys:
+        providers = {model_parts(model)[0] for model in models} - own.keys()
+        keys, problems = keys_of_environment(providers, os.environ)
+        if problems:
+            raise InvalidOptions(problems)
+    for model in models if isinstance(options.config, Config) else ():
+        if (key := options.config.key_of(model)) and model_parts(model)[0] not in own:
+            keys[model] = key
+    return {**keys, **own}
 
 
 def agent_bytes(spec: AgentSpec) -> msgspec.Raw:
@@ -121,7 +151,7 @@ _STAYS: Final = frozenset(
     {
         *NOT_RESUMED,
         *("model", "tools", "plugins", "subagents", "provider_opts", "response_format"),
-        *("working_dir", "redact", "group_id"),
+        *("working_dir", "redact", "provider", "group_id"),
     }
 )
 """Options that a definition holds in another form: given anew or left as they are."""
@@ -156,6 +186,8 @@ def resume_request(
         for name in AgentSpec.__struct_fields__
         if name in changes or (name in FIELDS and name not in _STAYS)
     }
+    if given.get("config") is not None:
+        kept["config_facts"] = fresh.config_facts
     kept |= {name: _with_own(name, old, given, kept[name]) for name in _HOLD_MORE & kept.keys()}
     spec = msgspec.structs.replace(
         old,
@@ -171,6 +203,7 @@ def resume_request(
         group_id=options.group_id if "group_id" in given else group_id,
         origin=origin,
         start_id=new_command_id(),
+        keys=session_keys(options, spec),
     )
 
 

@@ -8,7 +8,7 @@ error. To add a rule for all plugins, add it to ``_problems``; for all strategie
 import copy
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -30,10 +30,12 @@ from cmdc_runtime.extensions.plugin import (
 )
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import resolve
-from cmdc_runtime.plain import short
+from cmdc_runtime.plain import nearest, short
 
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
 _PAIR: Final = 2
+_HOOK_LIKENESS: Final = 0.8
+"""Of a method's name to a hook's from which on it is taken for a mistyped one."""
 _ABOUT_TOOLS: Final = {*TOOL_HOOKS, HANDLE_EVENT}
 _Base = TypeVar("_Base", Plugin, ReasoningStrategy)
 _NOUNS: Final[Mapping[type, str]] = {Plugin: "plugin", ReasoningStrategy: "strategy"}
@@ -156,11 +158,35 @@ def _problems(plugin: Plugin) -> Iterator[str]:
             f"it has no method named as a hook: {', '.join(HOOKS)};"
             f" nor {OBSERVE} or {FILTER_OUTPUT}"
         )
+    yield from _mistyped(type(plugin))
     if not hasattr(plugin, "config") or not hasattr(plugin, "state"):
         yield "its __init__ must call super().__init__(**config)"
     else:
         yield from _state_problems(plugin)
     yield from _method_problems(plugin)
+
+
+def _mistyped(kind: type[Plugin]) -> Iterator[str]:
+    """Yield the methods that take what a hook does, under a name that is nearly one.
+
+    They would never be called. A helper of another name, or with an underscore before it, is none.
+    """
+    known = (*HOOKS, OBSERVE, FILTER_OUTPUT, HANDLE_EVENT)
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if name.startswith("_") or name in known or hasattr(Plugin, name):
+            continue
+        near = nearest(name.lower(), known, _HOOK_LIKENESS)
+        if near is not None and _takes(method, near):
+            yield f"{name} is no hook; did you mean {near}? A helper is called _{name}"
+
+
+def _takes(method: Callable[..., object], hook: str) -> bool:
+    """Say whether a method takes as many arguments as a hook, be it wrongly named."""
+    try:
+        given, wanted = inspect.signature(method), inspect.signature(getattr(Plugin, hook))
+    except (TypeError, ValueError):
+        return False
+    return len(given.parameters) == len(wanted.parameters)
 
 
 def _is_priority(value: Any) -> bool:  # Any: what a stranger wrote

@@ -4,7 +4,8 @@ Both see their session through these values only, so that they can be called in 
 ``Context`` or a ``PluginContext`` built by hand.
 """
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -132,9 +133,33 @@ class ToolContext:
     """Name and description of each subagent that the session may start."""
 
 
+class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session stood when a batch of its calls was begun; fields as those of ``Context``."""
+
+    todos: tuple[dict[str, str], ...] = ()
+    usage: TokenUsage = TokenUsage()
+    tools: tuple[str, ...] = ()
+    subagents: tuple[str, ...] = ()
+    prompt_mode: str = "full"
+    last_assistant_reply: str | None = None
+    memory_contents: dict[str, str] = {}
+
+
+def seen(facts: SessionFacts) -> dict[str, Any]:  # Any: arguments of Context
+    """Return what a call's ``Context`` takes over."""
+    return {name: getattr(facts, name) for name in SessionFacts.__struct_fields__}
+
+
+def _config_of(facts: Mapping[str, Any] | None) -> Any:
+    """Return the ``Config`` of facts (Any: it stands above; it is loaded where somebody looks)."""
+    if facts is None:
+        return None
+    return importlib.import_module("cmdc_runtime.config").Config(**facts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One tool call and the session that it belongs to."""
+    """One tool call and the session that it belongs to, as it stood when its batch was begun."""
 
     session_id: SessionId
     call_id: CallId
@@ -147,8 +172,38 @@ class Context:
     group_id: str | None = None
     incarnation: Incarnation = _FIRST
     todos: tuple[dict[str, str], ...] = ()
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    """Of the session so far, its subagents that have ended included."""
+    tools: tuple[str, ...] = ()
+    """Names of the tools that the model has."""
+    subagents: tuple[str, ...] = ()
+    """Names of the subagents that the session may start."""
+    prompt_mode: str = "full"
+    last_assistant_reply: str | None = None
+    """What the model has said last, beside its calls."""
+    memory_contents: dict[str, str] = field(default_factory=dict)
+    """What was loaded from memory files, by file name."""
+    config_facts: dict[str, Any] | None = None  # Any: fields of a Config
     session: SessionPort | None = None
     """None where a tool runs without a session, as in a unit test."""
+
+    @property
+    def total_tokens(self) -> int:
+        """What the session has used so far."""
+        return self.usage.total_tokens
+
+    @property
+    def cost_usd(self) -> float:
+        """What the session has spent so far, as far as prices are known."""
+        return self.usage.cost_usd or 0.0
+
+    @property
+    def config(self) -> Any:  # Any: a Config, which stands above this
+        """The ``Config`` that the session was created with, None without one.
+
+        It has no ``providers`` and no ``provider_opts``, and of ``default_tools`` the names.
+        """
+        return _config_of(self.config_facts)
 
     @property
     def idempotency_key(self) -> str:
@@ -292,5 +347,11 @@ class PluginContext:
     """Of the cycle that runs: the id of its prompt."""
     trace_parent: str | None = None
     """The span of the call or branch that started this session, as W3C's ``traceparent``."""
+    config_facts: dict[str, Any] | None = None  # Any: fields of a Config
     session: PluginPort | None = None
     """None where a plugin runs without a session, as in a unit test."""
+
+    @property
+    def config(self) -> Any:  # Any: a Config, which stands above this
+        """The ``Config`` that the session was created with, as a tool's ``Context`` has it."""
+        return _config_of(self.config_facts)

@@ -4,22 +4,25 @@ A provider yields text, thinking and tool calls as they come, then one ``UsageCh
 usage is known, then one ``FinishChunk``, which is always the last. Everything that goes wrong
 leaves ``stream`` as one ``ProviderError``; a stream that ends without a finish is an error too.
 
-To write a provider, put an object with ``stream`` behind a ``create()`` in a module of its own and
-let ``classify`` decide what kind of failure an exception is. Where it knows prices and limits of
-its models, give it the methods of ``ModelTable`` and ``AnswerTable`` too; ask for them by
-``context_window_of``, ``price_usd_of`` and ``answer_tokens_of``.
+To write a provider, give an object with ``stream``, or a function of a request, as the option
+``provider``, and let ``classify`` decide what kind of failure an exception is. Where it knows
+prices and limits of its models, give it the methods of ``ModelTable`` and ``AnswerTable`` too; ask
+for them by ``context_window_of``, ``price_usd_of`` and ``answer_tokens_of``.
 """
 
+import contextlib
+import inspect
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.plain import short
 from cmdc_runtime.redaction import printed, printed_fields
 
 
@@ -193,6 +196,59 @@ def price_usd_of(
     return provider.price_usd(model, prompt_tokens, completion_tokens)
 
 
+# --- an application's own -------------------------------------------------------------------------
+
+
+def as_provider(candidate: object) -> Provider:
+    """Return the provider that ``candidate`` is, makes or answers as.
+
+    A class is made without arguments. A function takes a ``ModelRequest``: an async generator that
+    yields chunks, texts among them or alone, or an ``async def`` that returns the reply's text.
+
+    Raises:
+        TypeError: it is nothing of these.
+    """
+    made = candidate() if isinstance(candidate, type) else candidate
+    if callable(getattr(made, "stream", None)):
+        provider: Provider = made  # type: ignore[assignment] # its stream is what is asked of it
+        return provider
+    if inspect.isasyncgenfunction(made) or inspect.iscoroutinefunction(made):
+        return _OfFunction(made)
+    raise TypeError(
+        "expected a class or an object with stream(request), an async generator function of a"
+        f" request, or an async function that returns a text; got {short(candidate)}"
+    )
+
+
+class _OfFunction:
+    """Asks a function."""
+
+    def __init__(self, function: Callable[[ModelRequest], Any]) -> None:  # Any: of either kind
+        self._function = function
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """Yield what the function yields, or returns, and the end where it does not say it."""
+        has_end, has_calls = False, False
+        async with contextlib.aclosing(self._said(request)) as told:
+            async for given in told:
+                chunk = TextChunk(text=given) if isinstance(given, str) else given
+                has_end = has_end or isinstance(chunk, FinishChunk)
+                has_calls = has_calls or isinstance(chunk, ToolCallChunk)
+                yield chunk
+        if not has_end:
+            yield FinishChunk(reason="tool_calls" if has_calls else "stop")
+
+    async def _said(self, request: ModelRequest) -> AsyncGenerator[Chunk | str, None]:
+        if inspect.iscoroutinefunction(self._function):
+            yield await self._function(request)
+            return
+        async with contextlib.aclosing(self._function(request)) as told:
+            async for one in told:
+                yield one
+
+
+# --- kinds of failures ----------------------------------------------------------------------------
+
 _T, _P, _U = FailureKind.TRANSIENT, FailureKind.PERMANENT, FailureKind.UNREACHABLE
 _O, _TO = FailureKind.OVERFLOW, FailureKind.TIMEOUT
 # Names of the OpenAI family of exceptions, which most clients share, and of the standard library.
@@ -221,7 +277,9 @@ STATUS_KINDS: Final[Mapping[int, FailureKind]] = {
     413: _O,
     425: _T,
     429: _T,
+    501: _P,
     504: _TO,
+    505: _P,
 }
 WEAK_CLASS_KINDS: Final[Mapping[str, FailureKind]] = {
     "APIConnectionError":      _T,
@@ -300,6 +358,9 @@ _ANSWER_TOO_LONG: Final = (
     ),
 )
 """How vendors report a sum that exceeds the window: of the conversation, and of the answer."""
+SPENT_TEXTS: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+"""Codes of vendors for an account that has nothing left: they come with 429, as a limit does that
+is over in a moment, but a person has to do something."""
 PERMANENT_TEXTS: Final = ("unauthorized", "invalid_api_key", "authentication")
 TRANSIENT_TEXTS: Final = (
     "overloaded",
@@ -336,11 +397,14 @@ def classify(status: int | None, class_names: Iterable[str], text: str) -> Failu
 
     ``class_names`` are those of the exception and its bases, most derived first. ``text`` is what
     the server has said: words of a client's own, or of the conversation, are no sign. In order:
-    a class that is clear by itself, an overflow's text where the status is unclear, the status, a
-    class that only hints, the text. What nothing is known of is permanent: no retry is safe for it.
+    an account that has nothing left, a class that is clear by itself, an overflow's text where the
+    status is unclear, the status, a class that only hints, the text. What nothing is known of is
+    permanent: no retry is safe for it.
     """
     names = tuple(class_names)
     lowered = text.lower().replace("\\", "")  # of quotes within quotes
+    if any(code in lowered for code in SPENT_TEXTS):
+        return FailureKind.PERMANENT
     clear = _first(CLASS_KINDS, names)
     # The classes of an overflow come of words too, and some read them wrongly.
     if clear is not None and not (clear is _O and _is_other_limit(lowered)):

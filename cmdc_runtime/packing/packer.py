@@ -203,19 +203,20 @@ def _pack_extension(thing: object, label: str, noun: str, admit: _Admit) -> Pack
         raise InvalidOptions([f"{label}: {_failed(thing, error)}"]) from error
 
 
-def pack_function(thing: object, label: str) -> Packed:
+def pack_function(thing: object, label: str, noun: str = "function") -> Packed:
     """Return a function ready to travel; ``label`` says where the caller found it, for errors.
 
-    A string is the ``module:name`` of one, and is not looked up here.
+    A string is the ``module:name`` of one, and is not looked up here. What else travels as one
+    does, a class or an object, has another ``noun``.
 
     Raises:
         InvalidOptions: it cannot travel; the message names the part and the way out.
     """
     try:
         if isinstance(thing, str):
-            return _named(thing, "function")
+            return _named(thing, noun)
         name = getattr(thing, "__name__", type(thing).__name__)
-        return _by_reference(thing, name) or _by_value(thing, name, "function")
+        return _by_reference(thing, name) or _by_value(thing, name, noun)
     except _CannotTravelError as error:
         raise InvalidOptions([f"{label}: {error}"]) from error
     except Exception as error:

@@ -24,6 +24,7 @@ from cmdc_runtime.ids import (
     WorkerId,
 )
 from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
+from cmdc_runtime.redaction import printed, printed_fields
 
 WIRE_VERSION: Final = 4
 MAGIC: Final = b"cmdc"
@@ -169,6 +170,9 @@ class ToWorker(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=s
 class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
     """Become the agent of a session; its ``History`` frames follow."""
 
+    __repr__ = printed
+    __rich_repr__ = printed_fields
+
     session_id: SessionId
     incarnation: Incarnation
     restarts: int
@@ -185,6 +189,8 @@ class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
     """Steps of rebuilding that have killed processes before: they are left out."""
     is_contained: bool = True
     """False: it is not in its cgroup yet; ``Contained`` follows, and no tool runs before that."""
+    keys: dict[str, str] = {}
+    """Keys of providers, for requests that have none."""
 
 
 class Contained(ToWorker, frozen=True, kw_only=True, array_like=True):

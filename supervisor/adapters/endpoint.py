@@ -25,6 +25,7 @@ from cmdc_runtime.runtime_dir import (
     CONTROL_SOCKET,
     EVENTS_SOCKET,
     HOST_SOCKETS,
+    KEYS,
     LOCK_FILE,
     PRIVATE_MODE,
     REGISTRY,
@@ -48,7 +49,7 @@ _TEMPORARY: Final = ("pymp-*", "cmdc-zygote-*", "cmdc-nursery-*")
 """Folders that a daemon was killed with: multiprocess's, and that of the zygote's first child."""
 
 
-_PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, REGISTRY)
+_PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, REGISTRY, KEYS)
 """What is in the directory and is for no other user."""
 _OTHERS: Final = 0o077
 _FILE_MODE: Final = 0o600
@@ -342,6 +343,8 @@ class Endpoint:
             _make_way(self.directory / TOKEN_FILE)
             with contextlib.suppress(OSError):  # agents are on it that the next daemon goes on with
                 (self.directory / REGISTRY).rmdir()
+            with contextlib.suppress(OSError):  # and these are theirs
+                (self.directory / KEYS).rmdir()
             if self._embedded:
                 shutil.rmtree(self.directory, ignore_errors=True)
             self.lock.release()

@@ -93,6 +93,7 @@ class Adoption:
             below = [row for row in below if row not in level]
             await self._go_on(level)
         await self._await_announced()
+        self.sessions.keyring.keep_only(self.sessions.ids)
         return AdoptionResult(self._resumed, sum(one.phase is Phase.UP for one in self._adopted))
 
     def _is_sound(self, row: SessionRow) -> bool:
@@ -255,6 +256,7 @@ class Adoption:
 
     def _begin(self, session: Session, last: EventIndex) -> None:
         sessions = self.sessions
+        session.keys = sessions.keyring.keys_of(session.id)
         sessions.live[session.id] = session
         sessions.hub.open_channel(session.id, session.spec.supervision.event_buffer_size, last)
         sessions.begin(session)

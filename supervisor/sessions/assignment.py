@@ -4,7 +4,7 @@ A session's definition is in the journal as the request that started it.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import structlog
@@ -51,6 +51,7 @@ class SessionView(Protocol):
     incarnation: Incarnation
     restarts: int
     last_reason: AnyReason | None
+    keys: Mapping[str, str]
 
     @property
     def id(self) -> SessionId:
@@ -151,4 +152,5 @@ def _assign(services: Services, session: SessionView) -> Assign:
         max_open_files=spec.supervision.max_open_files,
         set_aside=session.set_aside,
         is_contained=False,
+        keys=dict(session.keys),
     )

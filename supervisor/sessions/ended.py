@@ -6,6 +6,7 @@ and records nothing (``reader``). It is known here from the first question until
 gone; whatever else is asked of an ended session is refused as before.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -34,6 +35,8 @@ class EndedSession:
     incarnation: Incarnation
     restarts: int
     last_reason: AnyReason | None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """None: who reads asks no model."""
     pending: PendingCommands = field(init=False)
     _falls: Falls = field(default_factory=Falls)
     _reader: Reader | None = None

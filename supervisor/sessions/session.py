@@ -6,6 +6,7 @@ start and its end. Everything runs in the loop; the awaits are in tasks that thi
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -78,6 +79,8 @@ class Session:
     needs_litellm: bool = False
     """Its model is asked by litellm, as far as one of its processes has said so."""
     last_reason: AnyReason | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of providers, for each of its processes."""
     phase: Phase = Phase.STARTING
     inherited: Inherited | None = None
     """The agent that an earlier daemon left running, until it is adopted."""

@@ -28,6 +28,7 @@ from cmdc_runtime.errors import (
     SessionParked,
 )
 from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
+from cmdc_runtime.provider_keys import keys_problem
 from cmdc_runtime.reasons import AnyReason, Down, NoProcess, Normal, Other, Shutdown
 from cmdc_runtime.requests import SessionInfo, SessionPhase, StartSession
 from cmdc_runtime.wire.codec import decode_as, encode
@@ -43,6 +44,7 @@ from supervisor.adapters.journal.operations import (
     RestoreSession,
 )
 from supervisor.adapters.journal.store import Journal
+from supervisor.adapters.keyring import Keyring
 from supervisor.adapters.router import Router
 from supervisor.adapters.self_check import FlushBarrier
 from supervisor.core.exits import ExitRecord, evidence_of
@@ -91,6 +93,7 @@ class Sessions:
     sessions_max: int
     starts_max: int = STARTS_WAITING_MAX
     """Sessions that are being started at a time."""
+    keyring: Keyring = field(default_factory=Keyring)
     control: Router[FromClient, ToClient] = field(init=False)
     monitors: MonitorService = field(init=False)
     is_leaving: bool = False
@@ -105,6 +108,11 @@ class Sessions:
     def __post_init__(self) -> None:
         """Read no ended session yet."""
         self._read = EndedSessions(self)
+
+    @property
+    def ids(self) -> set[SessionId]:
+        """The ids of the sessions that live or are parked."""
+        return {*self.live, *self._parked}
 
     async def start(self, spec: StartSession, brought: Brought | None = None) -> Session:
         """Start a session and return when its agent is up; ``brought`` is what it begins with.
@@ -131,7 +139,10 @@ class Sessions:
 
     async def _start(self, spec: StartSession, brought: Brought | None) -> Session:
         """Start it; raises what ``start`` does, but for ``Busy``."""
+        keys, spec = spec.keys, msgspec.structs.replace(spec, keys={})  # not for the journal
         check_session(spec)
+        if (problem := keys_problem(keys)) is not None:
+            raise InvalidOptions([f"keys: {problem}"])
         parent = await self.find(spec.parent_id) if spec.parent_id is not None else None
         asks = spec.parent_incarnation
         if parent is not None:
@@ -155,9 +166,13 @@ class Sessions:
             incarnation=Incarnation(1),
         )
         try:
+            await self.keyring.put(spec.session_id, keys)
+            session.keys = self.keyring.keys_of(spec.session_id)
             last = await self._write_down(session, row, brought)
         except BaseException as error:
             self._strike(session)
+            if keys:
+                self.keyring.drop(spec.session_id)
             session.unwritten(
                 error if isinstance(error, CmdcError) else DaemonUnavailable("the daemon ends")
             )
@@ -384,6 +399,8 @@ class Sessions:
             self._set_aside(msgspec.structs.replace(info, phase="parked"), session.id)
             return
         self._remember(msgspec.structs.replace(info, ended_ms=now_ms()))
+        self.keyring.drop(session.id)
+        self._remember(info)
         self._record_end(session.id, encode(reason))
 
     def _remember(self, info: SessionInfo) -> None:

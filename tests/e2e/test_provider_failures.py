@@ -1,6 +1,8 @@
 """Every way in which a provider fails, over real HTTP: what is retried and what is told."""
 
+import http.server
 import socket
+import threading
 
 import pytest
 
@@ -238,7 +240,68 @@ def test_server_that_has_gone_is_waited_for(agent, scripted, cycle_of):
     assert told[-1].reason.startswith("no server at http://127.0.0.1:")
 
 
+def test_an_account_without_money_fails_at_once(agent, scripted, cycle_of):
+    """It has the status of a limit that is soon over, and is over when a person has paid."""
+    spent = Error(429, "You exceeded your quota: see your plan.", code="insufficient_quota")
+    session = agent(scripted(spent), **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert "retry" not in kinds(events)
+    assert (events[-1].kind, events[-1].retryable) == ("agent_error", False)
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """Answers as a site does whose API lies elsewhere."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-type", "text/html; charset=utf-8")
+        self.send_header("content-length", "6")
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, *_args):
+        pass
+
+
+@pytest.mark.parametrize("way", [{}, {"via": "litellm"}], ids=["own", "litellm"])
+def test_a_web_page_is_no_answer_and_its_address_is_told(agent, cycle_of, way):
+    """The address of the site in the place of its API: no retry finds a model there."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        options = {"api_base": base, "api_key": "none", **way}
+        events = run_through(agent("openai/scripted", provider_opts=options, **QUICK), cycle_of)
+        server.shutdown()
+        thread.join()
+
+    assert "retry" not in kinds(events)
+    assert events[-1].reason.startswith(f"what answers at {base}/chat/completions is a web page")
+
+
+def test_a_server_without_tls_is_told_as_one(agent, cycle_of):
+    """The scheme of an address is easily mistyped."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        base = f"https://127.0.0.1:{server.server_port}"
+        options = {"api_base": base, "api_key": "none"}
+        events = run_through(agent("openai/scripted", provider_opts=options, **QUICK), cycle_of)
+        server.shutdown()
+        thread.join()
+
+    assert "retry" not in kinds(events)
+    assert events[-1].reason.startswith(f"no server at {base}: it does not speak TLS; is its addr")
+
+
 UNUSABLE = {
+    "no server of its own": (
+        "hosted_vllm:m",
+        {},
+        "there is no address for hosted_vllm:m: give api_base in provider_opts, or set HOSTED_VLLM",
+    ),
     "no key": ("openai:gpt-4o", {}, "set OPENAI_API_KEY"),
     "no provider": ("nobody:model", {}, "no provider is known by the name in model 'nobody:model'"),
     "no address": ("openai:m", {"api_base": "localhost:1", "api_key": "none"}, "is no URL"),

@@ -243,6 +243,7 @@ def say(memory: Memory, message: Message) -> Memory:
             memory,
             messages=(*memory.messages, message),
             calls=calls,
+            calls_asked=memory.calls_asked + len(calls),
             call_hashes=remember(memory.call_hashes, hashes),
         )
     )

@@ -423,6 +423,8 @@ class Memory(msgspec.Struct, frozen=True):
     work: int = 0
     turns: Count = 0
     """Those that were answered."""
+    calls_asked: Count = 0
+    """Calls of tools that the model has asked for, over the session's life."""
     usage: TokenUsage = field(default_factory=TokenUsage)
     context: tuple[Total, Count] | None = None
     """Tokens of the last answered request, and how many messages it and its answer were."""

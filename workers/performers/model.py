@@ -18,11 +18,12 @@ it.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 import structlog
 
 from cmdc_runtime import foreign, plain
@@ -45,6 +46,7 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message, TokenUsage
+from cmdc_runtime.provider_options import model_parts
 from cmdc_runtime.spec import AgentSpec
 from workers.core.assemble import assemble, credible, fit, usage_problem
 from workers.core.budget import estimate_tokens
@@ -91,6 +93,22 @@ async def provided(work: Callable[[], Awaitable[_T]]) -> _T:
         reason = "the provider cancelled its own request"
         raise ProviderError(FailureKind.TRANSIENT, reason) from error
     raise error
+
+
+class KeyedProvider:
+    """A provider that asks with the keys of the session where a request has none."""
+
+    def __init__(self, provider: Provider, keys: Mapping[str, str]) -> None:
+        """Ask by ``provider``; ``keys`` are by model, or by the provider that models name."""
+        self._provider, self._keys = provider, keys
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """Return the chunks of the reply; see ``Provider.stream``."""
+        key = self._keys.get(request.model) or self._keys.get(model_parts(request.model)[0])
+        if key is not None and request.provider_opts.get("api_key") is None:
+            opts = {**request.provider_opts, "api_key": key}
+            request = msgspec.structs.replace(request, provider_opts=opts)
+        return self._provider.stream(request)
 
 
 # --- a request of a cycle -------------------------------------------------------------------------

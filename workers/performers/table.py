@@ -6,7 +6,7 @@ effect: its class in ``core/step.py``, its method here and its row in ``_table``
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import McpServerStatus
 from cmdc_runtime.events import Event
+from cmdc_runtime.extensions.context import SessionFacts
 from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
 from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
 from cmdc_runtime.reasons import PlainReason
@@ -110,6 +111,8 @@ class PerformerParts:
     forks: Forks
     replies: Replies
     servers: McpServers
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of providers, which its subagents are given, too."""
 
 
 class Performers:
@@ -231,7 +234,7 @@ class Performers:
                 work.cancel()
 
     def _run_tools(self, batch: RunTools, memory: Memory) -> None:
-        self._watch_all(self._parts.runner.run(batch, memory.todos))
+        self._watch_all(self._parts.runner.run(batch, session_facts(self._parts.spec, memory)))
 
     def _cancel_calls(self, effect: CancelCalls, _memory: Memory) -> None:
         self._parts.runner.cancel_calls(effect.call_ids)
@@ -330,6 +333,7 @@ class Performers:
             tools=tuple(tool.packed for tool in memory.tools if tool.packed is not None),
             plugins=tuple(one.packed for one in memory.plugins if one.packed is not None),
             group_id=parts.group_id,
+            keys=parts.keys,
             trace_parent=_trace_parent(parts.session_id, parts.spec, effect.child_id, memory),
         )
         request = child_request(
@@ -351,6 +355,20 @@ class Performers:
     def _watch_all(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         for task in tasks:
             self._watch(task)
+
+
+def session_facts(spec: AgentSpec, memory: Memory) -> SessionFacts:
+    """Return what the calls of a batch see of their session."""
+    said = (one.content for one in reversed(memory.messages) if one.role == "assistant")
+    return SessionFacts(
+        todos=memory.todos,
+        usage=memory.usage,
+        tools=tuple(tool.name for tool in memory.tools),
+        subagents=tuple(one.name for one in spec.subagents),
+        prompt_mode=spec.prompt_mode,
+        last_assistant_reply=next(said, None),
+        memory_contents=dict(memory.memory_contents),
+    )
 
 
 def _trace_parent(

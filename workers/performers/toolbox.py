@@ -25,7 +25,7 @@ from cmdc_runtime import foreign, plain
 from cmdc_runtime.bounded_check import CheckTooLongError, bounded
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.actions import APPROVAL_TIMEOUT_S, RequireApproval
-from cmdc_runtime.extensions.context import ToolContext
+from cmdc_runtime.extensions.context import SessionFacts, ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
@@ -246,7 +246,6 @@ TOO_LONG: Final = (
     " too long for such a text: send a shorter or simpler one."
 )
 
-Todos = tuple[dict[str, str], ...]
 T = TypeVar("T")
 
 
@@ -263,7 +262,7 @@ class Job:
 
     batch: RunTools
     call: ToolCall
-    todos: Todos
+    facts: SessionFacts
     loaded: LoadedTool
     arguments: dict[str, Any]  # Any: whatever the tool takes
     tally: Tally

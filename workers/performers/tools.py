@@ -25,7 +25,7 @@ from cmdc_runtime import foreign
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.actions import RequireApproval
-from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.extensions.context import Context, SessionFacts, seen
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.faults import note_call
@@ -57,7 +57,6 @@ from workers.performers.toolbox import (
     LoadedTool,
     Seat,
     Tally,
-    Todos,
     Toolbox,
     checked,
 )
@@ -196,6 +195,9 @@ __all__ = ["REPEATABLE", "LoadedTool", "ToolRunner", "ToolSettings"]
 log = structlog.get_logger()
 
 
+_NO_FACTS: Final = SessionFacts()
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
     """What every call of a session has in common; times are seconds."""
@@ -210,6 +212,7 @@ class ToolSettings:
     retries_max: int
     runtime_dir: Path
     """The daemon's folder, where the tool host connects."""
+    config_facts: dict[str, Any] | None = None  # Any: fields of a Config
     environment: Mapping[str, str] = field(default_factory=dict)
     """What a call in a process of its own gets beside what every tool's process has."""
     opener: CodeOpener = field(default_factory=CodeOpener)
@@ -266,11 +269,11 @@ class ToolRunner:
         """Whether no call runs on, wanted or not."""
         return not self._tasks and not len(self._threads)
 
-    def run(self, batch: RunTools, todos: Todos = ()) -> list[asyncio.Task[None]]:
-        """Start every call of the batch; ``todos`` is what the calls see of the session's list."""
+    def run(self, batch: RunTools, facts: SessionFacts = _NO_FACTS) -> list[asyncio.Task[None]]:
+        """Start every call of the batch; ``facts`` is what the calls see of the session."""
         tasks = []
         for call in batch.calls:
-            task = asyncio.create_task(self._whole(batch, call, todos), name=f"tool-{call.name}")
+            task = asyncio.create_task(self._whole(batch, call, facts), name=f"tool-{call.name}")
             task.add_done_callback(self._forget)
             self._tasks[task] = call.call_id
             tasks.append(task)
@@ -323,10 +326,10 @@ class ToolRunner:
 
     # --- prepare ----------------------------------------------------------------------------------
 
-    async def _whole(self, batch: RunTools, call: ToolCall, todos: Todos) -> None:
+    async def _whole(self, batch: RunTools, call: ToolCall, facts: SessionFacts) -> None:
         """Have a call end with one result, whoever cancels its task beside us."""
         try:
-            await self._call(batch, call, todos)
+            await self._call(batch, call, facts)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task in self._cancelled or task not in self._tasks:
@@ -334,10 +337,10 @@ class ToolRunner:
             text = f"Error: the call's task was cancelled: {foreign.OWN_CANCEL}"
             self._return(batch, call, Refused(text=text))
 
-    async def _call(self, batch: RunTools, call: ToolCall, todos: Todos) -> None:
+    async def _call(self, batch: RunTools, call: ToolCall, facts: SessionFacts) -> None:
         await self._join_servers(call)
         async with Seat(self._gate) as seat:
-            job = await self._allowed(batch, call, todos, seat)
+            job = await self._allowed(batch, call, facts, seat)
             if job is None:
                 return
             self._post(
@@ -361,17 +364,17 @@ class ToolRunner:
             self.toolbox.join(servers)
 
     async def _allowed(
-        self, batch: RunTools, call: ToolCall, todos: Todos, seat: Seat
+        self, batch: RunTools, call: ToolCall, facts: SessionFacts, seat: Seat
     ) -> Job | None:
         """Return what is to be run; plugins may refuse or change it, a person must allow it."""
-        job = self._prepared(batch, call, todos)
+        job = self._prepared(batch, call, facts)
         if job is None:
             return None
         allowed = await self._hooks.before(batch.work, call)
         if allowed is None:
             return None
         if allowed.call is not call:  # plugins gave it other arguments
-            job = self._prepared(batch, allowed.call, todos)
+            job = self._prepared(batch, allowed.call, facts)
         if job is None or call.call_id in batch.approved:
             return job
         wanted = job.approval(allowed.approval, holds=self._settings.is_subagent)
@@ -389,7 +392,7 @@ class ToolRunner:
         await seat.left_for(self._answers.of(ref, lambda: self._post(needed)))
         return job
 
-    def _prepared(self, batch: RunTools, call: ToolCall, todos: Todos) -> Job | None:
+    def _prepared(self, batch: RunTools, call: ToolCall, facts: SessionFacts) -> Job | None:
         """Return what is to be run, or None where the call is over before it begins."""
         loaded = self.toolbox.find(call.name)
         if loaded is None:
@@ -399,7 +402,7 @@ class ToolRunner:
             return None
         try:
             tally = Tally(batch.steps_before.get(call.call_id, 0))
-            job = Job(batch, call, todos, loaded, checked(call, loaded.tool), tally)
+            job = Job(batch, call, facts, loaded, checked(call, loaded.tool), tally)
         except ToolError as error:
             self._return(batch, call, refused(error))
             return None
@@ -451,7 +454,8 @@ class ToolRunner:
             arguments=call.arguments,
             model=batch.model,
             turn=batch.turn,
-            todos=job.todos,
+            todos=job.facts.todos,
+            facts=msgspec.structs.replace(job.facts, todos=()),
         )
         return await self._host.run(job.loaded, order, emit)
 
@@ -493,8 +497,9 @@ class ToolRunner:
             user_data=settings.user_data,
             group_id=settings.group_id,
             incarnation=settings.incarnation,
-            todos=job.todos,
+            config_facts=settings.config_facts,
             session=port,
+            **seen(job.facts),
         )
 
     def _retries_max(self, tool: Tool, ending: Crashed | Died) -> int:
@@ -555,4 +560,5 @@ def _begin(settings: ToolSettings) -> Begin:
         working_dir=settings.working_dir,
         user_data=packed(settings.user_data),
         environment=dict(settings.environment),
+        config_facts=settings.config_facts,
     )

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 from cmdc_runtime import foreign
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.events.session import Envelope
-from cmdc_runtime.extensions.context import BranchAnswer, Context
+from cmdc_runtime.extensions.context import BranchAnswer, Context, seen
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal, set_title
@@ -165,8 +165,9 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
             user_data=unpacked(place.begin.user_data),
             group_id=place.begin.group_id,
             incarnation=place.begin.incarnation,
-            todos=order.todos,
+            config_facts=place.begin.config_facts,
             session=port,
+            **{**seen(order.facts), "todos": order.todos},
         )
         ending = _run(tool, order.arguments, context)
         end_lines()

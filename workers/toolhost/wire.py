@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, Union
 import msgspec
 
 from cmdc_runtime import foreign
+from cmdc_runtime.extensions.context import SessionFacts
 from cmdc_runtime.extensions.schema import text_of
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.foreign import ForeignError
@@ -52,6 +53,7 @@ class Begin(ToHost, frozen=True, kw_only=True, array_like=True):
     working_dir: str
     user_data: dict[str, Any]  # Any: the application's own
     environment: dict[str, str] = {}  # what calls see beside what every tool sees
+    config_facts: dict[str, Any] | None = None  # Any: fields of a Config
 
 
 class Open(ToHost, frozen=True, kw_only=True, array_like=True):
@@ -77,6 +79,8 @@ class RunCall(ToHost, frozen=True, kw_only=True, array_like=True, tag="run"):
     todos: tuple[dict[str, str], ...] = ()
     tool: int = 0
     number: int = 0
+    facts: SessionFacts = SessionFacts()
+    """Without ``todos``, which stand beside it."""
 
 
 class Kill(ToHost, frozen=True, kw_only=True, array_like=True):

@@ -2,11 +2,13 @@
 
 import pytest
 
-from cmdc_runtime import tools
+from cmdc_runtime import plugins, tools
 from cmdc_runtime.blueprint import Blueprint, identity_of
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions import Tool, tool
+from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.options import BLUEPRINTS_MAX, Options, parse
+from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.subagent import SubAgent
 
 MODEL = "openai:gpt-4o-mini"
@@ -252,3 +254,37 @@ def test_a_model_is_required_where_no_blueprint_gives_one():
     for given in ({}, {"blueprint": Blueprint(name="nobody")}):
         with pytest.raises(InvalidOptions, match="model: required"):
             parse(None, given)
+
+
+class Guard(Plugin):
+    """A plugin of an application."""
+
+    def before_prompt(self, event, context):
+        return None
+
+
+def test_plugins_are_added_by_their_names():
+    """One takes the place of an earlier namesake, in whatever form either was given."""
+    first = Blueprint(plugins=["security_guard", Guard]).add_plugins("prompt_cache")
+    guard = plugins.SecurityGuard(audit=False)
+
+    found = first.add_plugins(guard, (Guard, {}), plugins.PromptCache)
+
+    assert first.plugins == ["security_guard", Guard, "prompt_cache"]
+    assert found.plugins == [guard, (Guard, {}), plugins.PromptCache]
+    with pytest.raises(InvalidOptions):
+        first.add_plugins(3)
+
+
+def test_the_base_has_plugins_that_there_are():
+    """It is extended as any blueprint."""
+    built = Blueprint.Base.add_plugins(Guard).override(model="openai:m").to_options()
+
+    packed = [pack_plugin(one, "plugins").label for one in built.plugins]
+    assert packed == [
+        "security_guard",
+        "patch_tool_calls",
+        "memory_loader",
+        "prompt_cache",
+        "guard",
+    ]

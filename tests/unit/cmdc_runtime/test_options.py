@@ -20,6 +20,7 @@ DOCUMENTED = {
     "model": None, "session_id": None, "blueprint": None, "system_prompt": None, "tools": [],
     "plugins": [], "subagents": [], "working_dir": ".", "provider_opts": {},
     "response_format": None, "reasoning_strategy": None, "config": None,
+    "api_key": None, "send_keys": True, "provider": None,
     "prompt_mode": "full", "messages": [], "code": "pinned", "redact": None,
     "user_data": {}, "group_id": None,
     "max_turns": 100,
@@ -470,3 +471,21 @@ def test_the_general_purpose_subagent_may_be_replaced():
     own = SubAgent("general-purpose", "Does it our way.")
 
     assert parse(None, {"model": MODEL, "subagents": [own]}).subagents == [own]
+
+
+def test_a_model_may_be_a_dict():
+    """Its options lie below those that are given, and its key takes the place of ``api_key``."""
+    model = {"provider": "openai", "id": "m", "api_key": "sk", "temperature": 1, "timeout": 2}
+
+    found = parse(None, {"model": model, "provider_opts": {"temperature": 0}})
+
+    assert (found.model, found.api_key) == ("openai:m", "sk")
+    assert found.provider_opts == {"temperature": 0, "timeout": 2}
+
+
+@pytest.mark.parametrize("model", [{}, {"provider": "openai"}, {"provider": 3, "id": "m"}])
+def test_a_dict_that_names_no_model_is_refused(model):
+    """It says what belongs into one."""
+    assert problems(model=model) == (
+        "model: a dict that names a model has provider and id, both texts",
+    )

@@ -173,6 +173,7 @@ MEANT = {
     "group_id": [None, "nobody", "a b"],
     "start_id": ["", "nobody", "a b"],
     "origin": [None],
+    "keys": [{}],
     "snapshot_seq": [0, 1],
 }
 """What each field may be, of all that is tried."""

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
+from cmdc_runtime.provider_keys import ENDS, other_variables
 from cmdc_runtime.provider_options import KEYS, OURS, options_problem, value_problem
 
 # --- addresses ------------------------------------------------------------------------------------
@@ -127,15 +128,6 @@ def litellm_model(model: str) -> str:
 
 # --- keys -----------------------------------------------------------------------------------------
 
-_ENDS: Final = ("_API_KEY", "_AUTH_TOKEN", "_API_TOKEN")
-"""Of the variables that litellm looks for the key of a provider in."""
-_OTHERS: Final = {
-    "gemini": ("GOOGLE_API_KEY",),
-    "huggingface": ("HF_TOKEN",),
-    "snowflake": ("SNOWFLAKE_JWT",),
-    "cohere_chat": ("COHERE_API_KEY",),
-}
-
 
 def check_keys(request: ModelRequest, provider: str) -> None:
     """Check the options, and the key, that a request to ``provider`` would have.
@@ -149,8 +141,8 @@ def check_keys(request: ModelRequest, provider: str) -> None:
         raise _refused(f"provider_opts{problem}")
     if any(request.provider_opts.get(name) for name in KEYS):
         return
-    own = (provider.upper() + end for end in _ENDS) if provider else ()
-    for variable in (*own, *_OTHERS.get(provider, ())):
+    own = (provider.upper() + end for end in ENDS) if provider else ()
+    for variable in (*own, *other_variables(provider)):
         held = os.environ.get(variable)
         if held and (problem := value_problem(held)):
             raise _refused(f"{variable} in the environment: {problem}")
@@ -158,8 +150,8 @@ def check_keys(request: ModelRequest, provider: str) -> None:
 
 def unset_keys(provider: str) -> tuple[str, ...]:
     """Return the variables of a provider that litellm says nothing of, if none of them is set."""
-    names = _OTHERS.get(provider, ())
-    own = (provider.upper() + end for end in _ENDS)
+    names = other_variables(provider)
+    own = (provider.upper() + end for end in ENDS)
     return () if any(os.environ.get(name) for name in (*own, *names)) else names
 
 

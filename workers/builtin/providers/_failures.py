@@ -417,8 +417,8 @@ def no_key(model: str, variables: Sequence[str]) -> str:
     keys = [one for one in variables if not _ADDRESS.search(one)]
     named = " or ".join(keys) or "the provider's variable"
     return (
-        f"there is no key for {model}: set {named} in the environment, or give api_key in"
-        " provider_opts."
+        f"there is no key for {model}: set {named} where create_agent is called, or in the"
+        " daemon's environment, or give create_agent(api_key=…)."
     )
 
 

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Final
 
+from workers.builtin.providers._facts import shown_address
 from workers.builtin.providers._failures import ERROR_BYTES_MAX, RefusedAnswerError
 
 ENCODING: Final = "gzip"
@@ -40,6 +41,19 @@ _CARRIED_BYTES: Final = 3
 """Of the end of a piece: the longest end of an event but for its last byte."""
 GZIP: Final = 32 + zlib.MAX_WBITS
 """zlib's word for gzip or its own format, whichever the head says."""
+
+
+def check_kind(kind: str, address: str) -> None:
+    """Refuse what is said with ``content-type`` ``kind`` to be a web page; it is no model's answer.
+
+    Raises:
+        RefusedAnswerError: it is one; the text names the address, without credentials.
+    """
+    if "html" in kind.lower():
+        told = f"what answers at {shown_address(address)} is a web page and no model"
+        raise RefusedAnswerError(
+            f"{told}; api_base is to be the address of its API, which often ends in /v1"
+        )
 
 
 def is_packed(encoding: str) -> bool:

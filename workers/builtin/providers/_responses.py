@@ -22,6 +22,7 @@ from workers.builtin.providers._metering import (
     LINE_ENDS,
     Meter,
     absence,
+    check_kind,
     is_packed,
     pieces,
 )
@@ -81,12 +82,14 @@ def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
     """Return an answer whose body was not read yet, so that it is read within the bounds.
 
     Raises:
-        RefusedAnswerError: it is packed in a way that nobody asked for.
+        RefusedAnswerError: it is a web page, or packed in a way that nobody asked for.
     """
     packed = is_packed(response.headers.get("content-encoding", ""))
     told = ("content-encoding", "content-length")
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in told]
     kind = response.headers.get("content-type", "").lower()
+    if response.is_success:
+        check_kind(kind, str(request.url))
     has_events = kind.startswith("text/event-stream")
     meter = Meter(is_error=not response.is_success, has_events=has_events)
     watch = current_watch()

@@ -29,7 +29,7 @@ from workers.builtin.providers._failures import Heard, border, hidden, no_key, s
 from workers.builtin.wires import anthropic_messages, openai_chat, table
 from workers.builtin.wires.http import Call, answer_to
 from workers.builtin.wires.reply import Events, StreamedReply
-from workers.builtin.wires.routes import Route, WireFormat, route_of, vendor_of
+from workers.builtin.wires.routes import Route, WireFormat, missing_address, route_of, vendor_of
 from workers.builtin.wires.table import entry_of, facts_of
 
 log = structlog.get_logger()
@@ -73,6 +73,8 @@ class _Default:
         """Yield the reply's chunks as they come; see ``Provider.stream``."""
         with border(request):
             route = route_of(request)
+            if route is None and (problem := missing_address(request)) is not None:
+                raise ProviderError(FailureKind.PERMANENT, problem)
         chunks = _foreign().stream(request) if route is None else _stream(route, request)
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:

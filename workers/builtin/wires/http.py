@@ -40,7 +40,14 @@ from workers.builtin.providers._failures import (
     NoServerError,
     words_of,
 )
-from workers.builtin.providers._metering import ENCODING, GZIP, absence, is_packed, pieces
+from workers.builtin.providers._metering import (
+    ENCODING,
+    GZIP,
+    absence,
+    check_kind,
+    is_packed,
+    pieces,
+)
 
 # --- redirects ------------------------------------------------------------------------------------
 
@@ -245,7 +252,7 @@ async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[by
         BadAddressError: no request can be sent to the address.
         ConnectionError: the connection broke.
         NoServerError: there is nobody at the address.
-        RefusedAnswerError: the answer is too much, or can't be unpacked.
+        RefusedAnswerError: the answer is a web page, too much, or can't be unpacked.
         TimeoutError: nothing came for ``call.silence_s``, or no connection in time.
     """
     if (problem := address_problem(call.address)) is not None:
@@ -256,6 +263,7 @@ async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[by
         if response.status // 100 != HTTPStatus.OK // 100:
             with _failures(call):
                 raise await _refused(response, heard)
+        check_kind(response.content_type, call.address)
         async with contextlib.aclosing(_pieces_of(response, call)) as told:
             yield told
     finally:
@@ -379,6 +387,8 @@ def _failures(call: Call) -> Iterator[None]:
 def _why(error: aiohttp.ClientConnectorError) -> str | None:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return f"it does not speak TLS; is its address http://? {error.os_error}"
     return absence(error)
 
 

@@ -216,6 +216,19 @@ def route_of(request: ModelRequest) -> Route | None:
     return route if _can_go(route, request) and fits(route, request, options) else None
 
 
+def missing_address(request: ModelRequest) -> str | None:
+    """Return what is said where nobody has told the address of a server that users run."""
+    _provider, _model_id, vendor = vendor_of(request.model)
+    options = request.provider_opts
+    if vendor is None or options.get(VIA) is not None or _address(vendor, options):
+        return None
+    named = " or ".join(vendor.addresses)
+    return (
+        f"there is no address for {request.model}: give api_base in provider_opts, or set {named}"
+        " in the daemon's environment"
+    )
+
+
 def _reasons(facts: ModelFacts) -> bool:
     is_old = facts.is_listed and _OLD_REASONING.match(facts.model_id) is not None
     return is_old or _REASONING_NAME.search(facts.model_id) is not None

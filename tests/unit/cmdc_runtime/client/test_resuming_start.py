@@ -104,3 +104,49 @@ def test_options_of_the_largest_size_are_sent():
     request = start_request(None, {"model": "a:b", "user_data": {"k": "x" * room}})
 
     assert len(codec.encode(request)) < ASKED_BYTES_MAX - 4096
+
+
+HELPER = cmdc.SubAgent(name="helper", description="Helps.", model="groq:m")
+OF_GROQ = cmdc.Config(providers=[cmdc.ProviderConfig(models=["groq:m"], api_key="sk-config")])
+KEYS = {
+    "this process's": ({}, {"openai": "sk-env"}),
+    "not sent": ({"send_keys": False}, {}),
+    "given": ({"api_key": "sk-given"}, {"openai": "sk-given"}),
+    "given, not sent": ({"api_key": "sk-g", "send_keys": False}, {"openai": "sk-g"}),
+    "by provider": ({"api_key": {"x": "sk-x"}}, {"openai": "sk-env", "x": "sk-x"}),
+    "has one": ({"provider_opts": {"api_key": "sk-own"}}, {}),
+    "a subagent's": ({"subagents": [HELPER]}, {"openai": "sk-env", "groq": "sk-groq"}),
+    "a config's": (
+        {"subagents": [HELPER], "config": OF_GROQ},
+        {"openai": "sk-env", "groq": "sk-groq", "groq:m": "sk-config"},
+    ),
+    "a config's, outranked": (
+        {"subagents": [HELPER], "config": OF_GROQ, "api_key": {"groq": "sk-g"}},
+        {"openai": "sk-env", "groq": "sk-g"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "keys"), KEYS.values(), ids=KEYS)
+def test_a_session_is_given_the_keys_of_its_models(monkeypatch, given, keys):
+    """They are beside the definition, and nobody who prints the request sees them."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
+    monkeypatch.setenv("GROQ_API_KEY", "sk-groq")
+
+    request = start_request(None, {"model": "openai:m", **given})
+
+    assert request.keys == keys
+    own = given.get("provider_opts", {})
+    assert [key for key in keys.values() if key.encode() in bytes(request.agent)] == []
+    assert (b"sk-own" in bytes(request.agent)) == bool(own)
+    assert [key for key in keys.values() if key in repr(request)] == []
+    assert "sk-" not in repr(cmdc.Options(**given))
+
+
+def test_a_key_that_is_given_twice_is_refused():
+    """One of them would be dropped without a word."""
+    given = {"model": "a:b", "api_key": "sk-1", "provider_opts": {"api_key": "sk-2"}}
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        start_request(None, given)
+
+    assert caught.value.problems == ("api_key: provider_opts has one, too: give one of them",)

@@ -162,6 +162,43 @@ def test_plugin_that_hears_nothing_is_refused():
         as_plugin(Deaf)
 
 
+@pytest.mark.parametrize(
+    ("name", "hook"),
+    [
+        ("befor_tool", "before_tool"),
+        ("beforeTool", "before_tool"),
+        ("on_tool_errors", "on_tool_error"),
+        ("observes", "observe"),
+        ("handle_events", "handle_event"),
+    ],
+)
+def test_a_mistyped_hook_beside_others_is_refused(name, hook):
+    """It would never be called, and nothing else would tell."""
+    kind = type("Typo", (Plugin,), {"before_finish": _two, name: _two})
+
+    with pytest.raises(InvalidOptions) as caught:
+        as_plugin(kind)
+
+    assert caught.value.problems == (
+        f"plugin 'typo': {name} is no hook; did you mean {hook}? A helper is called _{name}",
+    )
+
+
+def test_a_helper_is_no_mistyped_hook():
+    """Neither is one that takes something else, nor one that is called otherwise."""
+    helpers = {"_befor_tool": _two, "before_tools": _one, "look_at": _two, "befor_tool": 3}
+
+    assert as_plugin(type("Fine", (Plugin,), {"before_finish": _two, **helpers}))
+
+
+def _one(self, event):
+    return None
+
+
+def _two(self, event, context):
+    return None
+
+
 class Unkept(msgspec.Struct):
     """A state that MessagePack does not take."""
 

@@ -6,6 +6,7 @@ from cmdc_runtime.extensions.provider import (
     CLASS_KINDS,
     OVERFLOW_TEXTS,
     PERMANENT_TEXTS,
+    SPENT_TEXTS,
     STATUS_KINDS,
     TRANSIENT_TEXTS,
     FailureKind,
@@ -83,6 +84,13 @@ def test_permanent_texts_win_over_transient_ones(text):
 def test_each_transient_text_is_known(text):
     """The last resort, where there is neither class nor status."""
     assert classify(None, [], text) == T
+
+
+@pytest.mark.parametrize("code", SPENT_TEXTS)
+def test_an_account_that_has_nothing_left_is_asked_no_more(code):
+    """Whatever its status and class say: a limit that is soon over has the same."""
+    assert classify(429, ["RateLimitError"], f'{{"code": "{code}"}}') == P
+    assert classify(429, ["RateLimitError"], "You exceeded your current quota.") == T
 
 
 @pytest.mark.parametrize("status", STATUS_KINDS)

@@ -346,7 +346,8 @@ VERBS = {
 def test_work_is_handed_to_who_can_do_it(effect, asked):
     """Nothing else is touched."""
     recorder = Recorder()
-    given = dict.fromkeys(("spec", "session_id", "incarnation", "group_id"))
+    spec = agent_spec(Options(model="x:m"))
+    given = {"spec": spec, **dict.fromkeys(("session_id", "incarnation", "group_id"))}
     servers = SimpleNamespace(is_settled=True)
     performing = {name: recorder.part(name) for name in VERBS}
     parts = PerformerParts(**given, **performing, servers=servers)

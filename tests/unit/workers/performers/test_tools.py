@@ -13,6 +13,7 @@ from msgspec import Meta
 from structlog.testing import capture_logs
 
 from cmdc_runtime import bounded_check, foreign
+from cmdc_runtime.extensions.context import SessionFacts
 from cmdc_runtime.extensions.tool import Tool, ToolError, tool
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packed_code import Packed
@@ -21,6 +22,7 @@ from workers.core.inputs import ToolBegun, ToolReturned
 from workers.core.step import RunTools
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 
+FACTS = SessionFacts(todos=({"content": "x", "status": "pending"},), tools=("a",))
 SETTINGS = ToolSettings(
     session_id="s",
     incarnation=2,
@@ -94,7 +96,7 @@ class Runner:
 
     def start(self):
         batch = RunTools(7, 3, "m", tuple(self.calls), is_suspect=self.is_suspect)
-        return self.runner.run(batch, ({"content": "x", "status": "pending"},))
+        return self.runner.run(batch, FACTS)
 
     async def whole(self):
         await asyncio.gather(*self.start())
@@ -148,7 +150,7 @@ def test_a_call_begins_and_returns(tool):
     assert (context.session_id, context.call_id, context.turn, context.model) == ("s", "a", 3, "m")
     assert (context.working_dir, context.group_id, context.incarnation) == ("/w", "g", 2)
     assert context.user_data == {"k": 1}
-    assert context.todos == ({"content": "x", "status": "pending"},)
+    assert (context.todos, context.tools) == (FACTS.todos, FACTS.tools)
 
 
 def test_a_tool_that_nobody_has_is_told():

@@ -300,8 +300,8 @@ OWN_WORDS = {
         (
             FailureKind.PERMANENT,
             (
-                "there is no key for openai:m: set X_API_KEY in the environment, or give api_key"
-                " in provider_opts."
+                "there is no key for openai:m: set X_API_KEY where create_agent is called, or in"
+                " the daemon's environment, or give create_agent(api_key=…)."
             ),
         ),
     ),
@@ -310,8 +310,8 @@ OWN_WORDS = {
         (
             FailureKind.PERMANENT,
             (
-                "there is no key for openai:m: set FIREWORKS_API_KEY in the environment, or give"
-                " api_key in provider_opts."
+                "there is no key for openai:m: set FIREWORKS_API_KEY where create_agent is called,"
+                " or in the daemon's environment, or give create_agent(api_key=…)."
             ),
         ),
     ),
@@ -320,8 +320,8 @@ OWN_WORDS = {
         (
             FailureKind.PERMANENT,
             (
-                "there is no key for openai:m: set X_API_KEY in the environment, or give api_key"
-                " in provider_opts."
+                "there is no key for openai:m: set X_API_KEY where create_agent is called, or in"
+                " the daemon's environment, or give create_agent(api_key=…)."
             ),
         ),
     ),
