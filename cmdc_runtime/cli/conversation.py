@@ -315,14 +315,14 @@ def conversation(
     An error that ends it is shown to ``view`` and goes on.
     """
     with (
-        _ending_in_order(),
+        ending_in_order(),
         _failures_shown(view),
         contextlib.closing(Client(choice.address)) as client,
         contextlib.ExitStack() as stack,
     ):
-        session = _started(client, choice, terminal)
+        session = started(client, choice, terminal)
         if not choice.keep:
-            stack.callback(_stop, session)
+            stack.callback(stop_session, session)
         stream = stack.enter_context(session.subscribe(since=0))
         watch = session.monitor(view.take_down, persistent=True)
         stack.callback(_demonitor, session, watch.ref)
@@ -341,7 +341,8 @@ def _failures_shown(view: View) -> Iterator[None]:
         raise
 
 
-def _started(client: Client, choice: AgentChoice, terminal: Terminal) -> Session:
+def started(client: Client, choice: AgentChoice, terminal: Terminal) -> Session:
+    """Return the agent that was chosen, when it is up; an interrupted start leaves none."""
     doing = "starting a daemon" if choice.address is None else "connecting"
     with terminal.waiting(doing) as say, announce_by(say):
         say(_WARMING if _is_warming(client.tree()) else "starting the agent")
@@ -359,7 +360,8 @@ def _is_warming(tree: TreeNode) -> bool:
     return any(node.id == "nursery" and node.state == "warming" for node in tree.children)
 
 
-def _stop(session: Session) -> None:
+def stop_session(session: Session) -> None:
+    """End a session, unless it has ended."""
     with contextlib.suppress(SessionNotAlive, InvalidSession):
         session.stop()
 
@@ -400,7 +402,7 @@ def _interruptible(abort: Callable[[KillTools], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ending_in_order() -> Iterator[None]:
+def ending_in_order() -> Iterator[None]:
     """Let a signal that ends the process unwind it, so that the session is stopped."""
 
     def leave(number: int, _frame: FrameType | None) -> NoReturn:

@@ -48,7 +48,7 @@ STYLES: Final[dict[str, dict[str, Any]]] = {  # Any: arguments of click.style
     "strong": {"bold": True},
     "kind": {"fg": "cyan"},
 }
-_RICH_STYLES: Final = {
+RICH_STYLES: Final = {
     name: " ".join(look["fg"] if key == "fg" else key for key in look)
     for name, look in STYLES.items()
 }
@@ -172,7 +172,7 @@ class Screen:
 def _text_of(line: Line) -> Any:  # Any: rich is loaded where it is used
     from rich.text import Text  # noqa: PLC0415 - slow, and not always needed
 
-    pieces = ((neutral(piece.text), _RICH_STYLES[piece.style]) for piece in line)
+    pieces = ((neutral(piece.text), RICH_STYLES[piece.style]) for piece in line)
     return Text.assemble(*pieces, no_wrap=True, overflow="ignore")
 
 
@@ -253,7 +253,7 @@ def _grown(root: TreeRow) -> Any:  # Any: rich is loaded where it is used
 def _styled(row: TreeRow) -> Any:  # Any: rich is loaded where it is used
     from rich.text import Text  # noqa: PLC0415 - slow, and not always needed
 
-    return Text(neutral(row.text), style=_RICH_STYLES[row.style])
+    return Text(neutral(row.text), style=RICH_STYLES[row.style])
 
 
 def _console() -> Any:  # Any: rich is loaded where it is used

@@ -13,6 +13,8 @@ RUN_S = 60.0
 """For one command, the machine being busy."""
 ROWS, COLUMNS = 24, 80
 """Of the terminal."""
+WHERE, HERE = b"\x1b[6n", b"\x1b[10;1R"
+"""How a program asks where the cursor is, and what a terminal answers."""
 ON_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -65,6 +67,8 @@ class PseudoTerminal:
             piece = os.read(self._fd, 65536)
         except OSError:  # the other end is closed
             return False
+        if WHERE in piece:
+            os.write(self._fd, HERE)
         self._unread += piece.decode(errors="replace")
         return bool(piece)
 

@@ -21,7 +21,10 @@ def chat(model, daemon):
     pairs = (f"{key}={value}" for key, value in opts.items())
     options = ["--model", name, *(word for pair in pairs for word in ("--provider-opt", pair))]
     ours = {name: value for name, value in os.environ.items() if not name.startswith("CMDC_")}
-    return [CMDC, "chat", *options], ours | {"CMDC_ADDRESS": str(daemon.address), "TERM": "xterm"}
+    return [CMDC, "chat", "--plain", *options], ours | {
+        "CMDC_ADDRESS": str(daemon.address),
+        "TERM": "xterm",
+    }
 
 
 def piped(model, daemon, stdin):
