@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks setup-mcp demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks setup-mcp demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot screens conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
 test: setup setup-local setup-mocks setup-mcp check ## Set up, check, and run every test but the faults
 	@$(BIN)/python -m scripts.lanes $(TEST_LANES)
+
+screens: setup ## Make the pictures of chat, ps, tree and tail in docs/screens, from real runs
+	@$(BIN)/python -m scripts.screens
 
 hops: setup ## Play a text-only prompt: the modules and functions that ran in client, daemon and agent; LIST=1
 	@$(BIN)/python -m scripts.hops $(if $(LIST),--list)
