@@ -5,6 +5,7 @@ from cmdc_runtime import events as events
 from cmdc_runtime import plugins as plugins
 from cmdc_runtime import reasoning as reasoning
 from cmdc_runtime import reasons as reasons
+from cmdc_runtime import sandbox as sandbox
 from cmdc_runtime import stores as stores
 from cmdc_runtime import tools as tools
 from cmdc_runtime.blueprint import Blueprint as Blueprint
@@ -90,6 +91,7 @@ from cmdc_runtime.errors import Overloaded as Overloaded
 from cmdc_runtime.errors import PluginNotFound as PluginNotFound
 from cmdc_runtime.errors import ProtocolError as ProtocolError
 from cmdc_runtime.errors import QueueFull as QueueFull
+from cmdc_runtime.errors import SandboxUnavailable as SandboxUnavailable
 from cmdc_runtime.errors import SessionError as SessionError
 from cmdc_runtime.errors import SessionExists as SessionExists
 from cmdc_runtime.errors import SessionNotAlive as SessionNotAlive
@@ -163,6 +165,8 @@ from cmdc_runtime.extensions.reasoning import ReasoningContext as ReasoningConte
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy as ReasoningStrategy
 from cmdc_runtime.extensions.reasoning import Revise as Revise
 from cmdc_runtime.extensions.reasoning import Thought as Thought
+from cmdc_runtime.extensions.sandbox import Sandbox as Sandbox
+from cmdc_runtime.extensions.sandbox import SandboxError as SandboxError
 from cmdc_runtime.extensions.tool import Effect as Effect
 from cmdc_runtime.mcp_servers import McpServer as McpServer
 from cmdc_runtime.messages import Message as Message

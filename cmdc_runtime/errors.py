@@ -11,8 +11,8 @@ The tree answers one question, "what should the catcher do?"::
         DaemonUnavailable, QueueFull, Overloaded, Busy, StorageFull, CommandTimeout,
         CollectTimeout
       SessionError              what the session did or became
-        SessionNotAlive, SessionParked, StartFailed, AgentAborted, AgentFailed, SteeringRejected,
-        CheckpointFailed, CommandDropped
+        SessionNotAlive, SessionParked, StartFailed (with SandboxUnavailable), AgentAborted,
+        AgentFailed, SteeringRejected, CheckpointFailed, CommandDropped
       ExtensionError            what a tool, plugin, provider or store could not do, or was refused
         ToolError (with OtherBranchError), PluginCallError, ProviderError, MemoryStoreError: each
         stands beside the contract that it is part of
@@ -27,7 +27,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from cmdc_runtime.plain import ends_of, shown
+from cmdc_runtime.process import SANDBOX_STAGE
 from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.redaction import text_shown
 
 REASON_CHARS_MAX: Final = 4_000
@@ -281,6 +283,29 @@ class StartFailed(SessionError):
         """Keep the reason."""
         self.reason = reason
         super().__init__(str(reason))
+
+
+class SandboxUnavailable(StartFailed):
+    """The session's sandbox can't be had here: ``layer`` is what is missing, ``why`` says why.
+
+    Nothing of the session has run. It is never replaced by a weaker one.
+    """
+
+    code = "sandbox_unavailable"
+    fields: ClassVar[Mapping[str, Any]] = {"layer": str, "why": str}
+
+    def __init__(self, layer: str, why: str) -> None:
+        """Keep both parts."""
+        self.layer, self.why = layer, why
+        super().__init__(StartFailedReason(stage=SANDBOX_STAGE, message=f"{layer}: {why}"))
+
+
+def start_error(reason: AnyReason) -> StartFailed:
+    """Return the error for a session whose process never became ready."""
+    if isinstance(reason, StartFailedReason) and reason.stage == SANDBOX_STAGE:
+        layer, _, why = reason.message.partition(": ")
+        return SandboxUnavailable(layer, why)
+    return StartFailed(reason)
 
 
 class AgentAborted(SessionError):

@@ -109,6 +109,7 @@ NAMES_OF_MODULE: Final = {
         "PluginNotFound",
         "ProtocolError",
         "QueueFull",
+        "SandboxUnavailable",
         "SessionError",
         "SessionExists",
         "SessionNotAlive",
@@ -199,6 +200,10 @@ NAMES_OF_MODULE: Final = {
         "Revise",
         "Thought",
     ),
+    "cmdc_runtime.extensions.sandbox": (
+        "Sandbox",
+        "SandboxError",
+    ),
     "cmdc_runtime.extensions.tool": ("Effect",),
     "cmdc_runtime.mcp_servers": ("McpServer",),
     "cmdc_runtime.messages": (
@@ -219,5 +224,15 @@ NAMES_OF_MODULE: Final = {
     "cmdc_runtime.requests": ("TreeNode",),
     "cmdc_runtime.subagent": ("SubAgent",),
 }
-MODULES: Final = ("aio", "backends", "events", "plugins", "reasoning", "reasons", "stores", "tools")
+MODULES: Final = (
+    "aio",
+    "backends",
+    "events",
+    "plugins",
+    "reasoning",
+    "reasons",
+    "sandbox",
+    "stores",
+    "tools",
+)
 MODULE_OF: Final = {name: module for module, names in NAMES_OF_MODULE.items() for name in names}

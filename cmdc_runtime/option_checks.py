@@ -238,6 +238,16 @@ def check_strategy(value: object) -> object:
     return value
 
 
+def check_sandbox(value: object) -> object:
+    """Return a sandbox, or None; that it is one, and can travel, shows when it is packed."""
+    if isinstance(value, str) and _STRATEGY.fullmatch(value) is None:
+        raise TypeError('expected the name of a sandbox, or "module:Class"')
+    is_known = value is None or isinstance(value, str | type | tuple | msgspec.Struct)
+    if not is_known and not hasattr(type(value), "execute"):  # what every sandbox has
+        raise TypeError("expected a name, a class, an instance, (class, options) or 'module:Class'")
+    return value
+
+
 def check_subagents(value: object) -> list[SubAgent]:
     """Return a list of ``SubAgent``; their fields are not checked."""
     if not isinstance(value, list | tuple):

@@ -62,6 +62,7 @@ from cmdc_runtime.option_checks import (
     check_provider_opts,
     check_redact,
     check_response_format,
+    check_sandbox,
     check_session_id,
     check_strategy,
     check_subagents,
@@ -136,6 +137,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
     mcp_servers: list[McpServer] = []  # whose tools the model may call; started when needed
     working_dir: str = "."  # where tools work; relative paths start there
+    sandbox: Any = None  # where tools reach files and run commands; None: cmdc.sandbox.Local()
+    require_sandbox: bool = False  # only one that commands can't leave will do
     provider_opts: dict[str, Any] = {}  # for the model: api_base, temperature, via …
     provider: Any = None  # of one's own: a class, object, function or "module:Class" that streams
     api_key: Any = None  # of the model's provider, or a dict by provider; it is not journaled
@@ -382,6 +385,7 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "redact": check_redact,
     "reasoning_strategy": check_strategy,
     "response_format": check_response_format,
+    "sandbox": check_sandbox,
     "session_id": check_session_id,
     "subagents": check_subagents,
     "system_prompt": check_text,

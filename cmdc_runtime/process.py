@@ -30,6 +30,8 @@ RESUMED: Final = "the session was resumed from a saved state"
 CODE_STAGE: Final = "code"
 """Where a start fails because the code of the session is not the code that it took."""
 
+SANDBOX_STAGE: Final = "sandbox"
+"""At which a start fails where the session's sandbox can't be had."""
 FRAME_STAGE: Final = "frame"
 """Where a start fails because the process cannot read what the daemon sends it."""
 

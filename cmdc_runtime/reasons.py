@@ -167,7 +167,9 @@ class ExitCode(DownReason, frozen=True, kw_only=True):
 
 
 class StartFailed(DownReason, frozen=True, kw_only=True):
-    """The process never became ready; ``stage`` is spawn, handshake, load, code, frame or rebuild.
+    """The process never became ready; ``stage`` is where that showed.
+
+    It is spawn, handshake, load, code, sandbox, frame or rebuild.
 
     At the stage code the session is parked: its code is not the one that it took. So it is at the
     stage frame: what the daemon sends cannot be read.

@@ -17,15 +17,23 @@ import msgspec
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
 from cmdc_runtime.config import config_facts
-from cmdc_runtime.errors import InvalidOptions, InvalidTool
+from cmdc_runtime.errors import InvalidOptions, InvalidTool, SandboxUnavailable
 from cmdc_runtime.extensions.provider import as_provider
+from cmdc_runtime.extensions.sandbox import LOCAL_SANDBOX, UNCONFINED
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
-from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
+from cmdc_runtime.packing import (
+    Packed,
+    brings_code,
+    pack,
+    pack_function,
+    pack_plugin,
+    pack_sandbox,
+)
 from cmdc_runtime.plain import short, text_problem
 from cmdc_runtime.provider_options import model_parts, model_problem
 from cmdc_runtime.reasoning.limits import Reason
@@ -111,6 +119,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mcp_servers: tuple[McpServer, ...] = ()
     provider: Packed | None = None  # of the application's own
     config_facts: dict[str, Any] | None = None  # Any: what tools and plugins see of a Config
+    sandbox: Packed | None = None  # None: the built-in "local"
+    require_sandbox: bool = False
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
@@ -136,6 +146,7 @@ _MADE: Final = frozenset(
             "depth",
             "supervision",
             "redact",
+            "sandbox",
             "resumed",
             "opening_call",
             "trace_parent",
@@ -195,8 +206,21 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
         redact=parts.redact,
         provider=parts.provider,
         config_facts=config_facts(options.config),
+        sandbox=parts.sandbox,
         **_copied(options),
     )
+
+
+def check_sandbox(spec: AgentSpec) -> None:
+    """Refuse a definition whose sandbox is known to be no more than its commands can leave.
+
+    What another sandbox can do is seen where the session's process starts.
+
+    Raises:
+        SandboxUnavailable: one that confines is required.
+    """
+    if spec.require_sandbox and (spec.sandbox is None or spec.sandbox.ref == LOCAL_SANDBOX):
+        raise SandboxUnavailable(LOCAL_SANDBOX, UNCONFINED)
 
 
 def supervision(options: Options) -> Supervision:
@@ -206,7 +230,8 @@ def supervision(options: Options) -> Supervision:
 
 def carries_code(spec: AgentSpec) -> bool:
     """Say whether a tool or plugin of the agent, or of a subagent of its, travels as code."""
-    packed = [*spec.tools, *spec.plugins, *filter(None, (spec.redact, spec.provider))]
+    own = (spec.redact, spec.provider, spec.sandbox)
+    packed = [*spec.tools, *spec.plugins, *filter(None, own)]
     for one in spec.subagents:
         packed += [*(one.tools or ()), *(one.plugins or ())]
     return any(map(brings_code, packed))
@@ -379,10 +404,12 @@ class _Parts:
     working_dir: str
     redact: Packed | None
     provider: Packed | None
+    sandbox: Packed | None
 
 
 def _parts_of(options: Options, refused: _Refused) -> _Parts:
     made, redact, provider = refused.made, options.redact, options.provider
+    sandbox = options.sandbox
     plugins = _each_packed(options.plugins, "plugins", pack_plugin, refused)
     chain = made(lambda: _chain_plugin(options, plugins), None)
     given = None if _is_chain(options) else options.reasoning_strategy
@@ -396,6 +423,7 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
         working_dir=made(lambda: _absolute(options.working_dir), ""),
         redact=None if redact is None else made(lambda: pack_function(redact, "redact"), None),
         provider=None if provider is None else made(lambda: _provider(provider), None),
+        sandbox=None if sandbox is None else made(lambda: pack_sandbox(sandbox, "sandbox"), None),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import foreign, redaction
-from cmdc_runtime.errors import CheckpointUnreadable, InvalidTool
+from cmdc_runtime.errors import CheckpointUnreadable, InvalidTool, SandboxUnavailable
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import (
     Provider,
@@ -24,6 +24,7 @@ from cmdc_runtime.extensions.provider import (
     context_window_of,
     price_usd_of,
 )
+from cmdc_runtime.extensions.sandbox import UNCONFINED, Sandbox, SandboxPlace
 from cmdc_runtime.heartbeats import SNAPSHOT_STEP
 from cmdc_runtime.packed_code import Packed, digest_of
 from cmdc_runtime.redaction import ALIKE_CHARS_MIN
@@ -180,6 +181,7 @@ class Loaded:
     tools: tuple[LoadedTool, ...]
     plugins: tuple[Plugin, ...]
     redact: Redact | None
+    sandbox: Sandbox
     user_data: dict[str, Any]  # Any: the application's own
     session_start_problem: Callable[[str], str | None]
     context: BuildContext
@@ -195,6 +197,7 @@ def build_agent(
         ChangedError: the code of one is not the code that the session took.
         CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
         LitellmNeeded: so it is.
+        SandboxUnavailable: the session's sandbox can't be had here.
     """
     context.at(None)
     keys = tuple(assign.keys.values())
@@ -230,6 +233,7 @@ def build_agent(
             raise LitellmNeeded
         plugins = session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
+        sandbox = _sandbox(assign, spec, session_code)
         context.at(None)
         if session_code.code.news:
             taken = CodeTaken(code=session_code.code.news)
@@ -240,11 +244,24 @@ def build_agent(
     except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
     session_start_problem = session_code.session_start_problem(memory, plugins)
-    loaded = Loaded(provider, tools, plugins, redact, user_data, session_start_problem, context)
+    loaded = Loaded(
+        provider, tools, plugins, redact, sandbox, user_data, session_start_problem, context
+    )
     agent = _wire(assign, spec, memory, loaded)
     keep(spec, agent.memory, keys)
     agent.continue_from(Saver(past.unsaved()), news)
     return agent
+
+
+def _sandbox(assign: Assign, spec: AgentSpec, session_code: SessionCode) -> Sandbox:
+    """Return the session's sandbox, which is none less than what is required."""
+    place = SandboxPlace(
+        session_id=assign.session_id, working_dir=spec.working_dir, real_dir=str(Path.cwd())
+    )
+    sandbox = session_code.sandbox(spec.sandbox, place)
+    if spec.require_sandbox and not sandbox.confines:
+        raise SandboxUnavailable(sandbox.name, UNCONFINED)
+    return sandbox
 
 
 def _start(empty: Memory, assign: Assign, past: SessionHistory) -> tuple[Memory, SessionHistory]:
@@ -279,6 +296,7 @@ def _code(assign: Assign, spec: AgentSpec, start: Memory, past: SessionHistory) 
         given += spec.plugins if "plugins" in resumed.changes else ()
         given += filter(None, [spec.redact]) if "redact" in resumed.changes else ()
         given += filter(None, [spec.provider]) if "provider" in resumed.changes else ()
+        given += filter(None, [spec.sandbox]) if "sandbox" in resumed.changes else ()
         anew = {digest_of(packed) for packed in given}
         known = {name: modules for name, modules in known.items() if name not in anew}
     # Who only looks runs nothing for the session.
@@ -471,5 +489,7 @@ def _tool_settings(
         runtime_dir=loaded.context.runtime_dir,
         environment=chosen(os.environ, spec.tool_env),
         servers=servers,
+        sandbox=loaded.sandbox,
+        packed_sandbox=spec.sandbox,
         is_subagent=assign.parent_id is not None,
     )

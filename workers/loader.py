@@ -1,4 +1,4 @@
-"""Turns what travelled back into tools, plugins, strategies: the one place that unpickles.
+"""Turns what travelled back into the extensions that it was: the one place that unpickles.
 
 ``read_file`` means ``create`` in ``workers.builtin.tools.read_file``, ``cost_guard`` that in
 ``workers.builtin.plugins.cost_guard``; ``module:name`` is what it says. There is no list of
@@ -30,10 +30,12 @@ import msgspec
 
 import cmdc_runtime
 from cmdc_runtime import foreign
-from cmdc_runtime.extensions.admission import as_plugin, as_strategy
+from cmdc_runtime.errors import SandboxUnavailable
+from cmdc_runtime.extensions.admission import as_plugin, as_sandbox, as_strategy
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.provider import Provider, as_provider
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
+from cmdc_runtime.extensions.sandbox import LOCAL_SANDBOX, Sandbox, SandboxPlace
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.packed_code import Packed, digest_of
@@ -43,6 +45,7 @@ from cmdc_runtime.subagent import STRATEGY_TOOL
 from workers.builtin import plugins as built_in_plugins
 from workers.builtin import providers as built_in_providers
 from workers.builtin import reasoning as built_in_strategies
+from workers.builtin import sandboxes as built_in_sandboxes
 from workers.builtin import tools as built_in_tools
 
 # --- tools, strategies, providers, functions ------------------------------------------------------
@@ -72,6 +75,8 @@ class CodeKind:
 
 TOOLS: Final = CodeKind("tool", built_in_tools)
 STRATEGIES: Final = CodeKind("strategy", built_in_strategies)
+SANDBOXES: Final = CodeKind("sandbox", built_in_sandboxes)
+_LOCAL: Final = Packed(kind="ref", label=LOCAL_SANDBOX, ref=LOCAL_SANDBOX)
 
 
 class LoadError(Exception):
@@ -121,6 +126,24 @@ def load_strategy(packed: Packed) -> ReasoningStrategy:
     """
     [loaded] = load_all([packed], STRATEGIES, as_strategy)
     return loaded
+
+
+def open_sandbox(packed: Packed | None, place: SandboxPlace) -> Sandbox:
+    """Return a new sandbox that serves ``place``; without packed code it is the built-in Local.
+
+    Raises:
+        LoadError: it cannot be loaded, is no sandbox, or failed to begin.
+        SandboxUnavailable: what it needs is not here.
+    """
+    given = packed or _LOCAL
+    [sandbox] = load_all([given], SANDBOXES, as_sandbox)
+    try:
+        foreign.call(lambda: sandbox.begin(place))
+    except ForeignError as failed:
+        if isinstance(failed.error, SandboxUnavailable):
+            raise failed.error from failed
+        raise LoadError(given.label, _explain(failed.error), SANDBOXES.noun) from failed
+    return sandbox
 
 
 def load_all(

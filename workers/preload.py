@@ -38,7 +38,7 @@ _MODULES: Final = (
     "workers.worker",
     "workers.toolhost.start",
 )
-_FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "tools"))
+_FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "sandboxes", "tools"))
 """Packages of which every module is preloaded: a new built-in needs no line here."""
 _BESIDE: Final = {
     # What litellm loads at the first call, late in a stream, or for another wire than OpenAI's.

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from cmdc_runtime import packed_code as named
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.provider import Provider
+from cmdc_runtime.extensions.sandbox import Sandbox, SandboxPlace
 from cmdc_runtime.heartbeats import greeting_step, packed_step
 from cmdc_runtime.packed_code import Packed
 from workers.core import aside
@@ -23,12 +24,14 @@ from workers.core.records import Record, SetAside
 from workers.core.state import Memory
 from workers.loader import (
     PLUGINS,
+    SANDBOXES,
     Code,
     LoadError,
     load_function,
     load_own_provider,
     load_plugins,
     load_tools,
+    open_sandbox,
 )
 from workers.performers.tools import LoadedTool
 
@@ -103,6 +106,20 @@ class SessionCode:
         opened = load(needed)
         self.code.take(needed)
         return opened
+
+    def sandbox(self, packed: Packed | None, place: SandboxPlace) -> Sandbox:
+        """Return the sandbox of packed code, ready; None is the built-in one of every session.
+
+        Raises:
+            LoadError: it can't be opened, or has killed who opened it.
+            SandboxUnavailable: what it needs is not here.
+        """
+        if packed is None:
+            return open_sandbox(None, place)
+        (needed,) = self._needed([self.code.wanted(packed)], SANDBOXES.noun)
+        sandbox = open_sandbox(needed, place)
+        self.code.take(needed)
+        return sandbox
 
     def newly_left_out(self, memory: Memory, records: Iterable[Record]) -> tuple[SetAside, ...]:
         """Return what is newly left out of the code that a memory has; ``records`` led to it."""

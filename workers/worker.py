@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign, reasons
-from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
+from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError, SandboxUnavailable
 from cmdc_runtime.faults import rebuild_point
 from cmdc_runtime.heartbeats import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
 from cmdc_runtime.ids import WorkerId
@@ -35,6 +35,7 @@ from cmdc_runtime.process import (
     EXIT_ORPHANED,
     FRAME_STAGE,
     HIBERNATE,
+    SANDBOX_STAGE,
     TITLE_PREFIX,
 )
 from cmdc_runtime.reasons import PlainReason
@@ -395,6 +396,9 @@ class Worker:
             return
         except ChangedError as error:
             self._give_up(CODE_STAGE, str(error))
+            return
+        except SandboxUnavailable as error:
+            self._give_up(SANDBOX_STAGE, f"{error.layer}: {error.why}")
             return
         except (BuildError, LimitError, ProtocolError, msgspec.DecodeError) as error:
             self._give_up(stage, str(error))

@@ -55,6 +55,10 @@ class ChangedOptions(TypedDict, total=False):
     mcp_servers: list[McpServer]
     # where tools work; relative paths start there
     working_dir: str | PathLike[str]
+    # where tools reach files and run commands; None: cmdc.sandbox.Local()
+    sandbox: Any
+    # only one that commands can't leave will do
+    require_sandbox: bool
     # for the model: api_base, temperature, via …
     provider_opts: dict[str, Any]
     # of one's own: a class, object, function or "module:Class" that streams

@@ -32,6 +32,7 @@ from cmdc_runtime.spec import (
     Resumption,
     agent_spec,
     carries_code,
+    check_sandbox,
     refused_parts,
     supervision,
 )
@@ -56,12 +57,14 @@ def start_request(options: Options | None, given: Mapping[str, object]) -> Start
     Raises:
         InvalidOptions: ``problems`` has one line for each wrong field.
         InvalidTool: a tool cannot travel.
+        SandboxUnavailable: one that confines is required, and none is given.
 
     """
     if options is not None and not isinstance(options, Options):
         raise InvalidOptions([f"options: expected Options, got {type(options).__name__}"])
     checked = parse(options, given, refused_parts)
     spec = agent_spec(checked)
+    check_sandbox(spec)
     return StartSession(
         session_id=SessionId(checked.session_id) if checked.session_id else new_session_id(),
         supervision=supervision(checked),
@@ -151,7 +154,7 @@ _STAYS: Final = frozenset(
     {
         *NOT_RESUMED,
         *("model", "tools", "plugins", "subagents", "provider_opts", "response_format"),
-        *("working_dir", "redact", "provider", "group_id"),
+        *("working_dir", "redact", "provider", "sandbox", "group_id"),
     }
 )
 """Options that a definition holds in another form: given anew or left as they are."""
@@ -171,6 +174,7 @@ def resume_request(
     Raises:
         InvalidOptions: ``problems`` has one line for each wrong field.
         InvalidTool: a tool cannot travel.
+        SandboxUnavailable: one that confines is required, and none is there.
     """
     refused = [f"{name}: {why}" for name, why in NOT_RESUMED.items() if name in given]
     if refused:
@@ -195,6 +199,7 @@ def resume_request(
         supervision=fresh.supervision,
         resumed=Resumption(id=new_command_id(), changes=tuple(sorted(changes))),
     )
+    check_sandbox(spec)
     return StartSession(
         session_id=SessionId(session_id),
         supervision=spec.supervision,

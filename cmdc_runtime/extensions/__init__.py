@@ -9,12 +9,11 @@ from cmdc_runtime.extensions.tool import (
     FunctionTool,
     Isolation,
     NeedsApproval,
-    OtherBranchError,
     Tool,
-    ToolError,
     as_tool,
     tool,
 )
+from cmdc_runtime.extensions.tool_error import OtherBranchError, ToolError
 
 __all__ = [
     "Answer",

@@ -1,4 +1,4 @@
-"""What an application gave as a plugin or a strategy, as one that keeps the contract.
+"""What an application gave as a plugin, strategy or sandbox, as one that keeps the contract.
 
 One that breaks it is refused before its session starts, with everything that is wrong in one
 error. To add a rule for all plugins, add it to ``_problems``; for all strategies, to
@@ -29,6 +29,7 @@ from cmdc_runtime.extensions.plugin import (
     observes,
 )
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
+from cmdc_runtime.extensions.sandbox import Sandbox
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.plain import nearest, short
 
@@ -37,8 +38,18 @@ _PAIR: Final = 2
 _HOOK_LIKENESS: Final = 0.8
 """Of a method's name to a hook's from which on it is taken for a mistyped one."""
 _ABOUT_TOOLS: Final = {*TOOL_HOOKS, HANDLE_EVENT}
-_Base = TypeVar("_Base", Plugin, ReasoningStrategy)
-_NOUNS: Final[Mapping[type, str]] = {Plugin: "plugin", ReasoningStrategy: "strategy"}
+_Base = TypeVar("_Base", Plugin, ReasoningStrategy, Sandbox)
+_NOUNS: Final[Mapping[type, str]] = {
+    Plugin: "plugin",
+    ReasoningStrategy: "strategy",
+    Sandbox: "sandbox",
+}
+_FORMS: Final[Mapping[str, tuple[str, str]]] = {
+    "plugin": ("cmdc.Plugin", "cmdc.plugins"),
+    "strategy": ("cmdc.ReasoningStrategy", "cmdc.reasoning"),
+    "sandbox": ("cmdc.Sandbox", "cmdc.sandbox"),
+}
+"""The base that is to be subclassed, and where ours are."""
 
 
 def as_plugin(candidate: object) -> Plugin:
@@ -68,6 +79,19 @@ def as_strategy(candidate: object) -> ReasoningStrategy:
     return strategy
 
 
+def as_sandbox(candidate: object) -> Sandbox:
+    """Return the sandbox that ``candidate`` is, has as a class, or names as ``"module:Class"``.
+
+    A class, or its name, may come with options: ``(Mine, {"image": "debian"})``.
+
+    Raises:
+        InvalidOptions: as for ``as_plugin``.
+    """
+    sandbox = _instance(candidate, Sandbox)  # type: ignore[type-abstract]  # none is made of it
+    _refuse(f"sandbox {short(sandbox.name)}", _sandbox_problems(sandbox))
+    return sandbox
+
+
 def _instance(candidate: object, base: type[_Base]) -> _Base:
     noun = _NOUNS[base]
     thing, options = _parted(candidate, noun)
@@ -90,10 +114,7 @@ def _refuse(what: str, problems: Iterator[str]) -> None:
 
 
 def _forms(noun: str) -> str:
-    if noun == "plugin":
-        base, ours = "cmdc.Plugin", "cmdc.plugins"
-    else:
-        base, ours = "cmdc.ReasoningStrategy", "cmdc.reasoning"
+    base, ours = _FORMS[noun]
     return (
         f"give a {base} class or instance, (class, {{option: value}}),"
         f' "module:Class", or one of {ours}'
@@ -142,6 +163,22 @@ def _strategy_problems(strategy: ReasoningStrategy) -> Iterator[str]:
             yield f"{method} must not be async: what takes time is a branch"
     if getattr(type(strategy), "step") is getattr(ReasoningStrategy, "step"):  # noqa: B009 - as data
         yield "it has no method step"
+
+
+def _sandbox_problems(sandbox: Sandbox) -> Iterator[str]:
+    """Yield every way in which a sandbox breaks the contract."""
+    given: Any = sandbox  # Any: its attributes are what a stranger wrote
+    if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
+        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {short(given.name)}"
+    if not isinstance(given.confines, bool):
+        yield f"confines must be True or False, got {short(given.confines)}"
+    for method in sorted(Sandbox.__abstractmethods__):
+        found = getattr(sandbox, method)
+        is_async = inspect.iscoroutinefunction(found)
+        if not callable(found):
+            yield f"{method} must be a method, got {short(found)}"
+        elif is_async != inspect.iscoroutinefunction(getattr(Sandbox, method)):
+            yield f"{method} must {'not ' if is_async else ''}be async"
 
 
 def _problems(plugin: Plugin) -> Iterator[str]:

@@ -16,6 +16,7 @@ from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.events.session import Envelope
 from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.sandbox import Sandbox
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 
@@ -186,6 +187,8 @@ class Context:
     config_facts: dict[str, Any] | None = None  # Any: fields of a Config
     session: SessionPort | None = None
     """None where a tool runs without a session, as in a unit test."""
+    sandbox: Sandbox | None = None
+    """Where the call reaches files and runs commands; None without a session, as above."""
 
     @property
     def total_tokens(self) -> int:

@@ -29,7 +29,7 @@ from typing import (
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.errors import ExtensionError, InvalidTool
+from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context, ToolContext
 from cmdc_runtime.extensions.foreign_types import dec_hook
 from cmdc_runtime.extensions.provider import ToolSpec
@@ -43,6 +43,8 @@ from cmdc_runtime.extensions.schema import (
     signature_of,
     unsendable,
 )
+from cmdc_runtime.extensions.tool_error import OtherBranchError as OtherBranchError  # noqa: PLC0414
+from cmdc_runtime.extensions.tool_error import ToolError as ToolError  # noqa: PLC0414 - handed on
 from cmdc_runtime.plain import short
 
 P = ParamSpec("P")
@@ -74,14 +76,6 @@ def _fitting_of(function: object) -> tuple[Isolation, ...]:
     if inspect.iscoroutinefunction(function):
         return ("task", "process")
     return ("process", "thread")
-
-
-class ToolError(ExtensionError):
-    """An expected failure: its text is the result that the model reads, marked as an error."""
-
-
-class OtherBranchError(ToolError):
-    """A call asks for a branch by a name that it gave to something else before."""
 
 
 # Positional too, since a tool writes ``return Effect("update_todos", {...})``.

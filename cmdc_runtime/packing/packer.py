@@ -1,4 +1,4 @@
-"""A tool, plugin or strategy as it travels: by name where any process can import it, else as code.
+"""An extension as it travels: by name where any process can import it, else as code.
 
 An application never says which. Add a rule for what counts as importable to ``origin``, and one
 for what can be turned into bytes to ``byvalue``.
@@ -16,9 +16,10 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
-from cmdc_runtime.extensions.admission import as_plugin, as_strategy
+from cmdc_runtime.extensions.admission import as_plugin, as_sandbox, as_strategy
 from cmdc_runtime.extensions.plugin import Plugin, made
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
+from cmdc_runtime.extensions.sandbox import Sandbox
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.packed_code import Packed
@@ -47,19 +48,21 @@ _PACKED_KEYS: Final = (FUNCTION_KEY, STRATEGY_KEY)
 _PAIR: Final = 2
 _MODULES: Final[Mapping[str, str]] = {
     "plugin": "cmdc_runtime.plugins",
+    "sandbox": "cmdc_runtime.sandbox",
     "strategy": "cmdc_runtime.reasoning",
     "tool": "cmdc_runtime.tools",
 }
 """Where the built-in extensions of each noun are. They stand on this module, and are loaded when
 somebody names one."""
-_Admit: TypeAlias = Callable[[object], Plugin | ReasoningStrategy]
+_Admit: TypeAlias = Callable[[object], Plugin | ReasoningStrategy | Sandbox]
 
 
 class BuiltIn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, metaclass=Checked):
     """A name for one of our own extensions, with its options as fields.
 
     ``cmdc_runtime.tools`` has one subclass for each built-in tool, ``cmdc_runtime.plugins`` one for
-    each built-in plugin, ``cmdc_runtime.reasoning`` one for each strategy.
+    each built-in plugin, ``cmdc_runtime.reasoning`` one for each strategy, ``cmdc_runtime.sandbox``
+    one for each sandbox.
     """
 
     __repr__ = printed
@@ -110,6 +113,13 @@ class BuiltInStrategy(BuiltIn, frozen=True, kw_only=True, omit_defaults=True, me
     short_name: ClassVar[str]
 
 
+class BuiltInSandbox(BuiltIn, frozen=True, kw_only=True, omit_defaults=True, metaclass=_Checked):
+    """A name for a built-in sandbox, with its options as fields."""
+
+    noun: ClassVar[str] = "sandbox"
+    short_name: ClassVar[str]
+
+
 class _CannotTravelError(Exception):
     """The thing can't be packed; the text says why, and the way out."""
 
@@ -155,6 +165,15 @@ def pack_strategy(thing: object, label: str) -> Packed:
         InvalidOptions: it is no strategy, breaks the contract or cannot travel.
     """
     return _pack_extension(thing, label, "strategy", as_strategy)
+
+
+def pack_sandbox(thing: object, label: str) -> Packed:
+    """Return a sandbox ready to travel, as ``pack_plugin`` does a plugin.
+
+    Raises:
+        InvalidOptions: it is no sandbox, breaks the contract or cannot travel.
+    """
+    return _pack_extension(thing, label, "sandbox", as_sandbox)
 
 
 def strategy_option(thing: object, label: str) -> dict[str, Any]:  # Any: packed code
@@ -335,7 +354,7 @@ def _hint(reference: str, noun: str) -> str:
 
 @cache
 def built_ins(noun: str) -> Mapping[str, type[BuiltIn]]:
-    """Return the built-in extensions by their short names; ``noun`` is plugin, strategy or tool."""
+    """Return the built-in extensions of a noun of ``_MODULES`` by their short names."""
     names = vars(importlib.import_module(_MODULES[noun]))
     kinds = (one for one in names.values() if isinstance(one, type) and issubclass(one, BuiltIn))
     return {one.short_name: one for one in kinds if "short_name" in vars(one)}

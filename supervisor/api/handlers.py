@@ -25,8 +25,8 @@ from cmdc_runtime.errors import (
     AccessDenied,
     DaemonUnavailable,
     InvalidSession,
-    StartFailed,
     UsageError,
+    start_error,
 )
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.pages import Page, Pages
@@ -138,7 +138,7 @@ async def started_before(sessions: Sessions, request: StartSession) -> SessionIn
         return None
     reason = decode_as(AnyReason, row.reason)
     if isinstance(reason, StartFailedReason):
-        raise StartFailed(reason)
+        raise start_error(reason)
     if request.parent_id is not None:
         return None
     return await sessions.look_up(request.session_id)

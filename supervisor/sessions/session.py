@@ -18,7 +18,7 @@ from cmdc_runtime.errors import (
     DaemonUnavailable,
     SessionNotAlive,
     SessionParked,
-    StartFailed,
+    start_error,
 )
 from cmdc_runtime.ids import CommandId, Incarnation, SessionId
 from cmdc_runtime.process import HIBERNATE
@@ -279,7 +279,7 @@ class Session:
         if self._reader is not None:
             self._reader.end()
         self._tasks.close()
-        error: CmdcError = SessionNotAlive(reason) if self.was_up else StartFailed(reason)
+        error: CmdcError = SessionNotAlive(reason) if self.was_up else start_error(reason)
         if self.is_parked:
             error = SessionParked(str(reason))
         if self.services.is_leaving:

@@ -27,11 +27,14 @@ from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.context import Context, SessionFacts, seen
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
-from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.extensions.sandbox import Sandbox
+from cmdc_runtime.extensions.tool import Tool
+from cmdc_runtime.extensions.tool_error import ToolError
 from cmdc_runtime.faults import note_call
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.user_values import packed
 from cmdc_runtime.wire.frames import HostLost
 from workers import threads
@@ -221,6 +224,10 @@ class ToolSettings:
     """The session's MCP servers; a call that an earlier process left waits for them."""
     recall: Recall = no_recall
     """Reads what calls have published before."""
+    sandbox: Sandbox | None = None
+    """The session's own; None in tests, where tools make do without."""
+    packed_sandbox: Packed | None = None
+    """The same as the tool host opens it."""
     is_subagent: bool = False
     """It ends with its only cycle, so what needs a person waits in it."""
 
@@ -499,6 +506,7 @@ class ToolRunner:
             incarnation=settings.incarnation,
             config_facts=settings.config_facts,
             session=port,
+            sandbox=settings.sandbox,
             **seen(job.facts),
         )
 
@@ -560,5 +568,7 @@ def _begin(settings: ToolSettings) -> Begin:
         working_dir=settings.working_dir,
         user_data=packed(settings.user_data),
         environment=dict(settings.environment),
+        sandbox=settings.packed_sandbox,
+        real_dir="" if settings.sandbox is None else settings.sandbox.place.real_dir,
         config_facts=settings.config_facts,
     )

@@ -23,12 +23,15 @@ from cmdc_runtime import foreign
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.events.session import Envelope
 from cmdc_runtime.extensions.context import BranchAnswer, Context, seen
-from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.extensions.sandbox import SandboxPlace
+from cmdc_runtime.extensions.tool import Tool
+from cmdc_runtime.extensions.tool_error import ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal, set_title
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED, TITLE_PREFIX
 from cmdc_runtime.process_table import are_gone, children_of, end_trees
 from cmdc_runtime.user_values import unpacked
+from workers.loader import open_sandbox
 from workers.output import UnendedLines, end_lines, mark_lines
 from workers.toolhost.wire import (
     EMITTED_MAX,
@@ -156,20 +159,7 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
         set_title("cmdc-call", f"{TITLE_PREFIX}call {tool.name} {sys.argv[-1]}")
         mark_lines(order.call_id, tool.name, place.unended)
         port = PipePort(place.pipe)
-        context = Context(
-            session_id=place.begin.session_id,
-            call_id=order.call_id,
-            working_dir=place.begin.working_dir,
-            model=order.model,
-            turn=order.turn,
-            user_data=unpacked(place.begin.user_data),
-            group_id=place.begin.group_id,
-            incarnation=place.begin.incarnation,
-            config_facts=place.begin.config_facts,
-            session=port,
-            **{**seen(order.facts), "todos": order.todos},
-        )
-        ending = _run(tool, order.arguments, context)
+        ending = _run(tool, order, place.begin, port)
         end_lines()
         port.end(ending)
         code = EXIT_OK
@@ -214,16 +204,37 @@ def _awaited_order(pipe: int) -> RunCall:
     os._exit(EXIT_ORPHANED)
 
 
-# Any: whatever the model sent.
-def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> CallEnding:
+def _run(tool: Tool, order: RunCall, begin: Begin, port: "PipePort") -> CallEnding:
     def work() -> CallEnding:
-        value: Any = tool.execute(tool.check(arguments), context)  # Any: the tool's own
+        context = _context(order, begin, port)
+        value: Any = tool.execute(tool.check(order.arguments), context)  # Any: the tool's own
         return returned(_awaited(value) if is_awaitable(value) else value)
 
     try:
         return foreign.call(work)
     except ForeignError as failure:  # a tool ends here; the agent logs it
         return failed(failure)
+
+
+def _context(order: RunCall, begin: Begin, port: "PipePort") -> Context:
+    """Return what the call is told, with the session's sandbox opened in this process."""
+    place = SandboxPlace(
+        session_id=begin.session_id, working_dir=begin.working_dir, real_dir=begin.real_dir
+    )
+    return Context(
+        session_id=begin.session_id,
+        call_id=order.call_id,
+        working_dir=begin.working_dir,
+        model=order.model,
+        turn=order.turn,
+        user_data=unpacked(begin.user_data),
+        group_id=begin.group_id,
+        incarnation=begin.incarnation,
+        config_facts=begin.config_facts,
+        session=port,
+        sandbox=open_sandbox(begin.sandbox, place),
+        **{**seen(order.facts), "todos": order.todos},
+    )
 
 
 def _awaited(value: Awaitable[object]) -> object:

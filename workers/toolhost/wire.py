@@ -54,6 +54,8 @@ class Begin(ToHost, frozen=True, kw_only=True, array_like=True):
     user_data: dict[str, Any]  # Any: the application's own
     environment: dict[str, str] = {}  # what calls see beside what every tool sees
     config_facts: dict[str, Any] | None = None  # Any: fields of a Config
+    sandbox: Packed | None = None  # the session's; None: the built-in one
+    real_dir: str = ""  # the working folder without symbolic links, as the agent found it
 
 
 class Open(ToHost, frozen=True, kw_only=True, array_like=True):

@@ -144,6 +144,7 @@ READS_WALL = {
     "cmdc_runtime/clock.py": "the one place that the others ask for the time of a stamp",
     "cmdc_runtime/cli/terminal.py": "shows stamps as a clock does",
     "workers/builtin/providers/_failures.py": "a server may say until which date to wait",
+    "workers/builtin/sandboxes/local.py": "the name of a file",
     "workers/builtin/tools/shell.py": "the name of a file",
     "workers/builtin/plugins/telemetry.py": "the stamp of a span",
     "workers/builtin/plugins/event_logger.py": "the stamp of a line",
@@ -207,14 +208,14 @@ def test_logic_reads_no_wall_clock():
 
 SIGNALS_BY_NUMBER = {
     "workers/toolhost/host.py": "own children that are not reaped, and the groups they lead",
-    "workers/builtin/tools/_guardian.py": "the group of an own child that is not reaped",
+    "workers/builtin/sandboxes/_guardian.py": "the group of an own child that is not reaped",
 }
 KILLS = {("os", "kill"), ("os", "killpg"), ("", "kill"), ("", "killpg")}
 STARTS = {("subprocess", "Popen"), ("subprocess", "run"), ("_CONTEXT", "Process")}
 OWN_PROCESSES = {
     "supervisor/adapters/zygote.py": "the zygote, an own child that is signalled by its pidfd",
     "workers/zygote.py": "an own child that is not reaped, where it got no pidfd",
-    "workers/builtin/tools/shell.py": "an own child, killed before it is reaped",
+    "workers/builtin/sandboxes/_commands.py": "an own child, killed before it is reaped",
     "supervisor/stopping.py": "systemctl, which it waits for",
 }
 

@@ -14,6 +14,7 @@ import pytest
 
 from cmdc_runtime.extensions import Context, ToolError
 from tests.escapees import COMMAND, has_left, watched
+from workers.builtin.sandboxes import _commands
 from workers.builtin.tools import shell
 
 WAIT_S = 20.0
@@ -129,7 +130,7 @@ def test_what_a_command_has_started_whose_guardian_is_about_to_end_is_gone(tmp_p
     """The kernel closes its descriptors and hands on its children before anybody sees its end."""
     guardian = tmp_path / "guardian.py"
     guardian.write_text(ABOUT_TO_END)
-    monkeypatch.setattr(shell, "_GUARDIAN", guardian)
+    monkeypatch.setattr(_commands, "_GUARDIAN", guardian)
     with watched(tmp_path / "fifo") as is_held:
         with pytest.raises(ToolError, match=r"\[killed by SIGKILL\]"):
             asyncio.run(run(tmp_path, "exec 9> fifo; touch begun; sleep 60"))

@@ -147,7 +147,7 @@ class LargeResultOffload(Plugin):
             [download] = backend.download_files([path])
             if download.content is None:
                 return [BlockTool(f"There is no result {path} any more: {download.error}")]
-            real = self._copied(found[1], download.content)
+            real = self._copied(found[1], download.content, context.working_dir)
         return [ReplaceToolArgs({**event.args, "path": real})]
 
     def session_end(
@@ -165,10 +165,15 @@ class LargeResultOffload(Plugin):
             self._backend = opened(self.config.backend, context.working_dir)
         return self._backend
 
-    def _copied(self, name: str, content: bytes) -> str:
-        """Return the path of a private copy; one that is there has the same content."""
+    def _copied(self, name: str, content: bytes, working_dir: str) -> str:
+        """Return the path of a private copy; one that is there has the same content.
+
+        It is below the working folder: a session's tools may be kept in there.
+        """
         if not (self.state.copies and _is_ours(Path(self.state.copies))):
-            self.state.copies = tempfile.mkdtemp(prefix="cmdc-results-")
+            place = Path(working_dir).absolute() / ".cmdc"
+            place.mkdir(parents=True, exist_ok=True)
+            self.state.copies = tempfile.mkdtemp(prefix="results-", dir=place)
         folder = Path(self.state.copies)
         part = folder / f".{name}.part"
         part.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Files as tools see them: patterns of paths, walks, text that can be read, writes in one piece.
+"""Files as tools see them: patterns of paths, text that can be read, writes in one piece.
 
 A failure with a file is an ``OSError`` or ``ValueError``; the tool turns it into the ``ToolError``
 that names the path the way the model wrote it, with ``reason_of``.
@@ -6,9 +6,6 @@ that names the path the way the model wrote it, with ``reason_of``.
 In a pattern ``*`` and ``?`` stand within one name, ``**`` across folders, ``{a,b}`` for either.
 Nothing else is special: a name like ``[id].tsx`` is found by itself. A new wildcard is a row of
 ``_MEANINGS``.
-
-A ``Walk`` through a folder is sorted, bounded, and passes what holds no sources. What is left out
-is counted, and ``notes`` reports it to the model.
 """
 
 import contextlib
@@ -26,6 +23,8 @@ from cmdc_runtime.extensions import ToolError
 # --- patterns -------------------------------------------------------------------------------------
 
 PATTERN_CHARS_MAX: Final = 500
+SEARCH_TIMEOUT_S: Final = 60.0
+"""A search ends here whatever its pattern does; some regular expressions never end."""
 
 _TOKEN: Final = re.compile(r"(?<![^/{,])\*\*/|\*\*|.", re.DOTALL)
 _WILD: Final = re.compile(r"[*?{]")
@@ -66,78 +65,16 @@ def split(pattern: str) -> tuple[str, str]:
     return folder, "/".join([*folders[plain:], last])
 
 
-# --- walks ----------------------------------------------------------------------------------------
-
-SKIPPED: Final = frozenset(
-    {
-        ".git", ".hg", ".svn", "_build", "deps", "node_modules", ".elixir_ls", ".vscode", ".idea",
-        "__pycache__", ".mypy_cache", "vendor", ".bundle", "tmp",
-    }
-)  # fmt: skip
-"""Folders of these names are passed by, except as the place where a search begins."""
-DEPTH_MAX: Final = 25
-ENTRIES_MAX: Final = 200_000
-"""After so many files and folders a walk ends; it takes seconds."""
-SEARCH_TIMEOUT_S: Final = 60.0
-"""A search ends here whatever its pattern does; some regular expressions never end."""
-
-
-class Walk:
-    """The files and folders below one folder; links are named, and not followed."""
-
-    def __init__(self, root: Path, depth_max: int = DEPTH_MAX) -> None:
-        """Go ``depth_max`` folders down from ``root``; 0 means what is right in it.
-
-        Raises:
-            OSError: ``root`` is no folder that can be read.
-        """
-        os.scandir(root).close()
-        self.unread = 0
-        """What is there and was not searched; a search adds the files that it could not read."""
-        self._root = str(root)
-        self._depth_max = depth_max
-        self._is_cut = False
-        self._is_too_deep = False
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield paths relative to the root, those of folders with "/" at the end."""
-        entries = 0
-        for folder, folders, files in os.walk(self._root, onerror=self._count):
-            prefix = folder[len(self._root) :].lstrip("/")
-            prefix = f"{prefix}/" if prefix else ""
-            folders[:] = sorted(name for name in folders if name not in SKIPPED)
-            entries += len(files) + len(folders)
-            if entries > ENTRIES_MAX:
-                self._is_cut = True
-                return
-            yield from (prefix + name for name in sorted(files))
-            yield from (f"{prefix}{name}/" for name in folders)
-            if folders and prefix.count("/") >= self._depth_max:
-                self._is_too_deep = True
-                folders.clear()
-
-    def notes(self) -> list[str]:
-        """Return a line for each kind of thing that was left out."""
-        notes = []
-        if self._is_cut:
-            notes.append(f"[ended after {ENTRIES_MAX} files and folders: begin further down]")
-        if self._is_too_deep and self._depth_max == DEPTH_MAX:
-            notes.append(f"[folders deeper than {DEPTH_MAX} are left out]")
-        if self.unread:
-            notes.append(f"[{self.unread} files or folders could not be searched]")
-        return notes
-
-    def _count(self, _: OSError) -> None:
-        self.unread += 1
-
-
 # --- reading and writing --------------------------------------------------------------------------
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """A larger file is no text that a model works on, and would be held in memory as a whole."""
 CHANGE_WAIT_S: Final = 10.0
 """A change takes milliseconds, unless the disk of an earlier one does not answer."""
+READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a file is opened that may be anything: a named pipe would wait for its writer."""
 _BINARY_PROBE_BYTES: Final = 8192
+_A_FOLDER: Final = "it is a folder; list_dir shows what is in it"
 
 _changing: Final = threading.Lock()
 
@@ -164,8 +101,16 @@ def open_text(path: Path) -> BinaryIO:
         OSError: it cannot be opened.
         ValueError: it is no text: a folder, a device, or binary.
     """
-    # Not blocking, since to open a named pipe would wait for its writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return text_file(os.open(path, READING))
+
+
+def text_file(descriptor: int) -> BinaryIO:
+    """Return the open file of a descriptor, which is closed with it, or at once.
+
+    Raises:
+        OSError: it cannot be looked at.
+        ValueError: it is no text: a folder, a device, or binary.
+    """
     try:
         _refuse_what_is_no_text(descriptor)
     except BaseException:
@@ -181,7 +126,17 @@ def read_whole(path: Path) -> bytes:
         OSError: it cannot be opened or read.
         ValueError: it is no text, or larger.
     """
-    with open_text(path) as file:
+    return whole(open_text(path))
+
+
+def whole(text: BinaryIO) -> bytes:
+    """Return what is in an open file, which is closed then.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is larger than ``FILE_BYTES_MAX``.
+    """
+    with text as file:
         content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise ValueError(f"it is larger than {FILE_BYTES_MAX} bytes")
@@ -216,11 +171,27 @@ def replace(path: Path, content: bytes) -> bool:
         ValueError: there is something else than a file.
     """
     target = Path(os.path.realpath(path))
-    status = _status_of_writable(target)
     _make_folder(target.parent)
-    part = target.with_name(f".cmdc-{secrets.token_hex(8)}.part")
+    folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return put(folder, target.name, content)
+    finally:
+        os.close(folder)
+
+
+def put(folder: int, name: str, content: bytes) -> bool:
+    """Give the file of a folder this content, as ``replace`` does, and say whether it is new.
+
+    The name is that of the file itself and no link's.
+
+    Raises:
+        OSError: it cannot be written; nothing has changed.
+        ValueError: there is something else than a file.
+    """
+    status = _status_of_writable(folder, name)
+    part = f".cmdc-{secrets.token_hex(8)}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(part, flags, 0o666)  # less the umask, as for any new file
+    descriptor = os.open(part, flags, 0o666, dir_fd=folder)  # less the umask, as for any new file
     try:
         with os.fdopen(descriptor, "wb") as file:
             if status is not None:
@@ -228,9 +199,10 @@ def replace(path: Path, content: bytes) -> bool:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-        part.replace(target)
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(part, dir_fd=folder)
         raise
     return status is None
 
@@ -244,19 +216,21 @@ def _refuse_what_is_no_text(descriptor: int) -> None:
 
 def _refuse_what_is_no_file(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise ValueError("it is a folder; list_dir shows what is in it")
+        raise ValueError(_A_FOLDER)
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is a device, socket or pipe")
 
 
-def _status_of_writable(target: Path) -> os.stat_result | None:
+def _status_of_writable(folder: int, name: str) -> os.stat_result | None:
+    if not name:
+        raise ValueError(_A_FOLDER)
     try:
-        status = target.stat()
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
     _refuse_what_is_no_file(status)
     # A rename asks the folder alone, and would pass over a file that is write-protected.
-    if not os.access(target, os.W_OK):
+    if not os.access(name, os.W_OK, dir_fd=folder):
         raise ValueError("it is write-protected")
     return status
 

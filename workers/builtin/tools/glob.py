@@ -3,22 +3,13 @@
 The walk begins below the plain part of the pattern and goes no deeper than the pattern can match.
 """
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from cmdc_runtime.extensions import Context, Tool, ToolError, tool
-from workers.builtin.tools._files import (
-    DEPTH_MAX,
-    PATTERN_CHARS_MAX,
-    SEARCH_TIMEOUT_S,
-    Walk,
-    compiled,
-    reason_of,
-    shown,
-    split,
-)
+from cmdc_runtime.extensions import Context, Tool, tool
+from workers.builtin.sandboxes.local import sandbox_of
+from workers.builtin.tools._files import PATTERN_CHARS_MAX, SEARCH_TIMEOUT_S
 
 RESULTS_MAX: Final = 1000
 BYTES_MAX: Final = 50 * 1024
@@ -35,21 +26,9 @@ def glob(pattern: Pattern, path: str = ".", *, context: Context) -> str:  # noqa
             searched only where the pattern begins with their name.
         path: The folder that the pattern begins in, relative to the working directory or absolute.
     """
-    folder, rest = split(pattern.rstrip("/"))
-    base = Path(path, folder)
-    try:
-        matches = compiled(rest).fullmatch
-        is_deep = "**" in rest or "{" in rest
-        walk = Walk(Path(context.working_dir, base), DEPTH_MAX if is_deep else rest.count("/"))
-        end = "/" if pattern.endswith("/") else ""
-        found = [
-            shown(str(base / entry)) + end
-            for entry in walk
-            if entry.endswith("/") == bool(end) and matches(entry.rstrip("/"))
-        ]
-    except (OSError, ValueError) as error:
-        raise ToolError(f"Cannot search {base}: {reason_of(error)}") from error
-    return "\n".join([*_within_bounds(found), *walk.notes()])
+    result = sandbox_of(context).glob(pattern, path, RESULTS_MAX)
+    lines = _within_bounds([match.path for match in result.matches], result.left_out)
+    return "\n".join([*lines, *result.notes])
 
 
 def create() -> Tool:
@@ -61,16 +40,17 @@ def _meta(args: dict[str, Any]) -> str:
     return f"Find {args.get('pattern')}"
 
 
-def _within_bounds(found: list[str]) -> list[str]:
+def _within_bounds(found: list[str], left_out: int) -> list[str]:
     if not found:
         return ["(nothing matches)"]
     lines: list[str] = []
     size = 0
-    for line in found[:RESULTS_MAX]:
+    for line in found:
         size += len(line.encode()) + 1
         if size > BYTES_MAX:
             break
         lines.append(line)
-    if len(lines) < len(found):
-        lines.append(f"[{len(found) - len(lines)} more are left out: narrow the pattern]")
+    left_out += len(found) - len(lines)
+    if left_out:
+        lines.append(f"[{left_out} more are left out: narrow the pattern]")
     return lines

@@ -1,15 +1,13 @@
 """``list_dir``: what is in a folder, sorted and bounded."""
 
-import heapq
 import itertools
-import os
-from pathlib import Path
 from typing import Any, Final
 
-from cmdc_runtime.extensions import Context, Tool, ToolError, tool
-from workers.builtin.tools._files import reason_of, shown
+from cmdc_runtime.extensions import Context, Tool, tool
+from cmdc_runtime.extensions.sandbox import DirEntry
+from workers.builtin.sandboxes.local import sandbox_of
+from workers.builtin.tools._files import shown
 
-ENTRIES_MAX: Final = 1000
 BYTES_MAX: Final = 50 * 1024
 
 
@@ -19,17 +17,9 @@ def list_dir(path: str = ".", *, context: Context) -> str:  # noqa: D417
     Args:
         path: The folder, relative to the working directory or absolute.
     """
-    folder = Path(context.working_dir, path)
-    try:
-        entries = itertools.count()
-        with os.scandir(folder) as found:
-            # The counter advances once for each name, however few of them are kept.
-            names = (entry.name for entry, _ in zip(found, entries, strict=False))
-            first = heapq.nsmallest(ENTRIES_MAX, names)
-        lines = _within_bytes([_line(folder, name) for name in first])
-    except (OSError, ValueError) as error:
-        raise ToolError(f"Cannot list {path}: {reason_of(error)}") from error
-    left_out = next(entries) - len(lines)
+    listing = sandbox_of(context).list_dir(path)
+    lines = _within_bytes([_line(entry) for entry in listing.entries])
+    left_out = listing.left_out + len(listing.entries) - len(lines)
     if left_out:
         lines.append(f"[{left_out} more entries are left out]")
     return "\n".join(lines) or "(empty folder)"
@@ -44,15 +34,10 @@ def _meta(args: dict[str, Any]) -> str:
     return f"List {args.get('path', '.')}"
 
 
-def _line(folder: Path, name: str) -> str:
-    path = folder / name
-    if path.is_dir():
-        return f"[dir]  {shown(name)}/"
-    try:
-        size = path.lstat().st_size
-    except OSError:  # gone since it was listed
-        size = 0
-    return f"[file] {shown(name)} ({size} bytes)"
+def _line(entry: DirEntry) -> str:
+    if entry.type == "directory":
+        return f"[dir]  {shown(entry.name)}/"
+    return f"[file] {shown(entry.name)} ({entry.size_bytes} bytes)"
 
 
 def _within_bytes(lines: list[str]) -> list[str]:

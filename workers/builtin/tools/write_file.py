@@ -1,12 +1,11 @@
 """``write_file``: a whole file at once, replaced in one piece."""
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from cmdc_runtime.extensions import Context, Tool, ToolError, tool
-from workers.builtin.tools._files import one_at_a_time, reason_of, replace
+from cmdc_runtime.extensions import Context, Tool, tool
+from workers.builtin.sandboxes.local import sandbox_of
 
 CHARS_MAX: Final = 4_000_000
 """Far beyond the output of any model, and well within what one call may hold in memory."""
@@ -21,15 +20,10 @@ def write_file(path: str, content: Content, *, context: Context) -> str:  # noqa
         path: The file, relative to the working directory or absolute.
         content: The whole new content.
     """
-    try:
-        encoded = content.encode()
-        with one_at_a_time():
-            is_new = replace(Path(context.working_dir, path), encoded)
-    except (OSError, ValueError) as error:
-        raise ToolError(f"Cannot write {path}: {reason_of(error)}") from error
-    lines = len(encoded.split(b"\n")) - encoded.endswith(b"\n") if encoded else 0
-    done = "Created" if is_new else "Replaced"
-    return f"{done} {path}: {lines} lines, {len(encoded)} bytes"
+    written = sandbox_of(context).write_file(path, content)
+    lines = content.count("\n") + (not content.endswith("\n")) if content else 0
+    done = "Created" if written.is_new else "Replaced"
+    return f"{done} {path}: {lines} lines, {written.size_bytes} bytes"
 
 
 def create() -> Tool:

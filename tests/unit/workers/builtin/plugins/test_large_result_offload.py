@@ -21,23 +21,26 @@ from workers.builtin.plugins.large_result_offload import (
 from workers.builtin.tools.read_file import read_file
 
 LARGE = "".join(f"line {number:06}\n" for number in range(10_000))
-HERE = Context(session_id="s-1", call_id="call_2")
 TOOLS = ("read_file", "grep", "fetch")
+
+
+def here(context):
+    """Return what a tool of the same session sees."""
+    return Context(session_id="s-1", call_id="call_2", working_dir=context.working_dir)
 
 
 @pytest.fixture
 def context(tmp_path):
     """What the plugin sees; the session works in a folder of its own."""
-    (tmp_path / "work").mkdir()
+    (tmp_path / "work").mkdir(exist_ok=True)
     return PluginContext(session_id="s-1", working_dir=str(tmp_path / "work"), tools=TOOLS)
 
 
 @pytest.fixture
-def copies(tmp_path, monkeypatch):
-    """The folder that temporary folders are made in."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setattr(large_result_offload.tempfile, "tempdir", str(folder))
+def copies(tmp_path):
+    """The folder that folders of copies are made in."""
+    folder = tmp_path / "work/.cmdc"
+    folder.mkdir(parents=True)
     return folder
 
 
@@ -186,7 +189,7 @@ def test_every_page_can_be_read(context, text):
     [found] = read(plugin, context, kept_path(heard(plugin, context, text)))
     pages, offset = [], 1
     while offset:
-        page = read_file(found.args["path"], offset, 2000, context=HERE)
+        page = read_file(found.args["path"], offset, 2000, context=here(context))
         body, _, hint = page.partition("\n[more lines follow: go on with offset=")
         pages.append(body)
         offset = int(hint.rstrip("]")) if hint else 0

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from workers.builtin.tools import _files, glob
-from workers.builtin.tools._files import DEPTH_MAX
+from workers.builtin.sandboxes import _walk
+from workers.builtin.sandboxes._walk import DEPTH_MAX
+from workers.builtin.tools import glob
 
 FILES = (
     "a.py", "b.txt", ".hidden.py", "src/c.py", "src/d.pyi", "src/deep/er/e.py", "src/[id].tsx",
@@ -61,7 +62,7 @@ def test_pattern_begins_in_the_path(project):
     assert found(project, "**/e.py", path="src/deep") == ["src/deep/er/e.py"]
     assert found(project, "*.py", path=absolute) == [f"{absolute}/c.py"]
     assert found(project, f"{absolute}/*.py") == [f"{absolute}/c.py"]
-    assert found(project, "/et?/passwd") == ["/etc/passwd"]
+    assert "outside of the working folder" in project.failure(glob.create(), pattern="/et?/passwd")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_what_cannot_be_searched_is_told(project, arguments, text):
 
 def test_links_are_found_and_not_followed(project):
     """A folder that links to itself does not make an endless tree."""
-    (project.folder / "src" / "again").symlink_to(project.folder)
+    (project.folder / "src" / "again").symlink_to("..")
 
     assert found(project, "**/a.py") == ["a.py"]
     assert found(project, "src/*/") == ["src/again/", "src/deep/"]
@@ -126,7 +127,7 @@ def test_depth_is_bounded_and_told(workplace):
 
 def test_entries_are_bounded_and_told(project, monkeypatch):
     """A search ends after so many entries, with what it has and a word about it."""
-    monkeypatch.setattr(_files, "ENTRIES_MAX", 9)
+    monkeypatch.setattr(_walk, "ENTRIES_MAX", 9)
 
     assert found(project, "**/*.py") == [
         ".hidden.py",

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from workers.builtin.sandboxes._search import LINE_CHARS_MAX
 from workers.builtin.tools import grep
 from workers.builtin.tools._files import FILE_BYTES_MAX
 
@@ -124,7 +125,7 @@ def test_long_line_is_shown_around_the_match(workplace):
     workplace.write({"a": "." * 5000 + "needle" + "." * 5000, "b": "needle" + "." * 5000})
     first, second = (found(workplace, "needle", path=path)[1] for path in ("a", "b"))
 
-    assert len(first) <= grep.LINE_CHARS_MAX + len("1|……")
+    assert len(first) <= LINE_CHARS_MAX + len("1|……")
     assert first.startswith("1|….")
     assert "needle" in first
     assert second.startswith("1|needle..")

@@ -1,0 +1,225 @@
+"""Sandboxes: where the tools of a session reach files and run commands, and where that ends.
+
+A session has one, ``Options.sandbox``, and its tools have it as ``context.sandbox``. The built-in
+ones are ``cmdc_runtime.sandbox``. Paths are relative to the session's working folder, or absolute;
+which absolute ones there are is the sandbox's to say.
+
+What can't be done raises ``SandboxError``, whose text is for the model: a tool that lets it pass
+fails with it. It names the path as the caller wrote it.
+
+To write one: subclass ``Sandbox`` with the eight operations, and hold it to the tests in
+``tests/contract/test_sandboxes.py``. Operations on files are plain functions that may wait for a
+disk or a network, so they are called from threads and from processes of calls, several at a time;
+``execute`` is a coroutine, and what it has started is gone when it returns or is cancelled.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+
+from cmdc_runtime.extensions.tool_error import ToolError
+from cmdc_runtime.ids import SessionId
+from cmdc_runtime.reasons import snake
+
+LINES_MAX: Final = 2000
+"""Lines of one ``read_file``."""
+READ_BYTES_MAX: Final = 50 * 1024
+"""Of what one ``read_file`` returns."""
+GREP_RESULTS: Final = 100
+GLOB_RESULTS: Final = 500
+EXECUTE_TIMEOUT_S: Final = 30.0
+
+LOCAL_SANDBOX: Final = "local"
+"""The built-in sandbox of a session that is given none."""
+UNCONFINED: Final = (
+    "it keeps tools for files in a folder, and commands go where they like;"
+    " give a sandbox that confines them, or leave require_sandbox out"
+)
+"""Why a sandbox is none for ``require_sandbox``."""
+
+EntryType = Literal["file", "directory"]
+
+
+class SandboxError(ToolError):
+    """The sandbox did not do it: the path leads out, nothing is there, or it may not be read."""
+
+
+class SandboxPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that a sandbox serves."""
+
+    session_id: SessionId
+    working_dir: str
+    """Where its relative paths begin, absolute, as the application gave it."""
+    real_dir: str = ""
+    """The same without symbolic links, as it was when the session's process started; "" where
+    nobody has looked."""
+
+
+class FilePart(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a text file."""
+
+    text: str
+    """With their line ends; bytes that are no UTF-8 are shown as U+FFFD."""
+    next_line: int | None = None
+    """Where to go on; None: this is the end."""
+    is_cut: bool = False
+    """The last line is longer than what one answer has, and its rest is left out."""
+
+
+class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file has its new content."""
+
+    is_new: bool
+    size_bytes: int
+
+
+class EditedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A passage of a file is replaced."""
+
+    line: int
+    """Where it begins, counted from 1."""
+
+
+class DirEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What is right in a folder."""
+
+    name: str
+    type: EntryType
+    size_bytes: int = 0
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder, sorted by name."""
+
+    entries: tuple[DirEntry, ...] = ()
+    left_out: int = 0
+    """How many more there are."""
+
+
+class PathMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or folder whose path matches."""
+
+    path: str
+    type: EntryType = "file"
+
+
+class FoundPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, folder by folder, each sorted."""
+
+    matches: tuple[PathMatch, ...] = ()
+    left_out: int = 0
+    """How many more were found."""
+    notes: tuple[str, ...] = ()
+    """What was not searched, a line for people and models each."""
+
+
+class LineMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that matches, or one beside it."""
+
+    file: str
+    line: int
+    """Counted from 1."""
+    content: str
+    """Without its line end; of a long one the part around the match."""
+    is_match: bool = True
+    """False: it is shown because the match is near."""
+
+
+class FoundLines(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines file by file, in their order."""
+
+    matches: tuple[LineMatch, ...] = ()
+    is_cut: bool = False
+    """More was found than was asked for."""
+    notes: tuple[str, ...] = ()
+
+
+class GrepSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a search goes."""
+
+    include: str = "*"
+    """Which files: a pattern of names, one with "/" of paths below the place of the search."""
+    context_lines: int = 0
+    max_results: int = GREP_RESULTS
+
+
+class ExecuteSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command is run."""
+
+    timeout_s: float | None = None
+    """None: as long as the sandbox lets one run."""
+    env: dict[str, str] = {}
+    """Variables beside those that every command sees."""
+    output_file: str | None = None
+    """Where the whole text goes if it is longer than what is returned; None: the sandbox says."""
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended."""
+
+    output: str
+    """Both streams as they came; of a long one the two ends, and where the rest is."""
+    exit_status: int | None
+    """Negative for the signal that ended it; None: it was killed since its time was up."""
+
+
+class Sandbox(ABC):
+    """Base of all sandboxes; one instance serves one session in one process."""
+
+    name: str = ""
+    """For people and errors: the class name in snake_case unless the class sets it."""
+    confines: ClassVar[bool] = False
+    """Whether also what commands do, and what they start, ends where the sandbox does. Only such a
+    sandbox is one for ``require_sandbox``."""
+    place: SandboxPlace
+
+    def __init_subclass__(cls, **arguments: Any) -> None:  # Any: whatever a base class takes
+        """Name the class."""
+        super().__init_subclass__(**arguments)
+        if "name" not in vars(cls):
+            cls.name = snake(cls.__name__)
+
+    def begin(self, place: SandboxPlace) -> None:
+        """Serve this session from now on; called once in each process, before anything else.
+
+        It may block for a moment. Whoever overrides it calls this one.
+
+        Raises:
+            SandboxUnavailable: what it needs is not here; no tool of the session runs then.
+        """
+        self.place = place
+
+    @abstractmethod
+    def read_file(self, path: str, offset: int = 1, limit: int = LINES_MAX) -> FilePart:
+        """Return ``limit`` lines of a text file from line ``offset`` on, counted from 1."""
+
+    @abstractmethod
+    def write_file(self, path: str, content: str) -> WrittenFile:
+        """Give a file this content as a whole, with the folders it needs, in one piece."""
+
+    @abstractmethod
+    def edit_file(self, path: str, old: str, new: str) -> EditedFile:
+        """Replace a passage that occurs exactly once in a text file."""
+
+    @abstractmethod
+    def list_dir(self, path: str = ".") -> Listing:
+        """Return what is right in a folder."""
+
+    @abstractmethod
+    def glob(self, pattern: str, path: str = ".", max_results: int = GLOB_RESULTS) -> FoundPaths:
+        """Return the files whose paths below ``path`` match, or folders with a "/" at the end."""
+
+    @abstractmethod
+    def grep(
+        self, pattern: str, path: str = ".", settings: GrepSettings | None = None
+    ) -> FoundLines:
+        """Return the lines of the files in or at ``path`` that match a regular expression."""
+
+    @abstractmethod
+    async def execute(self, command: str, settings: ExecuteSettings | None = None) -> Execution:
+        """Run a command line in the working folder; that it fails is no error."""
+
+    @abstractmethod
+    def file_exists(self, path: str) -> bool:
+        """Say whether a file or folder is there; False for what can't be reached."""

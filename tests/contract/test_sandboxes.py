@@ -1,0 +1,228 @@
+"""One contract over all sandboxes of this machine's files; each row of ``KINDS`` is held to it."""
+
+import asyncio
+import contextlib
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cmdc_runtime.extensions.sandbox import (
+    ExecuteSettings,
+    GrepSettings,
+    SandboxError,
+    SandboxPlace,
+)
+from workers.builtin.sandboxes import _reach
+from workers.builtin.sandboxes.local import Local
+
+# fmt: off
+KINDS = {
+    # name              options                   the kernel follows links
+    "local":           ({},                       True),
+    "local by names":  ({},                       False),
+    "not virtual":     ({"virtual_mode": False},  True),
+}
+# fmt: on
+VIRTUAL = ("local", "local by names")
+TEXT = "one\ntwo\nthree\n"
+
+
+@pytest.fixture(params=KINDS)
+def sandbox(request, tmp_path, monkeypatch):
+    """Return each sandbox, over an empty folder."""
+    options, is_kernels = KINDS[request.param]
+    if not is_kernels:
+        monkeypatch.setattr(_reach, "has_openat2", lambda: False)
+    (tmp_path / "work").mkdir()
+    sandbox = Local(**options)
+    sandbox.begin(SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "work")))
+    return sandbox
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return the sandbox's folder."""
+    return tmp_path / "work"
+
+
+def refused(call, *arguments):
+    """Return what is said of a call that fails."""
+    with pytest.raises(SandboxError) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+def test_what_is_written_is_read(sandbox, folder):
+    """A file is made with its folders, replaced as a whole, and read in parts."""
+    first, second = sandbox.write_file("a/b.txt", "x"), sandbox.write_file("a/b.txt", TEXT)
+    part = sandbox.read_file("a/b.txt", 2, 1)
+
+    assert (first.is_new, second.is_new, second.size_bytes) == (True, False, len(TEXT))
+    assert sandbox.read_file("a/b.txt").text == TEXT
+    assert (part.text, part.next_line) == ("two\n", 3)
+    assert (folder / "a/b.txt").read_text() == TEXT
+
+
+def test_a_passage_is_replaced_where_it_is_the_only_one(sandbox):
+    """Not there, or there twice, is told, and changes nothing."""
+    sandbox.write_file("a", TEXT)
+
+    assert sandbox.edit_file("a", "two", "2").line == 2
+    assert "does not occur" in refused(sandbox.edit_file, "a", "two", "2")
+    assert "more than once" in refused(sandbox.edit_file, "a", "e", "2")
+    assert "are the same" in refused(sandbox.edit_file, "a", "one", "one")
+    assert "it is a folder" in refused(sandbox.edit_file, ".", "one", "two")
+    assert sandbox.read_file("a").text == "one\n2\nthree\n"
+
+
+def test_a_folder_is_listed(sandbox):
+    """Sorted, with the kind of each and the size of files."""
+    sandbox.write_file("b", "12")
+    sandbox.write_file("a/c", "")
+    listing = sandbox.list_dir()
+
+    assert [(one.name, one.type, one.size_bytes) for one in listing.entries] == [
+        ("a", "directory", 0),
+        ("b", "file", 2),
+    ]
+    assert listing.left_out == 0
+
+
+def test_files_are_found_by_their_paths(sandbox):
+    """Bounded, with the number of those that are left out."""
+    for name in ("a.py", "b.py", "src/c.py", "src/d.md"):
+        sandbox.write_file(name, "x")
+    found = sandbox.glob("**/*.py", max_results=2)
+
+    assert [one.path for one in found.matches] == ["a.py", "b.py"]
+    assert found.left_out == 1
+    assert [one.path for one in sandbox.glob("*", "src").matches] == ["src/c.py", "src/d.md"]
+    assert [(one.path, one.type) for one in sandbox.glob("*/").matches] == [("src/", "directory")]
+
+
+def test_lines_are_found_by_an_expression(sandbox):
+    """With those around them, which are marked as such."""
+    sandbox.write_file("a.txt", TEXT)
+    sandbox.write_file("b.md", TEXT)
+    found = sandbox.grep("tw", settings=GrepSettings(include="*.txt", context_lines=1))
+    one = sandbox.grep("t", settings=GrepSettings(max_results=1))
+
+    assert [(at.file, at.line, at.content, at.is_match) for at in found.matches] == [
+        ("a.txt", 1, "one", False),
+        ("a.txt", 2, "two", True),
+        ("a.txt", 3, "three", False),
+    ]
+    assert not found.is_cut
+    assert ([at.line for at in one.matches], one.is_cut) == ([2], True)
+
+
+def test_a_command_runs_in_the_folder(sandbox, folder):
+    """Its output and status come back; a failure is no error."""
+
+    async def both():
+        told = await sandbox.execute("pwd; echo $X", ExecuteSettings(env={"X": "y"}))
+        return told, await sandbox.execute("echo no >&2; exit 3")
+
+    well, failed = asyncio.run(both())
+
+    assert (well.output, well.exit_status) == (f"{folder}\ny\n", 0)
+    assert (failed.output, failed.exit_status) == ("no\n", 3)
+
+
+def test_a_command_is_killed_when_its_time_is_up(sandbox):
+    """And says so by having no status."""
+    ended = asyncio.run(sandbox.execute("sleep 60", ExecuteSettings(timeout_s=0.2)))
+
+    assert ended.exit_status is None
+
+
+def test_what_is_there_exists(sandbox):
+    """Files and folders; nothing else, whatever the path."""
+    sandbox.write_file("a/b", "")
+
+    assert sandbox.file_exists("a")
+    assert sandbox.file_exists("a/b")
+    assert not sandbox.file_exists("a/c")
+    assert not sandbox.file_exists("a/b/c")
+    assert not sandbox.file_exists("nul\0")
+    assert not sandbox.file_exists("\ud800")
+
+
+@pytest.mark.parametrize("name", ["read_file", "list_dir", "write_file"])
+def test_a_path_is_named_as_it_was_given(sandbox, name):
+    """In every error, and before what is wrong with it."""
+    arguments = ("absent/\0",) if name != "write_file" else ("absent/\0", "x")
+    verb = {"read_file": "read", "list_dir": "list", "write_file": "write"}[name]
+
+    assert refused(getattr(sandbox, name), *arguments) == (
+        f"Cannot {verb} absent/\0: embedded null byte"
+    )
+
+
+@pytest.mark.parametrize("sandbox", VIRTUAL, indirect=True)
+def test_links_lead_to_what_is_below_the_folder(sandbox, folder):
+    """By any way that stays in it; files behind them are changed in place."""
+    (folder / "a/b").mkdir(parents=True)
+    (folder / "a/link").symlink_to("../real")
+    (folder / "a/b/up").symlink_to("..")
+    sandbox.write_file("a/link", "x")
+    sandbox.edit_file("a/b/up/link", "x", "y")
+
+    assert (folder / "real").read_text() == "y"
+    assert (folder / "a/link").is_symlink()
+    assert sandbox.read_file("a/b/up/b/up/link").text == "y"
+    assert sandbox.read_file(f"{folder}/real").text == "y"
+
+
+def test_the_folder_may_be_given_by_a_link(tmp_path):
+    """Paths below the link are paths below the folder; the link is not read again."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    sandbox = Local()
+    sandbox.begin(SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "link")))
+    sandbox.write_file(f"{tmp_path}/link/a", "x")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("/etc")
+
+    assert sandbox.read_file("a").text == "x"
+    assert not sandbox.file_exists("passwd")
+
+
+@pytest.mark.parametrize("is_kernels", [True, False])
+def test_a_folder_that_was_replaced_by_a_link_is_not_reached(tmp_path, is_kernels, monkeypatch):
+    """Whoever moves the working folder away moves nothing else into its place."""
+    if not is_kernels:
+        monkeypatch.setattr(_reach, "has_openat2", lambda: False)
+    (tmp_path / "work").mkdir()
+    sandbox = Local()
+    sandbox.begin(SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "work")))
+    (tmp_path / "work").rename(tmp_path / "away")
+    (tmp_path / "work").symlink_to("/etc")
+
+    assert not sandbox.file_exists("passwd")
+    assert "Cannot read passwd: " in refused(sandbox.read_file, "passwd")
+    with pytest.raises(SandboxError):
+        sandbox.write_file("a", "x")
+
+
+def descriptors():
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_operations_leave_no_descriptor(sandbox):
+    """Neither those that work nor those that fail."""
+    before = descriptors()
+    for path in ("a/b", "a/b/c", "\0", "~"):
+        for call in (
+            partial(sandbox.write_file, path, "x"),
+            partial(sandbox.read_file, path),
+            partial(sandbox.edit_file, path, "x", "y"),
+            partial(sandbox.list_dir, path),
+            partial(sandbox.grep, "x", path),
+            partial(sandbox.glob, "**", path),
+        ):
+            with contextlib.suppress(SandboxError):
+                call()
+
+    assert descriptors() == before
