@@ -127,30 +127,9 @@ _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool
 _MADE: Final = frozenset(
     {
         *_NAMES,
-        *(
-            "model",
-            "identity",
-            "tools",
-            "plugins",
-            "subagents",
-            "working_dir",
-            "config_facts",
-            "provider",
-            "provider_opts",
-            "messages",
-            "mcp_servers",
-            "user_data",
-        ),
-        *(
-            "response_format",
-            "depth",
-            "supervision",
-            "redact",
-            "sandbox",
-            "resumed",
-            "opening_call",
-            "trace_parent",
-        ),
+        *("model", "identity", "tools", "plugins", "subagents", "working_dir", "config_facts"),
+        *("provider", "provider_opts", "messages", "mcp_servers", "user_data", "response_format"),
+        *("depth", "supervision", "redact", "sandbox", "resumed", "opening_call", "trace_parent"),
     }
 )
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, field
 
+from cmdc_runtime.extensions.sandbox import ShellKind
 from cmdc_runtime.packing import BuiltIn
 from cmdc_runtime.reasoning.limits import Reason
 
@@ -68,6 +69,9 @@ class Shell(BuiltIn, frozen=True, kw_only=True):
     timeout: Annotated[float, Meta(gt=0, le=SHELL_TIMEOUT_S_MAX)] = SHELL_TIMEOUT_S
     """Seconds; no command takes longer, and the model may ask for less."""
     env: dict[str, str] = field(default_factory=dict)
+    shell: ShellKind | None = None
+    """What reads the commands; one that is not installed is refused by its name. None: bash, and sh
+    where that is missing."""
 
 
 class Task(BuiltIn, frozen=True, kw_only=True):

@@ -224,12 +224,8 @@ def build_agent(
         keep(spec, memory, keys)
         tools = session_code.tools_of(memory, own)
         schemas = tuple(map(schema_of, tools))
-        is_ours = spec.provider is None
-        if (
-            is_ours
-            and context.is_lean
-            and needs_litellm(memory.model, memory.provider_opts, schemas)
-        ):
+        is_lean = spec.provider is None and context.is_lean
+        if is_lean and needs_litellm(memory.model, memory.provider_opts, schemas):
             raise LitellmNeeded
         plugins = session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")

@@ -38,6 +38,7 @@ UNCONFINED: Final = (
 )
 """Why a sandbox is none for ``require_sandbox``."""
 
+ShellKind = Literal["sh", "bash", "zsh"]
 EntryType = Literal["file", "directory"]
 
 
@@ -151,6 +152,8 @@ class ExecuteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: as long as the sandbox lets one run."""
     env: dict[str, str] = {}
     """Variables beside those that every command sees."""
+    shell: ShellKind | None = None
+    """What reads the command line; None: bash, and sh where that is missing."""
     output_file: str | None = None
     """Where the whole text goes if it is longer than what is returned; None: the sandbox says."""
 

@@ -215,6 +215,7 @@ STARTS = {("subprocess", "Popen"), ("subprocess", "run"), ("_CONTEXT", "Process"
 OWN_PROCESSES = {
     "supervisor/adapters/zygote.py": "the zygote, an own child that is signalled by its pidfd",
     "workers/zygote.py": "an own child that is not reaped, where it got no pidfd",
+    "workers/builtin/sandboxes/_candidates.py": "ripgrep, an own child that is waited for",
     "workers/builtin/sandboxes/_commands.py": "an own child, killed before it is reaped",
     "supervisor/stopping.py": "systemctl, which it waits for",
 }

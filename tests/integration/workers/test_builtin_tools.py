@@ -5,6 +5,7 @@ What holds for all of them is in ``tests/unit/workers/builtin/tools/test_contrac
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -190,6 +191,28 @@ def test_shell_runs_in_the_working_dir_without_input(tmp_path):
     found = run_shell(tmp_path, "pwd; echo error >&2; cat; echo end")
 
     assert found == f"{tmp_path}\nerror\nend"
+
+
+@pytest.mark.parametrize("kind", ["sh", "bash", "zsh"])
+def test_shell_is_of_the_kind_that_was_chosen(tmp_path, kind):
+    """One that is not installed is refused by its name, with those that are."""
+    if shutil.which(kind) is None:
+        told = failing_shell(tmp_path, "true", shell=kind)
+        assert told.startswith(f"Cannot run the command: {kind} is not installed; there are ")
+        return
+    name = run_shell(tmp_path, "cat /proc/$$/comm; true", shell=kind)
+
+    assert name in {kind, Path(shutil.which(kind)).resolve().name}
+
+
+def test_shell_that_is_missing_is_refused_by_its_name(tmp_path, monkeypatch):
+    """Never another one in its place."""
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert failing_shell(tmp_path, "true", shell="zsh") == (
+        "Cannot run the command: zsh is not installed; there are sh"
+    )
 
 
 def test_shell_tells_a_failure(tmp_path):

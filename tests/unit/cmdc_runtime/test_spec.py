@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from cmdc_runtime import reasoning, tools
+from cmdc_runtime import reasoning, sandbox, tools
 from cmdc_runtime.blueprint import Blueprint
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions import tool
@@ -492,3 +492,14 @@ def test_a_subagent_reasons_by_no_strategy():
     assert started(of=before)[1].opening_call is None
     assert started(of=before)[1].tools == (READ, REASON)
     assert started(of=deep)[1].tools == (READ,)
+
+
+def test_a_child_has_no_other_sandbox_than_its_parent():
+    """A kind of subagent has no word for one, and what is required of it is required below."""
+    above = parent(sandbox=sandbox.Local(root="below"), require_sandbox=True)
+    _, spec = started(of=above)
+
+    assert spec.sandbox is not None
+    assert spec.sandbox == above.spec.sandbox
+    assert spec.require_sandbox
+    assert not {"sandbox", "require_sandbox"} & {*SubAgent.__struct_fields__}

@@ -18,6 +18,7 @@ from cmdc_runtime.extensions.sandbox import (
     LineMatch,
     PathMatch,
 )
+from workers.builtin.sandboxes._candidates import candidates
 from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.sandboxes._walk import DEPTH_MAX, Found, Walk, is_regular
 from workers.builtin.tools._files import (
@@ -110,11 +111,12 @@ def found_lines(reach: Reach, pattern: str, path: str, settings: GrepSettings) -
         return report.result(())
     folder = reach.open(path, _FOLDER)
     try:
-        walk = Walk(folder)
+        walk, likely = Walk(folder), candidates(folder, pattern)
         for found in walk:
             if found.is_folder or not chosen(found):
                 continue
-            report.add(str(Path(path, found.path)), _lines_of(found, walk))
+            is_likely = likely is None or found.path in likely
+            report.add(str(Path(path, found.path)), _lines_of(found, walk, is_likely=is_likely))
             if report.is_full:
                 break
     finally:
@@ -180,11 +182,16 @@ def _chooser(include: str) -> Callable[[Found], bool]:
     return chosen
 
 
-def _lines_of(found: Found, walk: Walk) -> list[str]:
-    """Return the lines of a file that was found, none where it is nothing to search."""
+def _lines_of(found: Found, walk: Walk, *, is_likely: bool) -> list[str]:
+    """Return the lines of a file that was found, none where it is nothing to search.
+
+    One that is not likely to have a match is not read.
+    """
     try:
         status = is_regular(found)
         if status is None:
+            return []
+        if status.st_size <= FILE_BYTES_MAX and not is_likely:
             return []
         if status.st_size <= FILE_BYTES_MAX:
             descriptor = os.open(found.name, READING | os.O_NOFOLLOW, dir_fd=found.folder)

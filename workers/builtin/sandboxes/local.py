@@ -9,12 +9,13 @@ folder. Commands are not confined. A sandbox that confines them is one of this k
 import contextlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, get_args
 
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.sandbox import (
@@ -34,6 +35,7 @@ from cmdc_runtime.extensions.sandbox import (
     Sandbox,
     SandboxError,
     SandboxPlace,
+    ShellKind,
     WrittenFile,
 )
 from cmdc_runtime.extensions.tool_error import ToolError
@@ -53,7 +55,6 @@ ENTRIES_MAX: Final = 1000
 """Of one listing."""
 PLACES_MAX: Final = 5
 """So many places of a text that is not unique are named."""
-SHELL: Final = "bash"
 
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 
@@ -160,7 +161,7 @@ class Local(Sandbox):
 
         A sandbox that confines puts its own program before it.
         """
-        return (shutil.which(SHELL) or "/bin/sh", "-c", command)
+        return (shutil.which("bash") or "/bin/sh", "-c", command)
 
     async def execute(self, command: str, settings: ExecuteSettings | None = None) -> Execution:
         """Run a command line with a short list of this process's variables; see the contract."""
@@ -175,7 +176,7 @@ class Local(Sandbox):
             **given.env,
         }
         order = _commands.CommandOrder(
-            program=self.program(command),
+            program=self.program(_read_by(given.shell, command)),
             working_dir=self._reach.root,
             environment=environment,
             timeout_s=self._timeout_s if given.timeout_s is None else given.timeout_s,
@@ -207,6 +208,22 @@ def sandbox_of(context: Context) -> Sandbox:
     place = SandboxPlace(session_id=context.session_id, working_dir=context.working_dir)
     sandbox.begin(place)
     return sandbox
+
+
+def _read_by(shell: ShellKind | None, command: str) -> str:
+    """Return a command line that has another one read by a shell; None is the sandbox's own.
+
+    Raises:
+        SandboxError: the shell is not installed.
+    """
+    if shell is None:
+        return command
+    found = shutil.which(shell)
+    if found is None:
+        kinds = [kind for kind in get_args(ShellKind) if shutil.which(kind)]
+        there = f"there are {', '.join(kinds)}" if kinds else "and neither is any other one"
+        raise SandboxError(f"Cannot run the command: {shell} is not installed; {there}")
+    return f"exec {shlex.quote(found)} -c {shlex.quote(command)}"
 
 
 @contextlib.contextmanager

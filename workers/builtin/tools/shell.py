@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
-from cmdc_runtime.extensions.sandbox import ExecuteSettings, Execution
+from cmdc_runtime.extensions.sandbox import ExecuteSettings, Execution, ShellKind
 from cmdc_runtime.tools import SHELL_TIMEOUT_S
 from workers.builtin.sandboxes.local import sandbox_of
 
@@ -24,11 +24,15 @@ _NOT_IN_FILE_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX: Final = 64
 
 
-def create(timeout: float = SHELL_TIMEOUT_S, env: Mapping[str, str] | None = None) -> Tool:
+def create(
+    timeout: float = SHELL_TIMEOUT_S,
+    env: Mapping[str, str] | None = None,
+    shell: ShellKind | None = None,
+) -> Tool:
     """Return the tool; no command takes longer than ``timeout`` seconds."""
-    longest_s, extra = timeout, dict(env or {})
+    longest_s, extra, kind = timeout, dict(env or {}), shell
 
-    async def shell(  # noqa: D417 - the context is not the model's
+    async def run(  # noqa: D417 - the context is not the model's
         command: Annotated[str, Meta(min_length=1)],
         timeout: Annotated[float, Meta(gt=0, le=longest_s)] = longest_s,  # noqa: ASYNC109
         *,
@@ -50,10 +54,12 @@ def create(timeout: float = SHELL_TIMEOUT_S, env: Mapping[str, str] | None = Non
                 "CMDC_INCARNATION": str(context.incarnation),
             },
             output_file=_output_path(context),
+            shell=kind,
         )
         return _result(await sandbox_of(context).execute(command, settings), timeout)
 
-    return tool(effects="write", meta=_meta, timeout=longest_s + TIMEOUT_MARGIN_S)(shell)
+    bound_s = longest_s + TIMEOUT_MARGIN_S
+    return tool(name="shell", effects="write", meta=_meta, timeout=bound_s)(run)
 
 
 def _meta(args: dict[str, Any]) -> str:
