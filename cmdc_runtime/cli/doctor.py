@@ -26,6 +26,7 @@ import msgspec
 from cmdc_runtime.cli.choices import address_option, json_option
 from cmdc_runtime.cli.terminal import Terminal, json_line, show_table
 from cmdc_runtime.confinement import landlock, namespaces, seccomp
+from cmdc_runtime.confinement.bubblewrap import VERSION_MIN
 from cmdc_runtime.confinement.layer import LayerMissing
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.prctl import refusal
@@ -220,10 +221,6 @@ def _confinement() -> Iterator[Finding]:
     yield _bubblewrap()
 
 
-BUBBLEWRAP_MIN: Final = (0, 12)
-"""Before it a mount point below a folder that tools write to leads elsewhere (CVE-2026-87766)."""
-
-
 def _bubblewrap() -> Finding:
     try:
         program = shutil.which("bwrap") or ""
@@ -235,9 +232,9 @@ def _bubblewrap() -> Finding:
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         advice = "install bubblewrap, if sessions are to run in it"
         return Finding(name="bubblewrap", status="note", found="none", advice=advice)
-    is_new = numbers >= BUBBLEWRAP_MIN
-    wanted = ".".join(map(str, BUBBLEWRAP_MIN))
-    advice = "" if is_new else f"{wanted} mends CVE-2026-87766; keep mounts out of what tools write"
+    is_new = numbers >= VERSION_MIN
+    wanted = ".".join(map(str, VERSION_MIN))
+    advice = "" if is_new else f"update it: {wanted} mends CVE-2026-87766"
     return Finding(name="bubblewrap", status="ok" if is_new else "note", found=found, advice=advice)
 
 

@@ -1,4 +1,21 @@
-"""What a layer raises that can't hold here."""
+"""What a layer is given, and what it raises."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Network = Literal["off", "proxy", "on"]
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What a process is confined to, in absolute paths without links in them."""
+
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
+    protected: tuple[str, ...]
+    """Relative to each writable folder; a folder ends in a slash."""
+    devices: tuple[str, ...]
+    network: Network
 
 
 class LayerMissing(Exception):

@@ -25,13 +25,18 @@ _NEW_MOUNTS: Final = 0x00020000
 _NEW_IPC: Final = 0x08000000
 _NEW_USER: Final = 0x10000000
 _NEW_NETWORK: Final = 0x40000000
-_MS_BIND: Final = 4096
 _MS_REC: Final = 16384
 _MS_PRIVATE: Final = 1 << 18
+_OPEN_TREE: Final = 428
+_MOVE_MOUNT: Final = 429
+_OPENAT2: Final = 437
 _MOUNT_SETATTR: Final = 442
 _READ_ONLY: Final = 1
-_AT_FDCWD: Final = -100
-_AT_RECURSIVE: Final = 0x8000
+_CLONE: Final = 1
+_EMPTY: Final = 0x1000
+_RECURSIVE: Final = 0x8000
+_BOTH_EMPTY: Final = 0x04 | 0x40  # MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH
+_RESOLVE_PLAINLY: Final = 0x02 | 0x04 | 0x08  # NO_MAGICLINKS, NO_SYMLINKS, BENEATH
 _CAPBSET_DROP: Final = 24
 _CAP_AMBIENT: Final = 47
 _CLEAR_ALL: Final = 4
@@ -87,20 +92,35 @@ def enter(*, has_network: bool) -> None:
         set_dumpable(is_dumpable=was_dumpable)
 
 
-def hold(path: str) -> None:
-    """Keep a folder where it is: no process in the namespace renames or removes a mount point."""
-    place = os.fsencode(path)
-    _checked(_libc.mount(place, place, None, _MS_BIND | _MS_REC, None), f"mount {path}")
+def open_below(folder: int, path: str) -> int:
+    """Return a descriptor of what lies at a path below a folder, with no link on the way.
+
+    Raises:
+        OSError: nothing is there, or a link is.
+    """
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_PLAINLY)
+    found: int = _libc.syscall(_OPENAT2, folder, os.fsencode(path), how, len(how))
+    _checked(found, path)
+    return found
 
 
-def make_read_only(path: str) -> None:
-    """Let nobody in the namespace write at a path or below it, nor put another in its place."""
-    hold(path)
-    attributes = struct.pack("=QQQQ", _READ_ONLY, 0, 0, 0)
-    result = _libc.syscall(
-        _MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, attributes, len(attributes)
-    )
-    _checked(result, f"mount_setattr {path}")
+def hold(place: int, *, is_read_only: bool = False) -> None:
+    """Mount what a descriptor has open over itself.
+
+    No process in the namespace renames or removes a mount point, or puts another thing there; and
+    what is read only nobody writes to, at or below it. By descriptors, since what lies at a path
+    may be exchanged at any time. Raises OSError.
+    """
+    tree = _libc.syscall(_OPEN_TREE, place, b"", _CLONE | _EMPTY | _RECURSIVE | os.O_CLOEXEC)
+    _checked(tree, "open_tree")
+    try:
+        if is_read_only:
+            attributes = struct.pack("=QQQQ", _READ_ONLY, 0, 0, 0)
+            arguments = (tree, b"", _EMPTY | _RECURSIVE, attributes, len(attributes))
+            _checked(_libc.syscall(_MOUNT_SETATTR, *arguments), "mount_setattr")
+        _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", place, b"", _BOTH_EMPTY), "move_mount")
+    finally:
+        os.close(tree)
 
 
 OVER_PROCESSES: Final = (16, 17, 19, 21, 38, 39, 40)

@@ -4,14 +4,13 @@ A ``Policy`` is what an application says; a ``Confinement`` is the same for one 
 absolute paths, as a layer takes them. What is protected is named relative to each writable folder.
 """
 
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-Network = Literal["off", "proxy", "on"]
+from cmdc_runtime.confinement.layer import Confinement, Network
 
 PATHS_MAX: Final = 256
 """Of each kind, in one policy."""
@@ -27,9 +26,9 @@ ends in a slash."""
 
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"),
-    *("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/etc"),
+    *("/proc", "/sys/devices/system", "/sys/fs/cgroup"),
 )
-"""What a program has to read to run; of /etc what everybody may read."""
+"""What a program has to read to run, beside what everybody may read in /etc."""
 
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
@@ -49,26 +48,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     allow_hosts: Annotated[tuple[_Host, ...], Meta(max_length=HOSTS_MAX)] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """A policy for one working folder, in absolute paths."""
-
-    writable: tuple[str, ...]
-    readable: tuple[str, ...]
-    protected: tuple[tuple[str, str], ...]
-    """A writable folder, and the path below it."""
-    devices: tuple[str, ...]
-    network: Network
-
-
 def confinement_of(policy: Policy, working_dir: str) -> Confinement:
-    """Return what a policy means for a session that works in ``working_dir``, an absolute path."""
-    writable = tuple(_absolute(path, working_dir) for path in policy.writable or (working_dir,))
-    readable = tuple(_absolute(path, working_dir) for path in policy.readable)
+    """Return what a policy means for a session that works in ``working_dir``, an absolute path.
+
+    Of /etc there is nothing in it: what everybody may read there is for the machine to say.
+    """
     return Confinement(
-        writable=writable,
-        readable=(*SYSTEM, *readable),
-        protected=tuple((root, path) for root in writable for path in policy.protected),
+        writable=tuple(_absolute(path, working_dir) for path in policy.writable or (working_dir,)),
+        readable=(*SYSTEM, *(_absolute(path, working_dir) for path in policy.readable)),
+        protected=policy.protected,
         devices=DEVICES,
         network=policy.network,
     )

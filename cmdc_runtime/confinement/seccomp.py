@@ -16,11 +16,9 @@ import platform
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from cmdc_runtime.confinement.layer import LayerMissing
-
-Network = Literal["off", "proxy", "on"]
+from cmdc_runtime.confinement.layer import LayerMissing, Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,10 @@ _MOUNT = "it changes what paths mean"
 _NEST = "in a namespace of its own a process is root, for the kernel's least tested code"
 _KEYS = "the kernel's keys are the user's, not the session's"
 _KERNEL = "it changes the kernel or the machine"
+_OTHER = "it slows another process down, or takes what it may have"
 _SURFACE = "much of it does what no filter sees"
+
+_ITSELF: Final = Test(0, 0xFFFFFFFF, frozenset({0}), is_allowed=True)
 
 # fmt: off
 RULES: Final[tuple[CallRule, ...]] = (
@@ -134,6 +135,22 @@ RULES: Final[tuple[CallRule, ...]] = (
     CallRule("setdomainname",     (171, 162),      _PERM,   _KERNEL),
     CallRule("syslog",            (103, 116),      _PERM,   "the kernel's log tells addresses"),
     CallRule("vhangup",           (153, 58),       _PERM,   "the terminal is the user's"),
+    # Landlock lets these pass for processes of the same user; 0 is the caller itself.
+    CallRule("prlimit64",         (302, 261),  _PERM,   _OTHER, _ITSELF),
+    CallRule("sched_setaffinity", (203, 122),  _PERM,   _OTHER, _ITSELF),
+    CallRule("sched_setscheduler", (144, 119), _PERM,   _OTHER, _ITSELF),
+    CallRule("sched_setparam",    (142, 118),  _PERM,   _OTHER, _ITSELF),
+    CallRule("sched_setattr",     (314, 274),  _PERM,   _OTHER, _ITSELF),
+    CallRule("migrate_pages",     (256, 238),  _PERM,   _OTHER, _ITSELF),
+    CallRule("move_pages",        (279, 239),  _PERM,   _OTHER, _ITSELF),
+    CallRule("setpriority",       (141, 140),  _PERM,   _OTHER,
+         Test(0, 0xFFFFFFFF, frozenset({0, 1}), is_allowed=True)),
+    CallRule("setpriority",       (141, 140),  _PERM,   _OTHER,
+         Test(1, 0xFFFFFFFF, frozenset({0}), is_allowed=True)),
+    CallRule("ioprio_set",        (251, 30),   _PERM,   _OTHER,
+         Test(0, 0xFFFFFFFF, frozenset({1, 2}), is_allowed=True)),
+    CallRule("ioprio_set",        (251, 30),   _PERM,   _OTHER,
+         Test(1, 0xFFFFFFFF, frozenset({0}), is_allowed=True)),
     CallRule("ioctl",             (16, 29),        _PERM,   "it types into the user's terminal",
          Test(1, 0xFFFFFFFF, frozenset({TIOCSTI, TIOCLINUX}))),
 )

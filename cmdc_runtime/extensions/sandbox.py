@@ -173,8 +173,8 @@ class Sandbox(ABC):
     name: str = ""
     """For people and errors: the class name in snake_case unless the class sets it."""
     confines: ClassVar[bool] = False
-    """Whether also what commands do, and what they start, ends where the sandbox does. Only such a
-    sandbox is one for ``require_sandbox``."""
+    """Whether also what commands do, and what they start, ends where the sandbox does; of tools in
+    processes the same, by ``confine``. Only such a sandbox is one for ``require_sandbox``."""
     place: SandboxPlace
 
     def __init_subclass__(cls, **arguments: Any) -> None:  # Any: whatever a base class takes
@@ -192,6 +192,16 @@ class Sandbox(ABC):
             SandboxUnavailable: what it needs is not here; no tool of the session runs then.
         """
         self.place = place
+
+    def confine(self) -> None:  # noqa: B027 - to confine nothing is the default
+        """Confine this process, which was forked for one call of a tool, and all that it starts.
+
+        Called after ``begin`` and before any code of the tool, for ever, in a process that has one
+        thread. The default confines nothing.
+
+        Raises:
+            SandboxUnavailable: it can't; the tool does not run then.
+        """
 
     @abstractmethod
     def read_file(self, path: str, offset: int = 1, limit: int = LINES_MAX) -> FilePart:

@@ -7,36 +7,42 @@ from pathlib import Path
 
 import pytest
 
+from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.extensions.sandbox import (
     ExecuteSettings,
     GrepSettings,
     SandboxError,
     SandboxPlace,
 )
-from workers.builtin.sandboxes import _reach
+from workers.builtin.sandboxes import _reach, bubblewrap, landlock, local
 from workers.builtin.sandboxes.local import Local
 
 # fmt: off
 KINDS = {
-    # name              options                   the kernel follows links
-    "local":           ({},                       True),
-    "local by names":  ({},                       False),
-    "not virtual":     ({"virtual_mode": False},  True),
+    # name              made by             options                   the kernel follows links
+    "local":           (local.create,       {},                       True),
+    "local by names":  (local.create,       {},                       False),
+    "not virtual":     (local.create,       {"virtual_mode": False},  True),
+    "landlock":        (landlock.create,    {},                       True),
+    "bubblewrap":      (bubblewrap.create,  {},                       True),
 }
 # fmt: on
-VIRTUAL = ("local", "local by names")
+VIRTUAL = ("local", "local by names", "landlock", "bubblewrap")
 TEXT = "one\ntwo\nthree\n"
 
 
 @pytest.fixture(params=KINDS)
 def sandbox(request, tmp_path, monkeypatch):
     """Return each sandbox, over an empty folder."""
-    options, is_kernels = KINDS[request.param]
+    create, options, is_kernels = KINDS[request.param]
     if not is_kernels:
         monkeypatch.setattr(_reach, "has_openat2", lambda: False)
     (tmp_path / "work").mkdir()
-    sandbox = Local(**options)
-    sandbox.begin(SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "work")))
+    sandbox = create(**options)
+    try:
+        sandbox.begin(SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "work")))
+    except SandboxUnavailable as missing:
+        pytest.skip(str(missing))
     return sandbox
 
 

@@ -15,15 +15,17 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 from cmdc_runtime import foreign
+from cmdc_runtime.confinement.apply import shield
+from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.events.session import Envelope
 from cmdc_runtime.extensions.context import BranchAnswer, Context, seen
-from cmdc_runtime.extensions.sandbox import SandboxPlace
+from cmdc_runtime.extensions.sandbox import Sandbox, SandboxPlace
 from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.extensions.tool_error import ToolError
 from cmdc_runtime.foreign import ForeignError
@@ -31,7 +33,7 @@ from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal, set
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED, TITLE_PREFIX
 from cmdc_runtime.process_table import are_gone, children_of, end_trees
 from cmdc_runtime.user_values import unpacked
-from workers.loader import open_sandbox
+from workers.loader import LoadError, open_sandbox
 from workers.output import UnendedLines, end_lines, mark_lines
 from workers.toolhost.wire import (
     EMITTED_MAX,
@@ -150,7 +152,7 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
     """
     code = EXIT_CRASHED
     try:
-        _settle_in(place)
+        sandbox = _settle_in(place)
         order = _awaited_order(given) if isinstance(given, int) else given
         tool = place.tools[order.tool]
         assert isinstance(tool, Tool)  # noqa: S101 - for any other the host makes no call
@@ -159,7 +161,7 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
         set_title("cmdc-call", f"{TITLE_PREFIX}call {tool.name} {sys.argv[-1]}")
         mark_lines(order.call_id, tool.name, place.unended)
         port = PipePort(place.pipe)
-        ending = _run(tool, order, place.begin, port)
+        ending = _run(tool, order, sandbox, _context(order, place.begin, port))
         end_lines()
         port.end(ending)
         code = EXIT_OK
@@ -170,15 +172,18 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
         os._exit(code)
 
 
-def _settle_in(place: CallPlace) -> None:
+def _settle_in(place: CallPlace) -> Sandbox | Exception:
     """Be a group that can be killed as a whole, die with the host, and know who is served.
 
     It is a subreaper: what it starts descends from it for as long as it lives, setsid and double
-    forks included, and can be killed with it.
+    forks included, and can be killed with it. Returns the session's sandbox, which confines this
+    process, or why it can't.
     """
     os.setpgid(0, 0)
     set_parent_death_signal()
     set_child_subreaper()
+    sandbox = _confined(place.begin)
+    set_parent_death_signal()  # a change of rights forgets it
     if os.getppid() != place.host_pid:  # it died before it was watched
         os._exit(EXIT_ORPHANED)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -190,6 +195,28 @@ def _settle_in(place: CallPlace) -> None:
         CMDC_SESSION_ID=place.begin.session_id,
         CMDC_INCARNATION=str(place.begin.incarnation),
     )
+    return sandbox
+
+
+def _confined(begin: Begin) -> Sandbox | Exception:
+    """Return the session's sandbox, opened in this process, round which it is from now on.
+
+    One that confines nothing keeps it from looking into other processes at least.
+    """
+    place = SandboxPlace(
+        session_id=begin.session_id, working_dir=begin.working_dir, real_dir=begin.real_dir
+    )
+    try:
+        sandbox = open_sandbox(begin.sandbox, place)
+        foreign.call(sandbox.confine)
+        if not sandbox.confines:
+            shield()
+    except ForeignError as failure:
+        error = failure.error
+        return error if isinstance(error, Exception) else ToolError(str(error))
+    except (LoadError, SandboxUnavailable, OSError) as error:
+        return error
+    return sandbox
 
 
 def _awaited_order(pipe: int) -> RunCall:
@@ -204,10 +231,12 @@ def _awaited_order(pipe: int) -> RunCall:
     os._exit(EXIT_ORPHANED)
 
 
-def _run(tool: Tool, order: RunCall, begin: Begin, port: "PipePort") -> CallEnding:
+def _run(tool: Tool, order: RunCall, sandbox: Sandbox | Exception, context: Context) -> CallEnding:
     def work() -> CallEnding:
-        context = _context(order, begin, port)
-        value: Any = tool.execute(tool.check(order.arguments), context)  # Any: the tool's own
+        if isinstance(sandbox, Exception):
+            raise sandbox
+        given = replace(context, sandbox=sandbox)
+        value: Any = tool.execute(tool.check(order.arguments), given)  # Any: the tool's own
         return returned(_awaited(value) if is_awaitable(value) else value)
 
     try:
@@ -217,10 +246,7 @@ def _run(tool: Tool, order: RunCall, begin: Begin, port: "PipePort") -> CallEndi
 
 
 def _context(order: RunCall, begin: Begin, port: "PipePort") -> Context:
-    """Return what the call is told, with the session's sandbox opened in this process."""
-    place = SandboxPlace(
-        session_id=begin.session_id, working_dir=begin.working_dir, real_dir=begin.real_dir
-    )
+    """Return what the call is told, but for its sandbox."""
     return Context(
         session_id=begin.session_id,
         call_id=order.call_id,
@@ -232,7 +258,6 @@ def _context(order: RunCall, begin: Begin, port: "PipePort") -> Context:
         incarnation=begin.incarnation,
         config_facts=begin.config_facts,
         session=port,
-        sandbox=open_sandbox(begin.sandbox, place),
         **{**seen(order.facts), "todos": order.todos},
     )
 

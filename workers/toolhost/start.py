@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from cmdc_runtime.confinement.apply import shield
+from cmdc_runtime.confinement.namespaces import OVER_PROCESSES, lose_at_exec
 from cmdc_runtime.prctl import keep_small
 from cmdc_runtime.tool_environment import passed_on
 from workers.limits import apply_limits, step_forward
@@ -45,7 +45,7 @@ def main(boot: dict[str, Any]) -> NoReturn:  # Any: str, int or float, by the ke
     keep_small(is_small=False)  # what it begins with is its own, and so are its tools' pages
     # Its calls are copies of it: what it does not have, none of them can give away.
     environment = passed_on(os.environ)
-    shield()
+    lose_at_exec(OVER_PROCESSES)  # with these a call could look into processes all the same
     os.execve(sys.executable, command(address), environment)  # noqa: S606
 
 

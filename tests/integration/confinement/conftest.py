@@ -18,9 +18,12 @@ LIBRARY = str(Path(cmdc_runtime.__file__).parents[1])
 CONFINED = """
 import os, sys
 from msgspec import json
-from cmdc_runtime.confinement.apply import confine
+from cmdc_runtime.confinement.apply import confine, openness_of
 from cmdc_runtime.confinement.policy import Policy, confinement_of
-confine(confinement_of(json.decode(sys.argv[1], type=Policy), os.getcwd()))
+given = json.decode(sys.argv[1], type=Policy)
+given = Policy(**{name: getattr(given, name) for name in given.__struct_fields__} | {
+    "readable": (*given.readable, *openness_of("/etc").open)})
+confine(confinement_of(given, os.getcwd()))
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 

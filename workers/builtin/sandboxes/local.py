@@ -163,6 +163,11 @@ class Local(Sandbox):
         """
         return (shutil.which("bash") or "/bin/sh", "-c", command)
 
+    @property
+    def confines_commands_itself(self) -> bool:
+        """Whether ``program`` does more than keep a command from looking into other processes."""
+        return False
+
     async def execute(self, command: str, settings: ExecuteSettings | None = None) -> Execution:
         """Run a command line with a short list of this process's variables; see the contract."""
         # Here, since a tool's process of its own has no use for it, and asyncio is large.
@@ -180,6 +185,7 @@ class Local(Sandbox):
             working_dir=self._reach.root,
             environment=environment,
             timeout_s=self._timeout_s if given.timeout_s is None else given.timeout_s,
+            confines_itself=self.confines_commands_itself,
         )
         kept = _Kept(self._reach, self._folder, given.output_file or _output_path())
         capture = _capture.Capture(kept)

@@ -10,7 +10,7 @@ def test_without_a_folder_it_is_the_sessions_own():
     plan = confinement_of(Policy(), "/srv/project")
 
     assert plan.writable == ("/srv/project",)
-    assert plan.protected == tuple(("/srv/project", path) for path in PROTECTED)
+    assert plan.protected == PROTECTED
     assert plan.network == "off"
 
 

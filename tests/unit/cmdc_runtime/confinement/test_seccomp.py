@@ -67,16 +67,47 @@ def test_each_call_of_the_table_is_refused_with_its_error(rule, machine):
 
 
 def test_the_table_is_total():
-    """Each call stands once, says why, and has a number on some architecture."""
-    calls = [rule.call for rule in RULES]
+    """Each call stands once for each argument, says why, and has one number where there is it."""
+    rows = [(rule.call, rule.test and rule.test.argument) for rule in RULES]
 
-    assert len(set(calls)) == len(calls)
+    assert len(set(rows)) == len(rows)
     assert all(rule.why and any(rule.numbers) for rule in RULES)
     for column in range(len(MACHINES)):
-        numbers = [rule.numbers[column] for rule in rules_of("off")]
-        given = [number for number in numbers if number is not None]
-        assert len(set(given)) == len(given)
+        named = {(rule.call, rule.numbers[column]) for rule in rules_of("off")}
+        numbers = [number for _, number in named if number is not None]
+        assert len(set(numbers)) == len(numbers)
+        assert len(named) == len({call for call, _ in named})
     assert set(NETWORKS) == {"off", "proxy", "on"}
+
+
+@pytest.mark.parametrize(
+    "call", ["prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setattr", "move_pages"]
+)
+def test_a_process_sets_its_own_bounds_alone(machine, call):
+    """0 is the caller itself."""
+    number = number_of(machine, call)
+
+    assert decided(machine, "off", number, (0, 7, 0)) == ALLOWED
+    assert decided(machine, "off", number, (4711, 7, 0)) == refused(errno.EPERM)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "is_allowed"),
+    [
+        ("setpriority", (0, 0, 5), True),
+        ("setpriority", (1, 0, 5), True),
+        ("setpriority", (0, 4711, 5), False),
+        ("setpriority", (2, 0, 5), False),
+        ("ioprio_set", (1, 0, 5), True),
+        ("ioprio_set", (1, 4711, 5), False),
+        ("ioprio_set", (3, 0, 5), False),
+    ],
+)
+def test_a_priority_is_of_the_process_or_its_group(machine, call, arguments, is_allowed):
+    """Not of another one, nor of all of a user."""
+    found = decided(machine, "off", number_of(machine, call), arguments)
+
+    assert found == (ALLOWED if is_allowed else refused(errno.EPERM))
 
 
 def test_what_is_not_in_the_table_is_allowed(machine):

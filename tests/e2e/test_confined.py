@@ -1,0 +1,120 @@
+"""A session in a confining sandbox: its tools work, and reach nothing that is not theirs."""
+
+import json
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.errors import SandboxUnavailable
+from cmdc_runtime.extensions.sandbox import SandboxPlace
+from cmdc_runtime.testing import ToolCalls, ToolUse
+from workers.builtin.sandboxes import bubblewrap, landlock
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 60.0
+KINDS = {
+    "landlock": (cmdc.sandbox.Landlock, landlock.create),
+    "bubblewrap": (cmdc.sandbox.Bubblewrap, bubblewrap.create),
+}
+
+
+@cmdc.tool(effects="write")
+def probe(runtime_dir: str, outside: str, *, context: cmdc.Context) -> str:
+    """Try what a call in a process may not, and what it may."""
+    import json  # noqa: PLC0415 - the code travels
+    import os  # noqa: PLC0415
+    import socket  # noqa: PLC0415
+    import subprocess  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    def can(attempt):
+        try:
+            attempt()
+        except OSError:
+            return False
+        return True
+
+    return json.dumps(
+        {
+            "list the runtime directory": can(lambda: [*Path(runtime_dir).iterdir()]),
+            "read the token": can(lambda: Path(runtime_dir, "token").read_text()),
+            "make a socket": can(lambda: socket.socket(socket.AF_UNIX)),
+            "look into its parent": can(lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes()),
+            "write outside": can(lambda: Path(outside, "x").write_text("x")),
+            "signal its parent": can(lambda: os.kill(os.getppid(), 0)),
+            "write inside": can(lambda: Path("made").write_text("x")),
+            "run a program": can(lambda: subprocess.run(["ls"], check=True, capture_output=True)),
+            "use the sandbox": context.sandbox.file_exists("made"),
+        }
+    )
+
+
+ALLOWED = {"write inside", "run a program", "use the sandbox"}
+
+
+@pytest.fixture(params=KINDS)
+def sandbox(request, tmp_path):
+    """Return the light reference of a sandbox that this machine has."""
+    reference, create = KINDS[request.param]
+    try:
+        create().begin(SandboxPlace(session_id="s", working_dir=str(tmp_path)))
+    except SandboxUnavailable as missing:
+        pytest.skip(str(missing))
+    return reference()
+
+
+def test_tools_work_and_reach_nothing_else(agent, scripted, cmdc_daemon, tmp_path, sandbox):
+    """A function in a process and a shell command alike; ``require_sandbox`` takes it."""
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    work.mkdir()
+    outside.mkdir()
+    directory = str(cmdc_daemon.address)
+    arguments = {"runtime_dir": directory, "outside": str(outside)}
+    attempts = (
+        f"ls {directory}",
+        f"cat {directory}/token",
+        f"echo x > {outside}/x",
+        "kill -0 1",
+        "cat /proc/1/environ | grep -q . && test $(ls -d /proc/[0-9]* | wc -l) -gt 20",
+    )
+    command = " ".join(f"({one}) >/dev/null 2>&1 && echo done;" for one in attempts)
+    script = scripted(
+        ToolCalls(ToolUse("probe", arguments)),
+        ToolCalls(ToolUse("shell", {"command": f"{command} echo x > by_shell; ls"})),
+        ToolCalls(ToolUse("write_file", {"path": ".git/hooks/post-commit", "content": "x"})),
+        default="done",
+    )
+    session = agent(
+        script,
+        tools=[probe, cmdc.tools.Shell, cmdc.tools.WriteFile],
+        sandbox=sandbox,
+        require_sandbox=True,
+        working_dir=str(work),
+    )
+    session.run("Go.", timeout=TURN_S)
+    probed, shell, hook = [one.content for one in session.messages() if one.role == "tool_result"]
+
+    assert {what for what, was in json.loads(probed).items() if was} == ALLOWED
+    assert {"by_shell", "made"} <= set(shell.split())
+    assert "done" not in shell.split()
+    assert "is protected" in hook
+    assert not (work / ".git").exists()
+    assert [*outside.iterdir()] == []
+
+
+def test_a_machine_without_a_layer_is_refused_by_name(tmp_path, monkeypatch):
+    """Before anything of the session runs."""
+    monkeypatch.setattr("cmdc_runtime.confinement.apply.abi", lambda: 1)
+    with pytest.raises(SandboxUnavailable) as caught:
+        landlock.create().begin(SandboxPlace(session_id="s", working_dir=str(tmp_path)))
+
+    assert caught.value.layer == "landlock"
+    assert "ABI 1, and 3 is needed" in caught.value.why
+
+
+def test_a_policy_that_is_none_is_refused_at_once():
+    """Where it is written."""
+    for options in ({"writable": ["/"]}, {"protected": ["/etc"]}, {"readable": ["a/../.."]}):
+        with pytest.raises((ValueError, cmdc.InvalidOptions)):
+            cmdc.sandbox.Landlock(**options)

@@ -1,0 +1,58 @@
+"""What gets out of each sandbox: nothing out of those that confine, and the page says what else."""
+
+import re
+
+import pytest
+
+from cmdc_runtime.errors import SandboxUnavailable
+from cmdc_runtime.extensions.sandbox import SandboxPlace
+from tests.escaping import LIBRARY, corpus, escaped, ground
+from workers.builtin.sandboxes import bubblewrap, landlock, local
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ATTEMPTS_MIN = 150
+LAYERS = {"landlock", "namespaces", "seccomp", "capabilities", "tools"}
+PAGE = LIBRARY / "docs/reference/escapes.md"
+
+
+@pytest.mark.parametrize("kind", [landlock, bubblewrap], ids=lambda kind: kind.__name__[27:])
+def test_nothing_escapes(kind, tmp_path):
+    """Every attempt is stopped, and what lies outside is as it was."""
+    try:
+        kind.create().begin(SandboxPlace(session_id="s", working_dir=str(tmp_path)))
+    except SandboxUnavailable as missing:
+        pytest.skip(str(missing))
+    with ground(tmp_path / "ground") as place:
+        before = place.state()
+        found = escaped(kind.create(), place)
+        after = place.state()
+
+    assert found == set()
+    assert {path for path in after if after[path] != before.get(path)} == set()
+    assert set(before) <= set(after)
+
+
+def test_attempts_are_real(tmp_path):
+    """Without a layer most of them get out; what the shield and the tools hold does not."""
+    with ground(tmp_path / "ground") as place:
+        found = escaped(local.create(), place)
+
+    assert {"read: cat a file", "write: a new file", "orders: a hook", "sockets: TCP"} <= found
+    assert "processes: environment of another" not in found
+    assert not {one for one in found if one.startswith("tools: read")}
+
+
+def test_the_corpus_names_a_layer_for_each():
+    """And has as many as were asked for."""
+    attempts = corpus()
+
+    assert len(attempts) >= ATTEMPTS_MIN
+    assert {one.layer for one in attempts} == LAYERS
+
+
+def test_the_page_has_every_attempt():
+    """With the result of each sandbox; ``python -m scripts.escapes`` writes it."""
+    told = re.findall(r"^\| (\w+: .+?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert told == [one.id for one in corpus()]

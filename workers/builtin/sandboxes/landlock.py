@@ -1,0 +1,145 @@
+"""``landlock``: tools for files as in ``local``, commands and tools in processes confined.
+
+A command stands behind a program of ours that confines itself and becomes it
+(``cmdc_runtime.confinement.launch``); a tool's process confines itself before the tool's code runs.
+Both are in namespaces of their own, in which protected paths are read only, in a domain of
+Landlock, and behind a filter of seccomp. Tools for files run in the agent, which is not confined:
+what they may not write is refused here.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+import cmdc_runtime
+from cmdc_runtime.confinement import apply, namespaces
+from cmdc_runtime.confinement.layer import Confinement, LayerMissing
+from cmdc_runtime.confinement.policy import Policy, confinement_of
+from cmdc_runtime.confinement.protection import is_protected
+from cmdc_runtime.errors import SandboxUnavailable
+from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S, Sandbox, SandboxPlace
+from workers.builtin.sandboxes._reach import Reach
+from workers.builtin.sandboxes.local import Local
+
+LAUNCH: Final = Path(apply.__file__).with_name("launch.py")
+_OWN: Final = Path(cmdc_runtime.__file__).parent
+
+Step = Literal["all", "separate", "close"]
+
+
+class Landlock(Local):
+    """See the module."""
+
+    confines = True
+
+    def __init__(self, policy: Policy, *, timeout: float = EXECUTE_TIMEOUT_S) -> None:
+        """Take the options of ``cmdc_runtime.sandbox.Landlock``."""
+        super().__init__(timeout=timeout)
+        self._policy = policy
+        self._is_confined = False
+
+    def begin(self, place: SandboxPlace) -> None:
+        """See that the machine has every layer; see the contract."""
+        super().begin(place)
+        self.wanted = self._bounds()
+        self._reach = _Guarded(self._reach, self._policy.protected)
+        try:
+            apply.check_machine()
+        except LayerMissing as missing:
+            raise SandboxUnavailable(missing.layer, missing.why) from missing
+        if why := _refusal():
+            raise SandboxUnavailable("namespaces", why)
+
+    def confine(self) -> None:
+        """Confine this process; see the contract."""
+        try:
+            apply.confine(self.wanted)
+        except LayerMissing as missing:
+            raise SandboxUnavailable(missing.layer, missing.why) from missing
+        self._is_confined = True
+
+    @property
+    def confines_commands_itself(self) -> bool:
+        """Whether ``program`` confines: not in a process that is confined already."""
+        return not self._is_confined
+
+    def program(self, command: str) -> Sequence[str]:
+        """Return a command line behind what confines it."""
+        program = super().program(command)
+        return program if self._is_confined else launched("all", self.wanted, program)
+
+    def _bounds(self) -> Confinement:
+        """Return what is given: paths by what they are now, whoever makes links later."""
+        wanted = confinement_of(self._policy, self._reach.root)
+        own = (sys.prefix, sys.base_prefix, str(_OWN), str(_OWN.with_name("workers")))
+        readable = (*wanted.readable, *apply.openness_of("/etc").open, *own)
+        writable = tuple(str(Path(path).resolve()) for path in wanted.writable)
+        return replace(wanted, readable=tuple(dict.fromkeys(readable)), writable=writable)
+
+
+def launched(step: Step, wanted: Confinement, program: Sequence[str]) -> list[str]:
+    """Return a program behind ours, which confines itself as far as a step goes."""
+    text = msgspec.json.encode(asdict(wanted)).decode()
+    return [sys.executable, "-I", "-S", str(LAUNCH), step, text, *program]
+
+
+class _Guarded(Reach):
+    """A reach that gives nobody a protected path to change."""
+
+    def __init__(self, reach: Reach, protected: Sequence[str]) -> None:
+        """Reach what ``reach`` does."""
+        self.__dict__.update(vars(reach))
+        self._protected = protected
+
+    @contextlib.contextmanager
+    def folder_of(self, path: str, *, makes: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield the folder that a path is in; see the base.
+
+        What the folder is is asked of its descriptor, so that no link leads round it.
+        """
+        self._refuse(self.names_of(path), path)
+        with super().folder_of(path, makes=makes) as (folder, name):
+            real = Path(f"/proc/self/fd/{folder}").readlink()
+            if real.is_relative_to(self.root):
+                self._refuse((*real.relative_to(self.root).parts, name), path)
+            yield folder, name
+
+    def _refuse(self, names: Sequence[str], path: str) -> None:
+        if is_protected(names, self._protected):
+            raise PermissionError(1, f"{path} is protected: programs outside take orders from it")
+
+
+@cache
+def _refusal() -> str:
+    """Return why there are no namespaces; in a process that has threads, a fork of it tries."""
+    return namespaces.refusal()
+
+
+def policy_from(
+    writable: Sequence[str],
+    readable: Sequence[str],
+    protected: Sequence[str] | None,
+    network: Literal["off", "on"],
+) -> Policy:
+    """Return the policy that options make."""
+    given = Policy(writable=tuple(writable), readable=tuple(readable), network=network)
+    if protected is None:
+        return given
+    return msgspec.structs.replace(given, protected=tuple(protected))
+
+
+def create(
+    writable: Sequence[str] = (),
+    readable: Sequence[str] = (),
+    protected: Sequence[str] | None = None,
+    network: Literal["off", "on"] = "off",
+    timeout: float = EXECUTE_TIMEOUT_S,
+) -> Sandbox:
+    """Return the sandbox; see ``cmdc_runtime.sandbox.Landlock``."""
+    return Landlock(policy_from(writable, readable, protected, network), timeout=timeout)
