@@ -1,4 +1,4 @@
-"""Plays the corpus of escapes in every sandbox, and writes ``docs/reference/escapes.md``.
+"""Plays the corpus of escapes in every sandbox, and writes ``docs/escapes.md``.
 
 ``python -m scripts.escapes``; it takes some two minutes. Where a sandbox can't be had it says so
 and writes nothing. What gets out of a sandbox that confines ends it with status 1.
@@ -14,7 +14,7 @@ from cmdc_runtime.confinement import landlock as kernel
 from tests.escaping import LIBRARY, Attempt, corpus, escaped, ground, skipped
 from workers.builtin.sandboxes import bubblewrap, landlock, local
 
-PAGE: Final = LIBRARY / "docs/reference/escapes.md"
+PAGE: Final = LIBRARY / "docs/escapes.md"
 KINDS: Final = {"local": local, "landlock": landlock, "bubblewrap": bubblewrap}
 HEAD: Final = """# Escapes
 
@@ -24,7 +24,7 @@ files, and keeps commands from looking into other processes; what else gets out 
 process of the user may do. What is risky for the machine is not played there.
 
 Written by `python -m scripts.escapes` on {machine}; the attempts are those of
-`tests/corpora/escapes.toml`.
+`tests/integration/escapes/attempts.toml`.
 
 | attempt | layer | Local | Landlock | Bubblewrap |
 |---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""Plays ``tests/corpora/escapes.toml`` in a sandbox, with something outside to be reached."""
+"""Plays the attempts of ``integration/escapes`` in a sandbox, with what could be reached."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cmdc_runtime.extensions.sandbox import ExecuteSettings, Sandbox, SandboxError, SandboxPlace
 
-CORPUS = Path(__file__).with_name("corpora") / "escapes.toml"
+CORPUS = Path(__file__).parent / "integration/escapes/attempts.toml"
 LIBRARY = Path(__file__).parents[1]
 ATTEMPT_S = 20
 ALL_S = 900.0

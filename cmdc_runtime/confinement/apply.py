@@ -34,6 +34,12 @@ ENTRIES_MAX: Final = 50_000
 """Of /etc and what lies below, when it is looked at; what lies beyond is not given."""
 
 
+SHARED: Final = "/dev/shm"  # noqa: S108 - a place of the process's own is mounted there
+"""Where processes of one program share memory and locks; it is empty for each command."""
+SHARED_BYTES_MAX: Final = 256 * 2**20
+"""Of what is shared there; it is memory, and counts as that of who writes it."""
+
+
 def confine(wanted: Confinement) -> None:
     """Confine this process and all that it starts, for ever.
 
@@ -56,6 +62,8 @@ def separate(wanted: Confinement) -> None:
     try:
         for root in wanted.writable:
             protect(root, wanted.protected)
+        with suppress(FileNotFoundError):  # no machine of ours is without it
+            namespaces.mount_own(SHARED, SHARED_BYTES_MAX)
         os.chdir(working_dir)  # where it stood lies below the mounts, and shows what they cover
     except OSError as error:
         raise LayerMissing("protected paths", str(error)) from error
@@ -69,7 +77,6 @@ def close_up(wanted: Confinement) -> None:
     """
     try:
         namespaces.drop_capabilities()
-        # With the proxy, the network is empty but for that.
         domain = EVERYTHING if wanted.network == "off" else EVERYTHING_BUT_PORTS
         restrict(domain, grants_of(wanted))
     except OSError as error:
@@ -126,7 +133,7 @@ def check_machine() -> None:
 def grants_of(wanted: Confinement) -> Iterator[Grant]:
     """Yield what is given."""
     yield from (Grant(path, READ) for path in wanted.readable)
-    yield from (Grant(path, WRITE) for path in wanted.writable)
+    yield from (Grant(path, WRITE) for path in (*wanted.writable, SHARED))
     yield from (Grant(path, DEVICE) for path in wanted.devices)
 
 

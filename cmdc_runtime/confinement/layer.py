@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Network = Literal["off", "proxy", "on"]
+Network = Literal["off", "on"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ _NEW_MOUNTS: Final = 0x00020000
 _NEW_IPC: Final = 0x08000000
 _NEW_USER: Final = 0x10000000
 _NEW_NETWORK: Final = 0x40000000
+_MS_NO_SETUID: Final = 2
+_MS_NO_DEVICES: Final = 4
 _MS_REC: Final = 16384
 _MS_PRIVATE: Final = 1 << 18
 _OPEN_TREE: Final = 428
@@ -92,6 +94,17 @@ def enter(*, has_network: bool) -> None:
         set_dumpable(is_dumpable=was_dumpable)
 
 
+def mount_own(path: str, bytes_max: int) -> None:
+    """Put an empty folder of this namespace's own, kept in memory, in the place of one.
+
+    Raises:
+        OSError: it can't be mounted, or there is no such folder.
+    """
+    options = f"mode=1777,size={bytes_max}".encode()
+    flags = _MS_NO_SETUID | _MS_NO_DEVICES
+    _checked(_libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", flags, options), f"mount {path}")
+
+
 def open_below(folder: int, path: str) -> int:
     """Return a descriptor of what lies at a path below a folder, with no link on the way.
 
@@ -152,7 +165,7 @@ def drop_capabilities() -> None:
 
 def _raise_loopback() -> None:
     with (
-        suppress(OSError),  # without it the proxy can't be reached: whoever needs it says so
+        suppress(OSError),  # a program that speaks to itself there can't, then
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket,
     ):
         request = struct.pack("16sh14x", b"lo", _INTERFACE_UP)

@@ -14,8 +14,6 @@ from cmdc_runtime.confinement.layer import Confinement, Network
 
 PATHS_MAX: Final = 256
 """Of each kind, in one policy."""
-HOSTS_MAX: Final = 256
-"""Names that the proxy may dial."""
 
 PROTECTED: Final = (
     *(".git/hooks/", ".git/config", ".git/config.worktree", ".git/info/", ".git/modules/"),
@@ -33,7 +31,6 @@ SYSTEM: Final = (
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 _Path = Annotated[str, Meta(min_length=1, max_length=4096)]
-_Host = Annotated[str, Meta(min_length=1, max_length=253)]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +42,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Beside what programs need of the system."""
     protected: Annotated[tuple[_Path, ...], Meta(max_length=PATHS_MAX)] = PROTECTED
     network: Network = "off"
-    allow_hosts: Annotated[tuple[_Host, ...], Meta(max_length=HOSTS_MAX)] = ()
 
 
 def confinement_of(policy: Policy, working_dir: str) -> Confinement:
@@ -74,8 +70,6 @@ def problem_of(policy: Policy) -> str | None:
     roots = [path for path in policy.writable if PurePosixPath(path).parent == PurePosixPath(path)]
     if "/" in "".join(roots):
         return "writable has '/': a sandbox that may write everything is none"
-    if policy.allow_hosts and policy.network != "proxy":
-        return f"allow_hosts needs network='proxy', and it is {policy.network!r}"
     return None
 
 

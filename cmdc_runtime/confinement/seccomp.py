@@ -156,17 +156,12 @@ RULES: Final[tuple[CallRule, ...]] = (
 )
 
 _INET: Final = frozenset({2, 10})
-_STREAM: Final = frozenset({1})
 _ANY: Final = 0xFFFFFFFF
 _SOCKET: Final = (41, 198)
 
 NETWORKS: Final[dict[Network, tuple[CallRule, ...]]] = {
     # A pair of sockets leads nowhere: socketpair stays in each.
     "off":   (CallRule("socket", _SOCKET, _ACCES, "the network is off"),),
-    "proxy": (CallRule("socket", _SOCKET, _ACCES, "the network is the proxy's alone",
-                   Test(0, _ANY, _INET, is_allowed=True)),
-              CallRule("socket", _SOCKET, _ACCES, "a datagram passes by the proxy",
-                   Test(1, 0xF, _STREAM, is_allowed=True))),
     # Netlink (16) tells programs which addresses there are.
     "on":    (CallRule("socket", _SOCKET, _ACCES, "sockets of Unix lead to other programs",
                    Test(0, _ANY, _INET | {16}, is_allowed=True)),),

@@ -48,6 +48,29 @@ socket.socketpair()
     assert {"thread", "fork", "run"} <= set(done.stdout.split())
 
 
+def test_processes_of_one_program_share_memory_and_locks(box):
+    """In a place of their own, where nobody else's is."""
+    program = """
+import multiprocessing, multiprocessing.shared_memory as shared, os
+assert os.listdir("/dev/shm") == []
+block = shared.SharedMemory(create=True, size=64)
+lock, queue = multiprocessing.Lock(), multiprocessing.Queue()
+def work():
+    with lock:
+        block.buf[0] = 7
+        queue.put("done")
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+print(queue.get(timeout=20), block.buf[0])
+child.join()
+block.close()
+block.unlink()
+"""
+    done = box.python(program)
+
+    assert (done.returncode, done.stdout) == (0, "done 7\n"), done.stderr
+
+
 def test_git_works_and_its_hooks_and_configuration_stay(box):
     """A commit is made; what git outside of the sandbox would run can't be planted."""
     run = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]

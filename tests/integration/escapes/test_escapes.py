@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ATTEMPTS_MIN = 150
 LAYERS = {"landlock", "namespaces", "seccomp", "capabilities", "tools"}
-PAGE = LIBRARY / "docs/reference/escapes.md"
+PAGE = LIBRARY / "docs/escapes.md"
 
 
 @pytest.mark.parametrize("kind", [landlock, bubblewrap], ids=lambda kind: kind.__name__[27:])

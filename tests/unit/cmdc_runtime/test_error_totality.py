@@ -59,7 +59,9 @@ def test_every_exception_is_a_cmdc_error_or_stays_inside():
     """In all modules; those that stay inside are named above, with who catches them."""
     found = exceptions()
 
-    assert {"extensions.tool.ToolError", "errors.UsageError"} <= set(found)  # or nothing was found
+    assert {"extensions.tool_error.ToolError", "errors.UsageError"} <= set(
+        found
+    )  # or nothing was found
     assert {name for name, one in found.items() if not issubclass(one, CmdcError)} == set(INTERNAL)
 
 

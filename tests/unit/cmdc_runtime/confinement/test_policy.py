@@ -26,7 +26,6 @@ def test_paths_are_relative_to_the_sessions_folder():
     ("policy", "problem"),
     [
         (Policy(), None),
-        (Policy(network="proxy", allow_hosts=("pypi.org",)), None),
         (Policy(writable=("/",)), "'/'"),
         (Policy(writable=("//",)), "'/'"),
         (Policy(writable=("a/../..",)), "'a/../..'"),
@@ -34,8 +33,6 @@ def test_paths_are_relative_to_the_sessions_folder():
         (Policy(protected=("/etc",)), "relative"),
         (Policy(protected=("../x",)), "relative"),
         (Policy(protected=(".",)), "relative"),
-        (Policy(allow_hosts=("pypi.org",)), "network='proxy'"),
-        (Policy(network="on", allow_hosts=("pypi.org",)), "network='proxy'"),
     ],
 )
 def test_what_is_wrong_is_named(policy, problem):

@@ -77,7 +77,7 @@ def test_the_table_is_total():
         numbers = [number for _, number in named if number is not None]
         assert len(set(numbers)) == len(numbers)
         assert len(named) == len({call for call, _ in named})
-    assert set(NETWORKS) == {"off", "proxy", "on"}
+    assert set(NETWORKS) == {"off", "on"}
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,6 @@ def test_nothing_types_into_a_terminal(machine):
     [
         ("off", 1, 1, False),
         ("off", 2, 1, False),
-        ("proxy", 2, 1, True),
-        ("proxy", 10, 1 | 0o2000000, True),
-        ("proxy", 2, 2, False),
-        ("proxy", 2, 3, False),
-        ("proxy", 1, 1, False),
-        ("proxy", 16, 3, False),
         ("on", 2, 2, True),
         ("on", 10, 1, True),
         ("on", 16, 3, True),
