@@ -103,6 +103,7 @@ FULL = Memory(
     ),
     lost_branches=(LostBranch("c-1:branch-b2", "c-1", TokenUsage(total_tokens=1)),),
     turns=4,
+    calls_asked=5,
     usage=TokenUsage(total_tokens=9, cost_usd=0.1),
     context=(9, 2),
     outcomes=(Outcome("p-0", "aborted", "why", TokenUsage(), 0, 3),),

@@ -358,7 +358,7 @@ def test_an_address_is_not_asked_for_as_a_key():
     asked = _failures.Asked("ollama:m", missing=["OLLAMA_API_BASE"])
     failure = _failures.translated(VendorError(401), asked)
 
-    assert failure.reason.startswith("there is no key for ollama:m: set the provider's variable in")
+    assert failure.reason.startswith("there is no key for ollama:m: set the provider's variable wh")
 
 
 def test_a_server_that_asks_for_a_key_is_told_with_the_variable():
@@ -369,7 +369,7 @@ def test_a_server_that_asks_for_a_key_is_told_with_the_variable():
     ):
         raise VendorError(401)
 
-    assert caught.value.reason.startswith("there is no key for groq:m: set GROQ_API_KEY in")
+    assert caught.value.reason.startswith("there is no key for groq:m: set GROQ_API_KEY where")
     assert caught.value.reason.endswith(" VendorError: no")
 
 
