@@ -1,11 +1,13 @@
 # Made by `make sync` of cmdc_runtime/exports.py: change that, not this.
 from cmdc_runtime import aio as aio
 from cmdc_runtime import backends as backends
+from cmdc_runtime import blueprints as blueprints
 from cmdc_runtime import events as events
 from cmdc_runtime import plugins as plugins
 from cmdc_runtime import reasoning as reasoning
 from cmdc_runtime import reasons as reasons
 from cmdc_runtime import sandbox as sandbox
+from cmdc_runtime import skills as skills
 from cmdc_runtime import stores as stores
 from cmdc_runtime import tools as tools
 from cmdc_runtime.blueprint import Blueprint as Blueprint
@@ -62,6 +64,7 @@ from cmdc_runtime.client.sync.session import Session as Session
 from cmdc_runtime.client.sync.stream import EventStream as EventStream
 from cmdc_runtime.client.sync.stream import Monitor as Monitor
 from cmdc_runtime.commands import PromptReceipt as PromptReceipt
+from cmdc_runtime.commands import SkillStatus as SkillStatus
 from cmdc_runtime.commands import Status as Status
 from cmdc_runtime.commands import ToolsDiff as ToolsDiff
 from cmdc_runtime.config import Config as Config
@@ -120,6 +123,7 @@ from cmdc_runtime.extensions.actions import ReplaceMessages as ReplaceMessages
 from cmdc_runtime.extensions.actions import ReplaceToolArgs as ReplaceToolArgs
 from cmdc_runtime.extensions.actions import ReplaceToolResult as ReplaceToolResult
 from cmdc_runtime.extensions.actions import RequireApproval as RequireApproval
+from cmdc_runtime.extensions.actions import SkillsFound as SkillsFound
 from cmdc_runtime.extensions.actions import Skip as Skip
 from cmdc_runtime.extensions.actions import SwitchModel as SwitchModel
 from cmdc_runtime.extensions.actions import SyntheticResult as SyntheticResult

@@ -39,6 +39,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
     subagents: list[SubAgent] = []
+    memory: list[Any] = []  # memory files
+    skills_dirs: list[Any] = []  # folders of skills, or (word, folder)
     provider_opts: dict[str, Any] = {}  # passed to litellm
     response_format: Any = None  # a JSON Schema, or a msgspec or pydantic type
     user_data: dict[str, Any] = {}
@@ -58,7 +60,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         Raises:
             InvalidTool: one is no tool.
         """
-        return self.override(tools=_joined([*self.tools, *tools], _tool_name))
+        return self.override(tools=_joined([*self.tools, *tools], tool_name))
 
     def add_plugins(self, *plugins: object) -> Self:
         """Return this with ``plugins`` added; one takes the place of an earlier one of its name.
@@ -73,6 +75,15 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         return self.override(
             subagents=_joined([*self.subagents, *subagents], lambda subagent: subagent.name)
         )
+
+    def add_skills_dirs(self, *dirs: object) -> Self:
+        """Return this with folders of skills added, which outrank those that are there."""
+        others = [one for one in self.skills_dirs if one not in dirs]
+        return self.override(skills_dirs=[*others, *dict.fromkeys(dirs)])
+
+    def add_memory(self, *files: object) -> Self:
+        """Return this with memory files added, each of them once."""
+        return self.override(memory=[*dict.fromkeys([*self.memory, *files])])
 
     def override(self, **fields: object) -> Self:
         """Return this with ``fields`` set: its own, and any option of ``create_agent``.
@@ -137,7 +148,12 @@ def _plugin_name(plugin: object) -> str:
     return as_plugin(plugin).name
 
 
-def _tool_name(tool: object) -> str:
+def tool_name(tool: object) -> str:
+    """Return what the model will know a tool as; of a name of code that name.
+
+    Raises:
+        InvalidTool: it is no tool.
+    """
     if isinstance(tool, BuiltIn) or (isinstance(tool, type) and issubclass(tool, BuiltIn)):
         return tool.short_name
     if isinstance(tool, str):  # what it names may be installed only where the daemon runs

@@ -108,9 +108,24 @@ class McpServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class SkillStatus(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
+    """A skill that a session has, or (``problem``) a file that gives none or is half understood."""
+
+    name: str
+    id: str = ""
+    source: str = ""
+    path: str = ""
+    """Its folder."""
+    digest: str = ""
+    needs_consent: bool = False
+    """It is the project's, and nobody has agreed to this text of it."""
+    problem: str | None = None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """How a session stands. Times that end in ``_ms`` are milliseconds.
 
+    ``skills`` are those of ``skills_dirs``, by name, and behind them what is wrong there.
     ``state`` is idle, running, streaming or executing_tools; while no process answers it is
     starting, restarting, stopping, hibernated or unresponsive. Those of a hibernated session are
     the counters that it had when it fell asleep; else they are 0 while no process answers. Of what
@@ -143,6 +158,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     pid: int | None = None
     parent_id: SessionId | None = None
     group_id: str | None = None
+    skills: tuple[SkillStatus, ...] = ()
     last_index: EventIndex = EventIndex(0)
     reason: str | None = None
     unsaved: bool = False

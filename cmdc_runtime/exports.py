@@ -76,6 +76,7 @@ NAMES_OF_MODULE: Final = {
     ),
     "cmdc_runtime.commands": (
         "PromptReceipt",
+        "SkillStatus",
         "Status",
         "ToolsDiff",
     ),
@@ -142,6 +143,7 @@ NAMES_OF_MODULE: Final = {
         "ReplaceToolArgs",
         "ReplaceToolResult",
         "RequireApproval",
+        "SkillsFound",
         "Skip",
         "SwitchModel",
         "SyntheticResult",
@@ -227,11 +229,13 @@ NAMES_OF_MODULE: Final = {
 MODULES: Final = (
     "aio",
     "backends",
+    "blueprints",
     "events",
     "plugins",
     "reasoning",
     "reasons",
     "sandbox",
+    "skills",
     "stores",
     "tools",
 )

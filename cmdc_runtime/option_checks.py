@@ -4,12 +4,13 @@
 the value to what is raised. To check one more field, add its function here and its row there.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -17,7 +18,7 @@ from msgspec import Meta
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.checked_struct import MEMORY_BYTES_MAX, NAME_CHARS_MAX, misfit
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
-from cmdc_runtime.errors import PROBLEMS_MAX
+from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import text_of
 from cmdc_runtime.ids import SESSION_ID_RULE, is_session_id
 from cmdc_runtime.mcp_servers import McpServer, servers_of
@@ -39,6 +40,16 @@ from cmdc_runtime.user_values import user_problem
 
 HISTORY_MESSAGES_MAX: Final = 100_000
 SUBAGENTS_MAX: Final = 64
+SkillsPath = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+MEMORY_FILES_MAX: Final = 12
+"""Together they fit into one action of a plugin."""
+MemoryPaths = Annotated[tuple[SkillsPath, ...], Meta(max_length=MEMORY_FILES_MAX)]
+SkillsDirs = Annotated[
+    tuple[tuple[Literal["", "base", "user", "project", "team"], SkillsPath], ...],
+    Meta(max_length=64),
+]
+"""Folders of skills, the most important one last, each behind the word of where it is from."""
+_PAIR: Final = 2
 TEXT_CHARS_MAX: Final = 8_000_000
 """Of a system prompt: half of what a message may have."""
 MEMORY_BYTES_MIN: Final = 16 * 2**20
@@ -260,6 +271,34 @@ def check_subagents(value: object) -> list[SubAgent]:
     return list(value)
 
 
+def check_memory(value: object) -> list[str]:
+    """Return memory files, each by its path."""
+    if not isinstance(value, list | tuple):
+        raise TypeError("expected a list of paths")
+    return list(msgspec.convert([_path_text(one) for one in value], MemoryPaths))
+
+
+def check_skills_dirs(value: object) -> list[tuple[str, str]]:
+    """Return folders of skills, each with the word of where it is from, "" where none is given."""
+    if not isinstance(value, list | tuple):
+        raise TypeError("expected a list of folders")
+    return list(msgspec.convert([_skills_dir(one) for one in value], SkillsDirs))
+
+
+def _skills_dir(value: object) -> tuple[object, object]:
+    """Return a folder as a pair; a word or path of the wrong kind is found later."""
+    if isinstance(value, tuple | list):
+        if len(value) != _PAIR:
+            raise TypeError("expected a path, or a word of where it is from and a path")
+        return value[0], _path_text(value[1])
+    return "", _path_text(value)
+
+
+def _path_text(value: object) -> object:
+    fspath = getattr(value, "__fspath__", None)
+    return fspath() if callable(fspath) else value
+
+
 def check_working_dir(value: object) -> str:
     """Return the path of a directory, as it is written."""
     fspath = getattr(value, "__fspath__", None)
@@ -268,6 +307,23 @@ def check_working_dir(value: object) -> str:
         raise TypeError("expected a directory that is there")
     if (problem := text_problem(path, chars_max=TEXT_CHARS_MAX)) is not None:
         raise TypeError(problem)
+    return path
+
+
+def absolute(directory: str) -> str:
+    """Return a folder by a path that is the same from everywhere; no link is resolved.
+
+    Raises:
+        InvalidOptions: this process is nowhere itself.
+    """
+    try:
+        path = os.path.abspath(directory)  # noqa: PTH100 - no link is resolved
+    except OSError as error:  # this process stands in a directory that was removed
+        raise InvalidOptions(
+            [f"working_dir: {directory!r} is nowhere, give an absolute path: {error}"]
+        ) from error
+    if (problem := text_problem(path, chars_max=len(path))) is not None:
+        raise InvalidOptions([f"working_dir: {path!a}: {problem}"])
     return path
 
 

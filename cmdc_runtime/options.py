@@ -55,6 +55,7 @@ from cmdc_runtime.option_checks import (
     check_api_key,
     check_group_id,
     check_mcp_servers,
+    check_memory,
     check_memory_limit,
     check_messages,
     check_plugins,
@@ -64,6 +65,7 @@ from cmdc_runtime.option_checks import (
     check_response_format,
     check_sandbox,
     check_session_id,
+    check_skills_dirs,
     check_strategy,
     check_subagents,
     check_text,
@@ -148,6 +150,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
     config: Any = None  # a Config: model, tools and provider_opts where nothing else gives them
     subagents: list[Any] = []  # SubAgent: what the task tool may start
+    memory: list[Any] = []  # memory files, shown in the system prompt; those of folders come along
+    skills_dirs: list[Any] = []  # folders of skills, or (word, folder); the last one outranks
     response_format: Any = None  # a JSON Schema, or a msgspec or pydantic type
     reasoning_strategy: Any = None  # thinks in the model's place: a name, class, instance or pair
     code: Code = (
@@ -376,6 +380,7 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "config": check_config,
     "group_id": check_group_id,
     "mcp_servers": check_mcp_servers,
+    "memory": check_memory,
     "memory_limit": check_memory_limit,
     "messages": check_messages,
     "model": _model,
@@ -387,6 +392,7 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "response_format": check_response_format,
     "sandbox": check_sandbox,
     "session_id": check_session_id,
+    "skills_dirs": check_skills_dirs,
     "subagents": check_subagents,
     "system_prompt": check_text,
     "tools": check_tools,

@@ -6,7 +6,6 @@ restarted agent is built from the same bytes, code included. To add an option, a
 its parent's unless ``child_request`` says otherwise.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,9 +21,10 @@ from cmdc_runtime.extensions.provider import as_provider
 from cmdc_runtime.extensions.sandbox import LOCAL_SANDBOX, UNCONFINED
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.knowledge import memory_parts, skills_parts, subagent_skills, with_skills
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
-from cmdc_runtime.option_checks import Unfit, check_provider_opts
+from cmdc_runtime.option_checks import Unfit, absolute, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
 from cmdc_runtime.packing import (
     Packed,
@@ -34,7 +34,7 @@ from cmdc_runtime.packing import (
     pack_plugin,
     pack_sandbox,
 )
-from cmdc_runtime.plain import short, text_problem
+from cmdc_runtime.plain import short
 from cmdc_runtime.provider_options import model_parts, model_problem
 from cmdc_runtime.reasoning.limits import Reason
 from cmdc_runtime.reasoning.strategies import CHAIN_PLUGIN, LABEL_CHARS_MAX, OWN, chain_of
@@ -167,12 +167,13 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
     response_format = options.response_format
     call = None if strategy is None else OpeningCall(name=STRATEGY_TOOL, text_as="question")
     tools = tools if strategy is None else (*tools, strategy)
+    tools = (*tools, *parts.skills[1:])
     return AgentSpec(
         model=model,
         identity=identity_of(options.blueprint),
         opening_call=call,
         tools=tools,
-        plugins=(*parts.plugins, *filter(None, (parts.chain,))),
+        plugins=(*parts.plugins, *filter(None, (parts.chain,)), *parts.skills[:1], *parts.memory),
         subagents=parts.subagents,
         working_dir=parts.working_dir,
         provider_opts=provider_opts,
@@ -284,6 +285,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
     tools = parent.tools if subagent.tools is None else subagent.tools
     tools = tuple(tool for tool in tools if tool.label != STRATEGY_TOOL)
     plugins = parent.plugins if subagent.plugins is None else subagent.plugins
+    tools, plugins = with_skills((*parent.plugins, *parent.tools), subagent, tools, plugins)
     may_delegate = spec.depth + 1 < spec.max_depth
     own_prompt = subagent.system_prompt is not None
     return msgspec.structs.replace(
@@ -337,6 +339,7 @@ def _child_opts(parent: Parent, subagent: SubagentSpec) -> dict[str, Any]:
 # --- parts --------------------------------------------------------------------------------------
 
 
+_NO_SKILLS: Final[tuple[Packed, ...]] = ()
 _NO_MODEL: Final[tuple[str, dict[str, Any]]] = ("", {})  # Any: litellm's own arguments
 
 
@@ -384,6 +387,9 @@ class _Parts:
     redact: Packed | None
     provider: Packed | None
     sandbox: Packed | None
+    skills: tuple[Packed, ...]
+    """The plugin and the tool, none without skills."""
+    memory: tuple[Packed, ...]
 
 
 def _parts_of(options: Options, refused: _Refused) -> _Parts:
@@ -391,18 +397,21 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
     sandbox = options.sandbox
     plugins = _each_packed(options.plugins, "plugins", pack_plugin, refused)
     chain = made(lambda: _chain_plugin(options, plugins), None)
+    tools = _each_packed(options.tools, "tools", _tool_packer(options.max_depth), refused)
     given = None if _is_chain(options) else options.reasoning_strategy
     return _Parts(
         model=made(lambda: _own_model(options), _NO_MODEL),
-        tools=_each_packed(options.tools, "tools", _tool_packer(options.max_depth), refused),
+        tools=tools,
         plugins=plugins,
         chain=chain,
         strategy=made(lambda: _strategy_tool(given, may_branch=options.max_depth > 0), None),
         subagents=made(lambda: _subagents(options, refused), ()),
-        working_dir=made(lambda: _absolute(options.working_dir), ""),
+        working_dir=made(lambda: absolute(options.working_dir), ""),
         redact=None if redact is None else made(lambda: pack_function(redact, "redact"), None),
         provider=None if provider is None else made(lambda: _provider(provider), None),
         sandbox=None if sandbox is None else made(lambda: pack_sandbox(sandbox, "sandbox"), None),
+        memory=made(lambda: memory_parts(options.memory, plugins), ()),
+        skills=made(lambda: skills_parts(options.skills_dirs, (*tools, *plugins)), ()),
     )
 
 
@@ -432,18 +441,6 @@ def _each_packed(
         for at, thing in enumerate(things)
     )
     return tuple(filter(None, found))
-
-
-def _absolute(directory: str) -> str:
-    try:
-        path = os.path.abspath(directory)  # noqa: PTH100 - no link is resolved
-    except OSError as error:  # this process stands in a directory that was removed
-        raise InvalidOptions(
-            [f"working_dir: {directory!r} is nowhere, give an absolute path: {error}"]
-        ) from error
-    if (problem := text_problem(path, chars_max=len(path))) is not None:
-        raise InvalidOptions([f"working_dir: {path!a}: {problem}"])
-    return path
 
 
 def _copied(options: Options) -> dict[str, Any]:  # Any: values of options
@@ -510,6 +507,9 @@ def _subagent(
         prompt_mode=given.prompt_mode,
         group_id=given.group_id,
         max_turns=given.max_turns,
+        skills=None
+        if given.skills_dirs is None
+        else refused.made(lambda: subagent_skills(given, label), _NO_SKILLS),
     )
 
 

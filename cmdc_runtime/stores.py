@@ -2,10 +2,11 @@
 
 These are light references: an application imports no worker code. A reference is an option of a
 plugin, and becomes a ``cmdc_runtime.extensions.memory.MemoryStore`` in the session's process, by
-``workers.builtin.stores``.
+``workers.builtin.stores``; or in the application's, by ``open``.
 """
 
-from typing import Annotated, Final, TypeAlias
+import importlib
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +22,11 @@ DIMENSIONS_MAX: Final = 8192
 IN_MEMORY_MAX: Final = 10_000
 """Memories that one ``InMemory`` store holds, all namespaces together."""
 
+if TYPE_CHECKING:
+    from cmdc_runtime.extensions.memory import MemoryStore
+
+_OPENING: Final = "workers.builtin.stores.opening"
+"""Loaded by its name where a store is opened, so that who only names one has no worker code."""
 _Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
@@ -35,6 +41,20 @@ class _Reference(
     metaclass=Checked,
 ):
     """Base of all references; ``kind`` says which one travels."""
+
+    def open(self, working_dir: str = ".") -> "MemoryStore":
+        """Return the store itself, for an application that keeps or looks up memories.
+
+        Relative paths begin at ``working_dir``. Its methods wait for a disk; give each user a
+        ``namespace`` of its own, as ``EpisodicMemory`` does by ``user_id``.
+
+        Raises:
+            MemoryStoreError: a library is missing, or a function of yours is no such thing.
+        """
+        opening: Any = importlib.import_module(_OPENING)  # Any: a module
+        opening.check(self)
+        store: MemoryStore = opening.opened(self, working_dir)
+        return store
 
 
 class InMemory(_Reference, frozen=True, kw_only=True):

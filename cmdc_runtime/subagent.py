@@ -19,6 +19,15 @@ REASON_TOOL: Final = "reason"
 """The built-in tool by which the model starts a reasoning run."""
 STARTERS: Final = (TASK_TOOL, REASON_TOOL)
 """Tools that start sessions."""
+SKILLS_PLUGIN: Final = "skills"
+"""The built-in plugin that knows the skills of a session."""
+SKILLS_TOOL: Final = "load_skill"
+"""The built-in tool by which the model reads one."""
+OF_SKILLS: Final = (SKILLS_PLUGIN, SKILLS_TOOL)
+MEMORY_PLUGIN: Final = "memory_loader"
+"""The built-in plugin that shows memory files."""
+MEMORY_LABEL: Final = "memory"
+"""What that plugin is called on its way where the option ``memory`` brings it."""
 STRATEGY_TOOL: Final = "reasoning_strategy"
 """What the same tool is called as the session's own strategy, which its cycles open with."""
 
@@ -45,6 +54,7 @@ class SubAgent(msgspec.Struct, frozen=True, metaclass=Checked):
     prompt_mode: str | None = "task"
     group_id: str | None = None
     max_turns: int | None = None
+    skills_dirs: list[Any] | None = None  # folders of skills, or (word, folder)
 
 
 class SubagentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,6 +74,8 @@ class SubagentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     prompt_mode: str | None = "task"
     group_id: str | None = None
     max_turns: int | None = None
+    skills: tuple[Packed, ...] | None = None
+    """The plugin and the tool for its own skills; none where it has none."""
 
 
 GENERAL_PURPOSE: Final = SubagentSpec(

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta, field
 
 from cmdc_runtime.extensions.sandbox import ShellKind
+from cmdc_runtime.option_checks import SkillsDirs
 from cmdc_runtime.packing import BuiltIn
 from cmdc_runtime.reasoning.limits import Reason
 
@@ -82,6 +83,14 @@ class Task(BuiltIn, frozen=True, kw_only=True):
     """Seconds after which the subagent is ended."""
 
 
+class LoadSkill(BuiltIn, frozen=True, kw_only=True):
+    """Reads a skill, or a file of its folder; ``skills_dirs`` brings it with the plugin Skills."""
+
+    short_name: ClassVar[str] = "load_skill"
+    dirs: SkillsDirs = ()
+    """As the option ``skills_dirs``."""
+
+
 class WriteTodos(BuiltIn, frozen=True, kw_only=True):
     """Keeps the model's list of what it has to do; subscribers see each change of it."""
 
@@ -115,6 +124,7 @@ __all__ = [
     "Glob",
     "Grep",
     "ListDir",
+    "LoadSkill",
     "ReadFile",
     "Reason",
     "Shell",

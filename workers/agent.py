@@ -425,6 +425,7 @@ class Agent:
             pid=None if assign.looks else os.getpid(),
             parent_id=assign.parent_id,
             group_id=assign.group_id,
+            skills=memory.skills,
             last_index=self._publisher.last_index,
             uncertain=_uncertain(memory),
             mcp_servers=self._performers.mcp_status(),

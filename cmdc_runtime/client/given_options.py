@@ -172,5 +172,9 @@ class GivenOptions(ChangedOptions, total=False):
     messages: Several[AnyMessage]
     # a Blueprint class or struct: what is given here outranks it
     blueprint: AnyBlueprint | None
+    # memory files, shown in the system prompt; those of folders come along
+    memory: list[Any]
+    # folders of skills, or (word, folder); the last one outranks
+    skills_dirs: list[Any]
     # thinks in the model's place: a name, class, instance or pair
     reasoning_strategy: AnyStrategy | None

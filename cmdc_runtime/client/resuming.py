@@ -36,7 +36,7 @@ from cmdc_runtime.spec import (
     refused_parts,
     supervision,
 )
-from cmdc_runtime.subagent import GENERAL_PURPOSE, STRATEGY_TOOL, TASK_TOOL
+from cmdc_runtime.subagent import GENERAL_PURPOSE, MEMORY_LABEL, OF_SKILLS, STRATEGY_TOOL, TASK_TOOL
 from cmdc_runtime.user_values import unpacked
 from cmdc_runtime.wire import codec
 from cmdc_runtime.wire.frames import ASKED_BYTES_MAX
@@ -147,6 +147,8 @@ NOT_RESUMED: Final = {
     "session_id": "give new_id to resume under another id",
     "messages": "a resumed session has the conversation of its state",
     "reasoning_strategy": "a resumed session keeps its strategy, or has none; use cmdc.Runner.run",
+    "memory": "a resumed session has its memory files; update cmdc.plugins.MemoryLoader instead",
+    "skills_dirs": "a resumed session has its skills; cmdc.plugins.Skills is updated instead",
     "blueprint": "a resumed session has its definition; give the options that are to change",
 }
 """Options that ``resume_session`` takes none of, and why."""
@@ -262,6 +264,11 @@ def _with_own(
         InvalidOptions: it takes the strategy's place.
     """
     own = [one for one in getattr(old, part) if one.label == STRATEGY_TOOL]
+    others = {one.ref for one in fresh}
+    brought = [
+        one for one in getattr(old, part) if one.ref in OF_SKILLS or one.label == MEMORY_LABEL
+    ]
+    kept = [one for one in brought if one.ref not in others]
     has_kinds = any(one.name != GENERAL_PURPOSE.name for one in old.subagents)
     if part == "tools" and has_kinds and "subagents" not in given:
         there = {one.ref for one in fresh}
@@ -270,7 +277,7 @@ def _with_own(
         raise InvalidOptions(
             ["plugins: the session has a strategy of its own: leave Reasoning out"]
         )
-    return (*fresh, *own)
+    return (*fresh, *own, *kept)
 
 
 def _changes(given: dict[str, Any], options: Options) -> frozenset[str]:

@@ -31,6 +31,7 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.commands import SkillStatus
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.extensions.hooks import ACTION_NAMES, RULINGS, BeforeTool, Ruling, kind_of
 from cmdc_runtime.ids import CallId, MessageId
@@ -64,6 +65,14 @@ class MemoryContents(KernelEmit, frozen=True, kw_only=True):
 
     contents: dict[_Key, str]
     """What is in each, by its name."""
+
+
+class SkillsFound(KernelEmit, frozen=True, kw_only=True):
+    """These are the skills of the session, in place of those known so far."""
+
+    skills: tuple[SkillStatus, ...]
+    listing: str | None = None
+    """What the system prompt says of them from now on; None leaves that as it is."""
 
 
 class UpdateSystemContext(KernelEmit, frozen=True, kw_only=True):
@@ -132,6 +141,7 @@ class DecideApproval(KernelEmit, frozen=True, kw_only=True):
 
 AnyKernelEmit: TypeAlias = (
     MemoryContents
+    | SkillsFound
     | UpdateSystemContext
     | SyntheticToolResults
     | UpdateMessageMetadata

@@ -15,6 +15,7 @@ from cmdc_runtime.plugins.conversation import (
     PatchToolCalls,
     PromptCache,
     Recovery,
+    Skills,
 )
 from cmdc_runtime.plugins.guards import (
     ContentPolicy,
@@ -47,5 +48,6 @@ __all__ = [
     "Reflection",
     "SecurityGuard",
     "SkillGuard",
+    "Skills",
     "Telemetry",
 ]

@@ -8,8 +8,10 @@ from msgspec import Meta, field
 from cmdc_runtime.backends import AnyBackend, Filesystem
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX
+from cmdc_runtime.option_checks import MEMORY_FILES_MAX, SkillsDirs
 from cmdc_runtime.packing import BuiltInPlugin, Function
 from cmdc_runtime.provider_options import check_models
+from cmdc_runtime.skills import SNIPPET_TOKENS
 from cmdc_runtime.stores import AnyStore
 
 # --- auto checkpoint ------------------------------------------------------------------------------
@@ -169,9 +171,6 @@ class MemoryFlush(BuiltInPlugin, frozen=True, kw_only=True):
 
 # --- memory loader --------------------------------------------------------------------------------
 
-MEMORY_FILES_MAX: Final = 12
-"""Together they fit into one action of a plugin."""
-
 
 class MemoryLoader(BuiltInPlugin, frozen=True, kw_only=True):
     """Shows memory files in the system prompt, such as ``AGENTS.md``.
@@ -188,6 +187,11 @@ class MemoryLoader(BuiltInPlugin, frozen=True, kw_only=True):
     """Relative to the session's working folder or absolute, "~" for the user's home."""
     auto_reload: bool = True
     """Look at the files again after each ``write_file`` and ``edit_file``."""
+    nested: bool = False
+    """Show besides, of the working folder and of each folder in it that a tool for files works in,
+    the ``AGENTS.md``, or the ``CLAUDE.md`` where there is none; one behind a link out of the
+    working folder is left out. With those that are named they are 12 at the most; the folders that
+    were worked in last count."""
 
     def __post_init__(self) -> None:
         """Refuse what no system call takes, and what would be shown twice."""
@@ -196,6 +200,24 @@ class MemoryLoader(BuiltInPlugin, frozen=True, kw_only=True):
                 raise ValueError(f"memory_files: {name!r} has a NUL, and no path has one")
             if self.memory_files.count(name) > 1:
                 raise ValueError(f"memory_files: {name!r} is there more than once: name it once")
+
+
+# --- skills -------------------------------------------------------------------------------------
+
+
+class Skills(BuiltInPlugin, frozen=True, kw_only=True):
+    """Says in the system prompt which skills there are; ``skills_dirs`` brings it.
+
+    It looks at the folders again before each request, and tells the model at the end of the
+    conversation what has changed. A skill of the project, whose folder lies in the working folder,
+    is listed without its description, and loaded when a person has agreed to its text.
+    """
+
+    short_name: ClassVar[str] = "skills"
+    dirs: SkillsDirs = ()
+    """As the option ``skills_dirs``."""
+    tokens: Annotated[int, Meta(ge=100, le=100_000)] = SNIPPET_TOKENS
+    """What the list takes of the system prompt at the most."""
 
 
 # --- patch tool calls -----------------------------------------------------------------------------

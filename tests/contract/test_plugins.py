@@ -53,7 +53,7 @@ AGREED = {
     "human_approval": (60,   "closed",  {"before_prompt", "before_tool"}),
     "large_result_offload": (300, "open", {"after_tool", "before_tool", "session_end"}),
     "memory_flush": (800,    "open",    {"before_compact"}),
-    "memory_loader": (30,    "open",    {"after_tool", "session_start"}),
+    "memory_loader": (30,    "open",    {"after_tool", "before_tool", "session_start"}),
     "model_router": (110,    "open",    {"before_request"}),
     "output_filter": (900,   "closed",  {"after_response"}),
     "patch_tool_calls": (15, "open",    {"before_request"}),
@@ -66,6 +66,10 @@ AGREED = {
     "reflection": (400,      "open",    {"after_response", "before_finish", "before_prompt"}),
     "security_guard": (10,   "closed",  {"before_tool"}),
     "skill_guard": (20,      "closed",  {"before_tool"}),
+    "skills": (
+        25, "closed",
+        {"after_tool", "before_compact", "before_request", "before_tool", "session_start"},
+    ),
     "telemetry": (995,       "open",    {"session_end"}),
 }
 # fmt: on

@@ -284,6 +284,16 @@ def test_subagents(play):
     ]
 
 
+def test_skills(play):
+    """One is loaded, and again when it has changed."""
+    load = call("load_skill", name="greeting")
+    printed = play("15_skills", [load, "Ahoy, Ann.", load, "Good day, Bob."])
+
+    assert printed.splitlines() == [
+        *("problems: []", "skills: ['greeting']", "Ahoy, Ann.", "Good day, Bob."),
+    ]
+
+
 def test_hibernation(play):
     """The process goes and another one comes; the conversation is whole."""
     printed = play("08_hibernate", ["I know.", "42."])

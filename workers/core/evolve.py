@@ -21,6 +21,7 @@ from cmdc_runtime.extensions.actions import (
     SYSTEM_MESSAGE_ID,
     KernelEmit,
     MemoryContents,
+    SkillsFound,
     SyntheticToolResults,
     UpdateMessageMetadata,
     UpdateSystemContext,
@@ -129,6 +130,11 @@ def _memory_contents(memory: Memory, order: MemoryContents) -> Memory:
     return replace(memory, memory_contents=tuple(order.contents.items()))
 
 
+def _skills_found(memory: Memory, order: SkillsFound) -> Memory:
+    listing = memory.skill_listing if order.listing is None else order.listing
+    return replace(memory, skills=order.skills, skill_listing=listing)
+
+
 def _update_system_context(memory: Memory, order: UpdateSystemContext) -> Memory:
     if (order.key, order.text) in memory.sections:
         return memory
@@ -173,6 +179,7 @@ def _merged(metadata: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str,
 
 _CHANGES: Final[Mapping[type[KernelEmit], Change]] = {
     MemoryContents: _memory_contents,
+    SkillsFound: _skills_found,
     UpdateSystemContext: _update_system_context,
     SyntheticToolResults: _synthetic_tool_results,
     UpdateMessageMetadata: _update_message_metadata,

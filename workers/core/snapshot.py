@@ -80,6 +80,8 @@ def conversation_of(memory: Memory) -> Memory:
         base=memory.base,
         memory_contents=memory.memory_contents,
         sections=memory.sections,
+        skills=memory.skills,
+        skill_listing=memory.skill_listing,
         system_metadata=memory.system_metadata,
     )
 

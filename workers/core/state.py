@@ -13,7 +13,7 @@ import msgspec
 from msgspec import field
 
 from cmdc_runtime.checked_struct import Count, Milliseconds, Total
-from cmdc_runtime.commands import IMMUNE_TOOLS
+from cmdc_runtime.commands import IMMUNE_TOOLS, SkillStatus
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.hooks import TURN_HOOKS, BeforeCompact, Hook, kind_of
@@ -396,6 +396,9 @@ class Memory(msgspec.Struct, frozen=True):
     """Name and content of the memory files in the system prompt."""
     sections: tuple[tuple[str, str], ...] = ()
     """Title and text of what plugins add to the system prompt."""
+    skills: tuple[SkillStatus, ...] = ()
+    skill_listing: str = ""
+    """What the system prompt says of them."""
     system_metadata: dict[str, Any] = field(default_factory=dict)  # Any: a plugin's own
     patches: tuple[Message, ...] = ()
     """Results that plugins gave to calls without one."""

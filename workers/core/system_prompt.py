@@ -50,8 +50,8 @@ class PromptParts:
     tools: tuple[ToolSpec, ...] = ()
     identity: str = ""
     """Who the agent is, as its blueprint says."""
-    skills: Named = ()
-    """Name and description of each."""
+    skills: str = ""
+    """A line for each."""
     memory: Named = ()
     """Name and content of each memory file."""
     sections: Named = ()
@@ -119,8 +119,8 @@ def _identity(parts: PromptParts) -> str:
 
 
 def _skills(parts: PromptParts) -> str:
-    lines = [f"- {name}: {text.strip()}" for name, text in parts.skills if text.strip()]
-    return "\n".join(["Your skills:", *lines]) if lines else ""
+    listing = parts.skills.strip()
+    return f"Your skills:\n{listing}" if listing else ""
 
 
 def _memory(parts: PromptParts) -> str:

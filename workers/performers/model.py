@@ -442,6 +442,7 @@ def system_of(
         user=spec.system_prompt or "",
         tools=tools,
         identity=spec.identity,
+        skills="" if memory is None else memory.skill_listing,
         memory=() if memory is None else memory.memory_contents,
         sections=() if memory is None else memory.sections,
     )

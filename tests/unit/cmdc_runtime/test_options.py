@@ -20,6 +20,7 @@ DOCUMENTED = {
     "model": None, "session_id": None, "blueprint": None, "system_prompt": None, "tools": [],
     "plugins": [], "subagents": [], "working_dir": ".", "provider_opts": {},
     "sandbox": None, "require_sandbox": False,
+    "skills_dirs": [], "memory": [],
     "response_format": None, "reasoning_strategy": None, "config": None,
     "api_key": None, "send_keys": True, "provider": None,
     "prompt_mode": "full", "messages": [], "code": "pinned", "redact": None,

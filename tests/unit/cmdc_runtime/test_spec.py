@@ -103,9 +103,9 @@ def test_a_definition_survives_the_wire():
 
 
 def test_every_agent_option_is_in_the_definition():
-    """What is not is the daemon's, the client's, told by an Assign, or a tool and its call."""
+    """What is not is the daemon's, the client's, told by an Assign, or a tool or plugin."""
     elsewhere = {*Supervision.__struct_fields__, "session_id", "group_id", "blueprint"}
-    elsewhere |= {"reasoning_strategy", "config", "api_key", "send_keys"}
+    elsewhere |= {"reasoning_strategy", "config", "api_key", "send_keys", "memory", "skills_dirs"}
 
     missing = {*Options.__struct_fields__} - {*AgentSpec.__struct_fields__} - elsewhere
     assert missing == set()

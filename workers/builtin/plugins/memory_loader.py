@@ -4,21 +4,35 @@ The files are read when the session's process starts, and after each ``write_fil
 ``edit_file``: they are few and short, so that reading them costs less than finding out which file a
 call was about. Nothing is said where they are as they were.
 
+With ``nested`` a folder in the working folder has a memory of its own, which is shown from the
+first call on that works there, behind those of the folders above: the nearest one wins.
+
 Observers get ``memory_loaded`` with the sizes of the files that are shown, the names of those that
 are cut, and why others could not be read.
 """
 
-from typing import NamedTuple
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Emit, MemoryContents
 from cmdc_runtime.extensions.context import PluginContext
-from cmdc_runtime.extensions.hooks import AfterTool, SessionStart
+from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionStart
 from cmdc_runtime.extensions.plugin import Plugin, hook
+from cmdc_runtime.option_checks import MEMORY_FILES_MAX
 from workers.builtin.plugins._memory_files import memory_path, read_memory, shown_name
 from workers.builtin.tools._files import reason_of
 
 CHANGING_TOOLS = ("edit_file", "write_file")
+FILE_TOOLS = ("edit_file", "glob", "grep", "list_dir", "read_file", "write_file")
+NESTED_NAMES: Final = ("AGENTS.md", "CLAUDE.md")
+"""Of a folder the first that is there is its memory."""
+FOLDERS_MAX: Final = 64
+"""Folders that are remembered as worked in."""
 
 
 class _Loaded(NamedTuple):
@@ -43,6 +57,11 @@ class MemoryLoader(Plugin):
     emits = ("memory_loaded",)
     Config = plugins.MemoryLoader
 
+    class State(msgspec.Struct):
+        """The folders that were worked in, below the working folder, the latest last."""
+
+        folders: list[str] = []
+
     def session_start(
         self,
         event: SessionStart,  # noqa: ARG002 - the contract of the hook
@@ -52,6 +71,18 @@ class MemoryLoader(Plugin):
         loaded = self._loaded(context.working_dir)
         shown = _shown(loaded, context)
         return [*shown, loaded.event()] if shown or loaded.contents or loaded.unread else []
+
+    @hook(tools=FILE_TOOLS)
+    def before_tool(self, event: BeforeTool, context: PluginContext) -> list[Emit]:
+        """Show the memory of a folder that a call is about to work in."""
+        folder = _folder_of(event.args, context.working_dir) if self.config.nested else None
+        if folder is None or self.state.folders[-1:] == [folder]:
+            return []
+        others = [one for one in self.state.folders if one != folder]
+        self.state.folders = [*others, folder][-FOLDERS_MAX:]
+        loaded = self._loaded(context.working_dir)
+        shown = _shown(loaded, context)
+        return [*shown, loaded.event()] if shown else []
 
     @hook(tools=CHANGING_TOOLS)
     def after_tool(
@@ -78,7 +109,67 @@ class MemoryLoader(Plugin):
                 loaded.contents[shown_name(name)] = found.text
             if found is not None and found.is_cut:
                 loaded.cut.append(shown_name(name))
+        if self.config.nested:
+            self._add_nested(loaded, working_dir)
         return loaded
+
+    def _add_nested(self, loaded: _Loaded, working_dir: str) -> None:
+        """Add the memories of folders, those of outer ones first."""
+        named = {
+            os.path.realpath(memory_path(one, working_dir)) for one in self.config.memory_files
+        }
+        wanted = dict.fromkeys(
+            one for folder in reversed(self.state.folders) for one in _above(folder)
+        )
+        room = MEMORY_FILES_MAX - len(self.config.memory_files)
+        found: dict[str, str] = {}
+        for folder in (".", *wanted):
+            file = _memory_of(folder, working_dir)
+            if file is None or os.path.realpath(file) in named or len(found) >= room:
+                continue
+            try:
+                memory = read_memory(file)
+            except (OSError, ValueError) as error:
+                loaded.unread[shown_name(f"{folder}/{file.name}")] = reason_of(error)
+                continue
+            if memory is not None:
+                found[os.path.normpath(f"{folder}/{file.name}")] = memory.text
+        for name in sorted(found, key=lambda one: (one.count("/"), one)):
+            folder = os.path.dirname(name)  # noqa: PTH120 - of a name
+            head = (
+                f"For files below {folder}; it outranks what is said above.\n\n" if folder else ""
+            )
+            loaded.contents[shown_name(name)] = head + found[name]
+
+
+# Any: whatever the tool takes.
+def _folder_of(args: dict[str, Any], working_dir: str) -> str | None:
+    """Return the folder that a call works in, below the working folder; None if it is elsewhere."""
+    given = args.get("path", ".")
+    if not isinstance(given, str) or "\0" in given:
+        return None
+    home, path = os.path.realpath(working_dir), os.path.realpath(Path(working_dir, given))
+    if not Path(path).is_relative_to(home):
+        return None
+    folder = path if Path(path).is_dir() else os.path.dirname(path)  # noqa: PTH120 - as it is named
+    return os.path.relpath(folder, home) if Path(folder).is_relative_to(home) else None
+
+
+def _above(folder: str) -> Iterator[str]:
+    """Yield a folder and those above it, without the working folder, the inmost first."""
+    for one in (Path(folder), *Path(folder).parents):
+        if str(one) != ".":
+            yield str(one)
+
+
+def _memory_of(folder: str, working_dir: str) -> Path | None:
+    """Return the memory file of a folder, None where it has none of its own."""
+    home = os.path.realpath(working_dir)
+    for name in NESTED_NAMES:
+        path = Path(home, folder, name)
+        if path.is_file():
+            return path if Path(os.path.realpath(path)).is_relative_to(home) else None
+    return None
 
 
 def _shown(loaded: _Loaded, context: PluginContext) -> list[Emit]:

@@ -9,12 +9,14 @@ Nothing else is special: a name like ``[id].tsx`` is found by itself. A new wild
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
 import stat
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -75,6 +77,10 @@ READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """How a file is opened that may be anything: a named pipe would wait for its writer."""
 _BINARY_PROBE_BYTES: Final = 8192
 _A_FOLDER: Final = "it is a folder; list_dir shows what is in it"
+_DRAFT: Final = re.compile(r"\.cmdc-[0-9a-f]{16}\.part")
+_CLEARED_MAX: Final = 10_000
+"""Entries of a folder among which drafts are looked for, in milliseconds."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 _changing: Final = threading.Lock()
 
@@ -189,9 +195,8 @@ def put(folder: int, name: str, content: bytes) -> bool:
         ValueError: there is something else than a file.
     """
     status = _status_of_writable(folder, name)
-    part = f".cmdc-{secrets.token_hex(8)}.part"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(part, flags, 0o666, dir_fd=folder)  # less the umask, as for any new file
+    clear_drafts(folder)
+    part, descriptor = draft(folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if status is not None:
@@ -205,6 +210,49 @@ def put(folder: int, name: str, content: bytes) -> bool:
             os.unlink(part, dir_fd=folder)
         raise
     return status is None
+
+
+def draft(folder: int) -> tuple[str, int]:
+    """Return the name and descriptor of a new file that takes another's place when it is written.
+
+    It is locked for as long as it is open, so that others see whether its writer lives.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        name = f".cmdc-{secrets.token_hex(8)}.part"
+        descriptor = os.open(name, flags, 0o666, dir_fd=folder)  # less the umask, as for any file
+        with contextlib.suppress(OSError):  # a file system without locks: nobody clears there
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return name, descriptor
+        os.close(descriptor)  # it was cleared before it was locked
+
+
+def clear_drafts(folder: int) -> None:
+    """Remove drafts of writers that were killed, as far as a short look at a folder finds them."""
+    with contextlib.suppress(OSError):
+        listing = os.open(".", _FOLDER, dir_fd=folder)  # one that only stands for it is not read
+        try:
+            with os.scandir(listing) as entries:
+                for entry in islice(entries, _CLEARED_MAX):
+                    if _DRAFT.fullmatch(entry.name):
+                        _clear(folder, entry.name)
+        finally:
+            os.close(listing)
+
+
+def _clear(folder: int, name: str) -> None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        descriptor = os.open(name, flags, dir_fd=folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its writer lives: an OSError
+            os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(descriptor)
 
 
 def _refuse_what_is_no_text(descriptor: int) -> None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from cmdc_runtime.commands import SkillStatus
 from cmdc_runtime.events import PluginEvent, ToolApproved
 from cmdc_runtime.extensions.actions import (
     KERNEL_EMITS,
@@ -12,6 +13,7 @@ from cmdc_runtime.extensions.actions import (
     MemoryContents,
     MetadataUpdate,
     RequireApproval,
+    SkillsFound,
     SyntheticResult,
     SyntheticToolResults,
     UpdateMessageMetadata,
@@ -49,10 +51,13 @@ ORDERS = [
     SyntheticToolResults(results=(SyntheticResult(call_id="a", content="lost"),)),
     marked(ORPHANED.messages[0].id, MARK),
     marked("m-0", MARK),
+    SkillsFound(skills=(SkillStatus(name="pdf"),), listing="- pdf: Reads PDF."),
 ]
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=["memory", "section", "result", "message", "system"])
+@pytest.mark.parametrize(
+    "order", ORDERS, ids=["memory", "section", "result", "message", "system", "skills"]
+)
 def test_an_order_is_written_down_and_read_back(order):
     """The journal gives the memory that the order made; given again it changes nothing."""
     memory, effects = ordered(ORPHANED, order)
@@ -70,6 +75,15 @@ def test_memory_files_stand_as_they_were_read_last():
     memory, _ = ordered(before, MemoryContents(contents={"b.md": "2", "a.md": "1"}))
 
     assert memory.memory_contents == (("b.md", "2"), ("a.md", "1"))
+
+
+def test_skills_change_without_what_the_prompt_says_of_them():
+    """What was said first stays, so that a provider's cache serves the prompt."""
+    before, _ = ordered(Memory(), SkillsFound(skills=(SkillStatus(name="a"),), listing="- a: A."))
+    memory, _ = ordered(before, SkillsFound(skills=(SkillStatus(name="b"),)))
+
+    assert [one.name for one in memory.skills] == ["b"]
+    assert memory.skill_listing == "- a: A."
 
 
 def test_every_order_is_carried_out_somewhere():

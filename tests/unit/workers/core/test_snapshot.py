@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import fields, replace
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, plain_state, read_saved
+from cmdc_runtime.commands import SkillStatus
 from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
@@ -74,6 +75,8 @@ FULL = Memory(
     plugin_states=(("guard", b"\x81state"),),
     memory_contents=(("AGENTS.md", "Use tabs."),),
     sections=(("Plan", "1. sow"),),
+    skills=(SkillStatus(name="pdf", digest="d", problem="no"),),
+    skill_listing="- pdf: Reads PDF.",
     system_metadata={"cache_control": {"type": "ephemeral"}},
     patches=(Message(id="patch", role="tool_result", call_id="c-0", is_error=True),),
     cycle=Cycle("p-1", 3, TokenUsage(total_tokens=1), started_at_ms=5, turns=2, crashes=1),
@@ -126,7 +129,10 @@ def test_a_fork_has_the_conversation_and_nothing_else():
     assert (forked.base, forked.sections, forked.memory_contents) == (
         *(FULL.base, FULL.sections, FULL.memory_contents),
     )
-    kept = {"messages", "base", "sections", "memory_contents", "system_metadata"}
+    kept = {
+        *("messages", "base", "sections", "memory_contents", "system_metadata"),
+        *("skills", "skill_listing"),
+    }
     assert {
         one.name for one in fields(Memory) if getattr(forked, one.name) != _default(one)
     } <= kept

@@ -34,7 +34,7 @@ EVERYTHING = PromptParts(
     user="<user>",
     tools=(tool("shell", "<tools>"),),
     identity="<identity>",
-    skills=(("pdf", "<skills>"),),
+    skills="- pdf: <skills>",
     memory=(("AGENTS.md", "<memory>"),),
     sections=(("Plan", "<sections>"),),
 )
@@ -112,7 +112,7 @@ def test_what_is_empty_within_a_segment_is_left_out():
     """A section, a skill or a memory without a text has no title either."""
     blank = (("Plan", " \n"),)
     nothing = system_prompt(
-        PromptMode.FULL, PromptParts(identity=" ", skills=blank, memory=blank, sections=blank)
+        PromptMode.FULL, PromptParts(identity=" ", skills=" \n", memory=blank, sections=blank)
     )
 
     assert nothing == system_prompt(PromptMode.FULL, PromptParts())
@@ -128,7 +128,7 @@ def test_sections_are_told_under_their_titles():
 
 def test_skills_and_memory_are_told_by_name():
     """A skill is one line; a memory file comes whole."""
-    parts = PromptParts(skills=(("pdf", "Reads PDF."),), memory=(("AGENTS.md", "Use tabs."),))
+    parts = PromptParts(skills="- pdf: Reads PDF.", memory=(("AGENTS.md", "Use tabs."),))
     prompt = system_prompt(PromptMode.FULL, parts)
 
     memory = '<agent_memory name="AGENTS.md">\nUse tabs.\n</agent_memory>'

@@ -9,7 +9,7 @@ from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import Emit, MemoryContents, checked_actions
 from cmdc_runtime.extensions.context import PluginContext
-from cmdc_runtime.extensions.hooks import AfterTool, SessionStart
+from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionStart
 from cmdc_runtime.extensions.plugin import settings_of
 from workers.builtin.plugins._memory_files import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from workers.builtin.plugins.memory_loader import MemoryLoader
@@ -236,3 +236,67 @@ def test_defaults_are_the_documented_ones():
         memory_files=("AGENTS.md",), auto_reload=True
     )
     assert Path(plugins.MemoryLoader().memory_files[0]).name == "AGENTS.md"
+
+
+def touched(plugin, here, tool="read_file", shown=None, **args):
+    """Return what the plugin says to a call that is about to run."""
+    event = BeforeTool(tool, "call_1", args)
+    return plugin.before_tool(event, context(here, **(shown or {})))
+
+
+def test_a_folder_brings_its_memory_when_a_tool_works_there(here):
+    """Behind those of the folders above, each once; the first name that is there counts."""
+    for folder, name in (("a", "CLAUDE.md"), ("a/b", "AGENTS.md"), ("a/b", "CLAUDE.md")):
+        (here / folder).mkdir(exist_ok=True)
+        (here / folder / name).write_text(f"{folder}/{name}")
+    (here / "CLAUDE.md").write_text("root")
+    plugin = MemoryLoader(memory_files=["AGENTS.md"], nested=True)
+    first = shows(plugin.session_start(SessionStart(), context(here)))
+    second = shows(touched(plugin, here, path="a/b/c.py", shown=first))
+
+    assert first == {"CLAUDE.md": "root"}
+    assert list(second) == ["CLAUDE.md", "a/CLAUDE.md", "a/b/AGENTS.md"]
+    assert second["a/b/AGENTS.md"].startswith("For files below a/b; it outranks")
+    assert second["a/b/AGENTS.md"].endswith("a/b/AGENTS.md")
+    assert touched(plugin, here, "list_dir", path="a/b", shown=second) == []
+    assert shows(touched(plugin, here, "grep", path="a", shown={})) == second
+
+
+def test_a_folder_without_the_option_brings_nothing(here):
+    """What is named is shown and nothing else."""
+    (here / "a").mkdir()
+    (here / "a" / "AGENTS.md").write_text("x")
+
+    assert touched(MemoryLoader(), here, path="a/b.py") == []
+
+
+@pytest.mark.parametrize("path", ["../out/x.py", "/etc/hosts", 7, "a\0b", "link/x.py"])
+def test_no_memory_comes_from_outside_the_working_folder(here, tmp_path, path):
+    """However it is named; a file that is a link out of it is left out as well."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "AGENTS.md").write_text("hostile")
+    (here / "link").symlink_to(out)
+    (here / "in").mkdir()
+    (here / "in" / "AGENTS.md").symlink_to(out / "AGENTS.md")
+    plugin = MemoryLoader(nested=True)
+
+    assert touched(plugin, here, path=path) == []
+    assert touched(plugin, here, path="in/x.py") == []
+
+
+def test_nested_memories_fit_beside_the_named_ones(here):
+    """Those of the folders that were worked in last."""
+    plugin = MemoryLoader(nested=True)
+    shown = {}
+    for number in range(20):
+        folder = here / f"d{number:02}"
+        folder.mkdir()
+        (folder / "AGENTS.md").write_bytes(b"\xff" * MEMORY_BYTES_MAX)
+        actions = touched(plugin, here, path=f"{folder.name}/x.py", shown=shown)
+        shown = shows(actions)
+
+    assert len(checked_actions(actions, "before_tool")) == 2
+    assert len(shown) == 11
+    assert "d19/AGENTS.md" in shown
+    assert "d08/AGENTS.md" not in shown

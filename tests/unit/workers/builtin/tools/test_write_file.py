@@ -154,3 +154,19 @@ def test_change_that_does_not_end_holds_up_nobody(workplace, monkeypatch):
         text = workplace.failure(write_file.create(), path="file", content="x")
 
     assert text == "An earlier change of a file has not ended within 0.01 s."
+
+
+def test_what_a_killed_writer_has_left_goes_with_the_next_write(tmp_path):
+    """A draft whose writer lives is locked, and stays."""
+    folder = os.open(tmp_path, os.O_PATH)
+    dead, descriptor = _files.draft(folder)
+    os.close(descriptor)
+    living, descriptor = _files.draft(folder)
+    _files.replace(tmp_path / "a.txt", b"x")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([living, "a.txt"])
+    assert dead != living
+    os.close(descriptor)
+    os.close(folder)
+    _files.replace(tmp_path / "a.txt", b"y")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
