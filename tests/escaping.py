@@ -188,9 +188,8 @@ def escaped(sandbox: Sandbox, place: Ground) -> set[str]:
     assert told.exit_status == 0, told.output
     found |= set(json.loads(told.output.splitlines()[-1]))
     if place.state() == before:  # what was written lies in a folder of the sandbox's own
-        found -= {
-            one.id for one in commands if one.kind == "write" and "out" in one.command.lower()
-        }
+        writers = [one for one in commands if one.kind == "write" or "test -e $OUT" in one.command]
+        found -= {one.id for one in writers if "out" in one.command.lower()}
     return found
 
 
