@@ -12,7 +12,6 @@ from cmdc_runtime import stores as stores
 from cmdc_runtime import tools as tools
 from cmdc_runtime.blueprint import Blueprint as Blueprint
 from cmdc_runtime.checkpoints import Snapshot as Snapshot
-from cmdc_runtime.client.exchange import Reply as Reply
 from cmdc_runtime.client.functions import abort as abort
 from cmdc_runtime.client.functions import agent_pid as agent_pid
 from cmdc_runtime.client.functions import approve as approve
@@ -63,6 +62,7 @@ from cmdc_runtime.client.sync.session import Client as Client
 from cmdc_runtime.client.sync.session import Session as Session
 from cmdc_runtime.client.sync.stream import EventStream as EventStream
 from cmdc_runtime.client.sync.stream import Monitor as Monitor
+from cmdc_runtime.client.typed_answer import Reply as Reply
 from cmdc_runtime.commands import PromptReceipt as PromptReceipt
 from cmdc_runtime.commands import SkillStatus as SkillStatus
 from cmdc_runtime.commands import Status as Status
@@ -94,6 +94,7 @@ from cmdc_runtime.errors import Overloaded as Overloaded
 from cmdc_runtime.errors import PluginNotFound as PluginNotFound
 from cmdc_runtime.errors import ProtocolError as ProtocolError
 from cmdc_runtime.errors import QueueFull as QueueFull
+from cmdc_runtime.errors import ResultInvalid as ResultInvalid
 from cmdc_runtime.errors import SandboxUnavailable as SandboxUnavailable
 from cmdc_runtime.errors import SessionError as SessionError
 from cmdc_runtime.errors import SessionExists as SessionExists

@@ -152,6 +152,8 @@ def _specification_of(kind: Any) -> Any:
 Schema = dict[str, Any]  # Any: JSON
 
 PROBLEM_CHARS_MAX: Final = 280
+FORM_BYTES_MAX: Final = 2**20
+"""Of a schema that travels with a prompt or a task, as MessagePack."""
 
 
 def answer_schema(response_format: object) -> Schema:
@@ -190,6 +192,14 @@ def schema_problem(schema: Schema) -> str | None:
     return None if problem is None else one_line(f"the schema {problem}", PROBLEM_CHARS_MAX)
 
 
+def form_problem(schema: Schema) -> str | None:
+    """Say what keeps ``schema`` from travelling with a request to a session, or None."""
+    problem = schema_problem(schema)
+    if problem is None and (size := len(msgspec.msgpack.encode(schema))) > FORM_BYTES_MAX:
+        problem = f"at most {FORM_BYTES_MAX:,} bytes, got {size:,}"
+    return problem
+
+
 def _made_by(make: Any) -> Schema:  # Any: a maker of schemas, the library's or the application's
     try:
         made = make()
@@ -211,3 +221,49 @@ def validator_class(schema: Schema) -> Any:  # Any: jsonschema makes these class
         return jsonschema.validators.validator_for(schema, default=default)
     except (AttributeError, TypeError, ValueError):  # "$schema" is no address at all
         return default
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+_FENCE: Final = "```"
+_OPENINGS: Final = {_FENCE, f"{_FENCE}json"}
+_REFUSED: Final = "response_format: "
+_ANSWERED: Final = "; the answer was "
+
+
+def parsed_text(text: str) -> str:
+    """Return the JSON text of an answer: what its one code block holds, else the whole, stripped.
+
+    A block is taken out only where it is the only one and says ``json`` or nothing.
+    """
+    lines = text.split("\n")
+    fences = [place for place, line in enumerate(lines) if line.lstrip().startswith(_FENCE)]
+    match fences:
+        case [first, last] if _is_block(lines[first], lines[last]):
+            return "\n".join(lines[first + 1 : last]).strip()
+    return text.strip()
+
+
+def repair_request(problem: str) -> str:
+    """Return what the model is asked after an answer with a problem."""
+    return (
+        f"Your answer does not have the required format: {problem}\n\n"
+        "Answer again with the same content in the required format. Write the JSON alone: no code"
+        " block, no text before or after it."
+    )
+
+
+def refusal(problem: str, answer: str) -> str:
+    """Return why a cycle fails whose last answer has a problem."""
+    return f"{_REFUSED}{problem}{_ANSWERED}{short(answer)}"
+
+
+def refused_problems(reason: object) -> list[str] | None:
+    """Return the problems of the answer that a cycle has failed with; None: it failed otherwise."""
+    if not isinstance(reason, str) or not reason.startswith(_REFUSED):
+        return None
+    return reason.removeprefix(_REFUSED).rpartition(_ANSWERED)[0].split("; ")
+
+
+def _is_block(opening: str, closing: str) -> bool:
+    return opening.strip().lower() in _OPENINGS and closing.strip() == _FENCE

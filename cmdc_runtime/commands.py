@@ -8,7 +8,7 @@ One that only ``ends`` work is taken where the journal has no room for it, too.
 ``answer`` is the type of what comes back.
 """
 
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -122,6 +122,27 @@ class SkillStatus(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     problem: str | None = None
 
 
+StateName = Literal[
+    "idle",
+    "running",
+    "streaming",
+    "executing_tools",
+    "starting",
+    "restarting",
+    "stopping",
+    "hibernated",
+    "unresponsive",
+    "parked",
+    "ended",
+]
+"""What a session can be doing: its agent says the first four, the daemon the others."""
+if TYPE_CHECKING:
+    SessionState: TypeAlias = StateName
+else:
+    SessionState = str
+    """On the wire: what a newer agent says is shown as it is."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """How a session stands. Times that end in ``_ms`` are milliseconds.
 
@@ -140,7 +161,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     knows.
     """
 
-    state: str
+    state: SessionState
     session_id: SessionId
     turns: int = 0
     cost_usd: float | None = None
@@ -196,7 +217,8 @@ class Prompt(Command, frozen=True, kw_only=True):
     """Start a cycle, or wait for the running one to end.
 
     With ``call`` the cycle makes that call in place of asking the model, and its result is the
-    answer; without, it does what the session's definition says.
+    answer; without, it does what the session's definition says. ``response_format`` is the form of
+    this cycle's answer, in place of the session's.
     """
 
     durable: ClassVar[bool] = True
@@ -204,6 +226,7 @@ class Prompt(Command, frozen=True, kw_only=True):
 
     text: str
     call: OpeningCall | None = None
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
 
 
 class Abort(Command, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ The tree answers one question, "what should the catcher do?"::
         CollectTimeout
       SessionError              what the session did or became
         SessionNotAlive, SessionParked, StartFailed (with SandboxUnavailable), AgentAborted,
-        AgentFailed, SteeringRejected, CheckpointFailed, CommandDropped
+        AgentFailed (with ResultInvalid), SteeringRejected, CheckpointFailed, CommandDropped
       ExtensionError            what a tool, plugin, provider or store could not do, or was refused
         ToolError (with OtherBranchError), PluginCallError, ProviderError, MemoryStoreError: each
         stands beside the contract that it is part of
@@ -331,6 +331,22 @@ class AgentFailed(SessionError):
         """Keep the reason."""
         self.reason = reason
         super().__init__(f"the cycle failed: {reason}")
+
+
+class ResultInvalid(AgentFailed):
+    """No answer had the form that was asked for, the one to the wish for another included.
+
+    ``text`` is the last answer, ``problems`` has a line for each thing that is wrong with it.
+    """
+
+    code = "result_invalid"
+    fields: ClassVar[Mapping[str, Any]] = {"text": str, "problems": tuple[str, ...]}
+
+    def __init__(self, text: str, problems: Sequence[str]) -> None:
+        """Keep the answer and every problem."""
+        self.text = text
+        self.problems = tuple(_cut(problem, PROBLEM_CHARS_MAX) for problem in problems)
+        super().__init__(f"response_format: {'; '.join(self.problems)}")
 
 
 class SteeringRejected(SessionError):

@@ -51,7 +51,6 @@ CALLS: Final = (
 NAMES_OF_MODULE: Final = {
     "cmdc_runtime.blueprint": ("Blueprint",),
     "cmdc_runtime.checkpoints": ("Snapshot",),
-    "cmdc_runtime.client.exchange": ("Reply",),
     "cmdc_runtime.client.functions": CALLS,
     "cmdc_runtime.client.given_options": ("GivenOptions",),
     "cmdc_runtime.client.session": (
@@ -74,6 +73,7 @@ NAMES_OF_MODULE: Final = {
         "EventStream",
         "Monitor",
     ),
+    "cmdc_runtime.client.typed_answer": ("Reply",),
     "cmdc_runtime.commands": (
         "PromptReceipt",
         "SkillStatus",
@@ -110,6 +110,7 @@ NAMES_OF_MODULE: Final = {
         "PluginNotFound",
         "ProtocolError",
         "QueueFull",
+        "ResultInvalid",
         "SandboxUnavailable",
         "SessionError",
         "SessionExists",

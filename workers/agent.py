@@ -10,14 +10,14 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 import structlog
 
 from cmdc_runtime import packed_code
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.commands import Command, PendingTool, Status, UncertainCall
+from cmdc_runtime.commands import Command, PendingTool, SessionState, Status, UncertainCall
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import AgentHibernated, AgentWoken, RecordSetAside
 from cmdc_runtime.extensions.context import PendingApproval, PluginContext
@@ -407,7 +407,8 @@ class Agent:
             if seen.result is None and seen.started_at_ms is not None
         ]
         return Status(
-            state="hibernated" if assign.looks else memory.state.value,
+            # The values of the enum, each of which is one of the words: a test compares them.
+            state="hibernated" if assign.looks else cast("SessionState", memory.state.value),
             session_id=assign.session_id,
             turns=memory.turns_begun,
             cost_usd=memory.usage.cost_usd,

@@ -20,9 +20,9 @@ from cmdc_runtime.cli.choices import AgentChoice
 from cmdc_runtime.cli.questions import AbsentUser, Decision, TerminalUser, User
 from cmdc_runtime.cli.terminal import Terminal, json_line
 from cmdc_runtime.client.daemon_start import announce_by
-from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.client.sync.stream import EventStream
+from cmdc_runtime.client.typed_answer import Reply
 from cmdc_runtime.commands import KillTools
 from cmdc_runtime.errors import (
     AgentAborted,
@@ -256,7 +256,7 @@ class Conversation:
     def _collected(self) -> Reply:
         """Ask the session itself: the end may have been among the events that are lost."""
         text = self.session.collect_reply(timeout=None)
-        return Reply(text=text, messages=(), usage=TokenUsage())
+        return Reply(text=text, messages=(), usage=TokenUsage(), output=text)
 
     def _next(self) -> Envelope:
         envelope = self._stream.get()
@@ -376,7 +376,8 @@ def _outcome(event: Event, command_id: CommandId) -> Reply | None:
     match event:
         case AgentEnd(command_id=ended) if ended == command_id:
             said = (one.content for one in reversed(event.messages) if one.role == "assistant")
-            return Reply(text=next(said, ""), messages=event.messages, usage=event.usage)
+            text = next(said, "")
+            return Reply(text=text, messages=event.messages, usage=event.usage, output=text)
         case AgentAbort(command_id=ended) if ended == command_id:
             raise AgentAborted(event.reason)
         case AgentError(command_id=ended) if ended == command_id:

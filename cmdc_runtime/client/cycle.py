@@ -9,15 +9,23 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
+from cmdc_runtime.answer_schema import refused_problems
 from cmdc_runtime.client.arguments import checked_timeout
 from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.commands import CycleResult
-from cmdc_runtime.errors import AgentAborted, AgentFailed, CmdcError, CollectTimeout
+from cmdc_runtime.errors import (
+    AgentAborted,
+    AgentFailed,
+    CmdcError,
+    CollectTimeout,
+    ResultInvalid,
+)
 from cmdc_runtime.events import (
     AgentAbort,
     AgentEnd,
     AgentError,
     AgentStart,
+    AnyEvent,
     Envelope,
     Event,
     EventsLost,
@@ -42,6 +50,9 @@ def ending(result: CycleResult) -> CmdcError | None:
     if result.outcome == "finished":
         return None
     if result.outcome == "failed":
+        problems = refused_problems(result.reason)
+        if problems is not None:
+            return ResultInvalid(result.text, problems)
         return AgentFailed(result.reason or "no reason given")
     return AgentAborted("dropped" if result.outcome == "dropped" else result.reason)
 
@@ -68,7 +79,7 @@ class Cycle:
         self._command_id = command_id
         self._runs = False
 
-    def take(self, event: Event) -> Event | None:
+    def take(self, event: AnyEvent) -> AnyEvent | None:
         """Return the event if it is one of this cycle's."""
         is_its_frame = getattr(event, "command_id", None) == self._command_id
         if is_its_frame and not self.is_over:
@@ -81,7 +92,7 @@ class Cycle:
         """Record an end that no event shows."""
         self.is_over, self.error, self._runs = True, error, False
 
-    def _take_own(self, event: Event) -> None:
+    def _take_own(self, event: AnyEvent) -> None:
         match event:
             case AgentStart():
                 self._runs = True
@@ -105,7 +116,7 @@ class CycleView(Protocol[Shown_co]):
     raises: ClassVar[bool]
     """Whether an abort or a failure is raised, since nothing that is shown says so."""
 
-    def show(self, event: Event) -> Shown_co | None:
+    def show(self, event: AnyEvent) -> Shown_co | None:
         """Return what is to be shown now that the cycle had this event."""
 
 
@@ -115,7 +126,7 @@ class CycleEvents:
     kinds: ClassVar[Kinds | None] = None
     raises: ClassVar[bool] = False
 
-    def show(self, event: Event) -> Event:
+    def show(self, event: AnyEvent) -> AnyEvent:
         """Return the event."""
         return event
 
@@ -145,7 +156,7 @@ class Pieces:
         """What came of it anew; None while it simply goes on."""
         self._has_hole = False
 
-    def show(self, event: Event) -> str | None:
+    def show(self, event: AnyEvent) -> str | None:
         """Return the next piece."""
         match event:
             case MessageDelta(delta=delta):

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from cmdc_runtime.client.address import VARIABLE, Address, checked_address
 from cmdc_runtime.client.engine import ClientEngine
@@ -20,9 +20,7 @@ from cmdc_runtime.client.session import AsyncClient, AsyncSession
 from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.plain import is_a
 
-P = ParamSpec("P")
-T = TypeVar("T")
-Target = TypeVar("Target")
+C = TypeVar("C", bound=Callable[..., Any])  # Any: a call of the client
 
 
 class SharedClient(Client):
@@ -83,22 +81,19 @@ def redirected(address: Address) -> Iterator[None]:
                 os.environ[VARIABLE] = variable
 
 
-def of_owner(
-    default: Callable[Concatenate[Target, P], T],
-) -> Callable[Concatenate[Target, P], T]:
+def of_owner(default: C) -> C:
     """Return ``default``, a shared client's method, for which a session's own client stands in.
 
     A session id says nothing about its client, so it is the shared client's business.
     """
-    name = default.__name__
+    method: Any = default  # Any: a method of any signature, which type checkers see as it is
+    name: str = method.__name__
 
-    @functools.wraps(default)
-    def call(target: Target, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    @functools.wraps(method)
+    def call(target: object, /, *args: Any, **kwargs: Any) -> Any:  # Any: as the method says
         if is_a(target, (Session, AsyncSession)):
             owner: Any = target  # Any: a session of either kind
-            method: Any = getattr(owner.client, name)  # Any: the same method, of another client
-            answer: T = method(target, *args, **kwargs)
-            return answer
-        return default(target, *args, **kwargs)
+            return getattr(owner.client, name)(target, *args, **kwargs)
+        return method(target, *args, **kwargs)
 
-    return call
+    return cast(C, call)

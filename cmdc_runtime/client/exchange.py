@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.checkpoints import Snapshot, read_saved
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.cycle import OpenedCycle, ending
@@ -45,6 +44,7 @@ from cmdc_runtime.client.transfer import (
     new_facts,
     read_past,
 )
+from cmdc_runtime.client.typed_answer import Reply
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     Approve,
@@ -75,7 +75,6 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
-from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
     BackUp,
@@ -97,15 +96,6 @@ from cmdc_runtime.requests import (
 )
 from cmdc_runtime.transfer import Header
 from cmdc_runtime.wire import codec
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
-    """What one prompt led to; ``text`` is the last answer's, ``messages`` what the cycle added."""
-
-    text: str
-    messages: tuple[Message, ...]
-    usage: TokenUsage
-
 
 _LOADING: Final = "the private daemon loads what agents run on; only its first sessions wait for it"
 """Told where the start of a session takes long, in which case it is mostly that."""
@@ -289,7 +279,9 @@ class Exchange:
         limit_s = COMMAND_TIMEOUT_S if timeout_s is None else min(timeout_s, COMMAND_TIMEOUT_S)
         receipt = await self.prompt(session_id, command, limit_s)
         result = await self._cycle(session_id, receipt.command_id, timeout_s, started_s)
-        return Reply(text=result.text, messages=result.messages, usage=result.usage)
+        return Reply(
+            text=result.text, messages=result.messages, usage=result.usage, output=result.text
+        )
 
     async def resume(
         self,
@@ -550,7 +542,7 @@ def _silent(found: SessionInfo) -> Status:
 
     One that sleeps has left its counters; what its agent has left may be no status.
     """
-    left = Status(state="", session_id=found.session_id, incarnation=found.incarnation)
+    left = Status(state="starting", session_id=found.session_id, incarnation=found.incarnation)
     if found.asleep:
         with contextlib.suppress(ProtocolError):
             left = codec.decode_as(Status, found.asleep)

@@ -33,8 +33,8 @@ class Several(Protocol[T_co]):
         """Return how many there are."""
 
 
-AnyModel: TypeAlias = str | ModelSource
-"""``"provider:model_id"``, or an object that knows its model."""
+AnyModel: TypeAlias = str | dict[str, Any] | ModelSource  # Any: see ``Options``
+"""``"provider:model_id"``, a dict with provider and id, or an object that knows its model."""
 AnyTool: TypeAlias = Tool | type[Tool] | BuiltIn | type[BuiltIn] | str
 """A tool, a decorated function, a class, one of ``cmdc.tools``, or ``"module:name"``."""
 AnyPlugin: TypeAlias = (

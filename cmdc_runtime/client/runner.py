@@ -18,7 +18,7 @@ from cmdc_runtime.client.arguments import (
 from cmdc_runtime.client.callers import AsyncPool
 from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import async_client as default_client
-from cmdc_runtime.client.exchange import Exchange, Reply
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.run_request import (
     ENDED,
     RUN_END_S,
@@ -31,6 +31,7 @@ from cmdc_runtime.client.run_request import (
     spelled,
 )
 from cmdc_runtime.client.session import AsyncClient, AsyncSession
+from cmdc_runtime.client.typed_answer import Reply
 from cmdc_runtime.errors import CmdcError, SessionError, SessionNotAlive
 from cmdc_runtime.events import Event, ReasoningDone
 from cmdc_runtime.ids import EventIndex
@@ -190,7 +191,8 @@ class AsyncParallel:
                     base = agent if isinstance(agent, Options) else None
                     given = {} if isinstance(agent, Options) else named(agent)
                     async with await owner.create_agent(base, **given) as made:
-                        return await made.run(text, timeout=timeout)
+                        answer: Reply = await made.run(text, timeout=timeout)
+                        return answer
                 if isinstance(agent, AsyncSession):
                     return await agent.run(text, timeout=timeout)
                 return await owner.run(checked_id(agent), text, timeout=timeout)

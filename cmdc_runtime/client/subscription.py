@@ -30,7 +30,7 @@ from cmdc_runtime.client.queues import Queue
 from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError, ProtocolError, TransientError
-from cmdc_runtime.events import Envelope, Event, EventsLost
+from cmdc_runtime.events import AnyEvent, Envelope, EventsLost
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import FindSession, Replay, Replayed, SessionInfo
 from cmdc_runtime.wire import codec
@@ -56,9 +56,9 @@ class EventBatch:
         self.first = first
         self.last = first + count - 1
         self.body = body
-        self._entries: Sequence[tuple[int, Event]] | None = None
+        self._entries: Sequence[tuple[int, AnyEvent]] | None = None
 
-    def entries(self) -> Sequence[tuple[int, Event]]:
+    def entries(self) -> Sequence[tuple[int, AnyEvent]]:
         """Return ``(at_ms, event)`` in order, nothing at all when the body is not what it says."""
         if self._entries is None:
             try:
@@ -223,7 +223,7 @@ class Position:
         event = EventsLost(first=EventIndex(cursor + 1), last=EventIndex(last))
         return [self._enveloped(last, event, now_ms)]
 
-    def _enveloped(self, index: int, event: Event, at_ms: int) -> Envelope:
+    def _enveloped(self, index: int, event: AnyEvent, at_ms: int) -> Envelope:
         return Envelope(
             session_id=self.session_id, index=EventIndex(index), at_ms=at_ms, event=event
         )

@@ -1,11 +1,11 @@
 """Everything an observer can see a session do.
 
-To add an event, add one class in the file of its theme and its name here: the codec, the journal,
-the command line, the event log and the reference pages derive from the classes. The facts about an
-event stand on its class (``base.Event``): ``durable`` says whether the journal keeps it, so that it
-outlives every crash; an ephemeral one lives as long as the ring remembers it. Names and payloads
-are those of the CMDC event catalogue; where a field's name is a reserved word it ends in an
-underscore.
+To add an event, add one class in the file of its theme and its name here and in ``envelope``: the
+codec, the journal, the command line, the event log and the reference pages derive from the classes.
+The facts about an event stand on its class (``base.Event``): ``durable`` says whether the journal
+keeps it, so that it outlives every crash; an ephemeral one lives as long as the ring remembers it.
+Names and payloads are those of the CMDC event catalogue; where a field's name is a reserved word it
+ends in an underscore.
 """
 
 from cmdc_runtime.events.base import (
@@ -38,6 +38,7 @@ from cmdc_runtime.events.cycle import (
     ThinkingStart,
     TitleGenerated,
 )
+from cmdc_runtime.events.envelope import AnyEvent, Envelope
 from cmdc_runtime.events.people import (
     ApprovalRequired,
     AskUser,
@@ -58,7 +59,6 @@ from cmdc_runtime.events.session import (
     AgentHibernated,
     AgentWoken,
     ConversationCompacted,
-    Envelope,
     EventsLost,
     PluginAttached,
     PluginCrashed,
@@ -96,6 +96,7 @@ __all__ = [
     "AgentResumed",
     "AgentStart",
     "AgentWoken",
+    "AnyEvent",
     "ApprovalRequired",
     "AskUser",
     "ContextOverflow",

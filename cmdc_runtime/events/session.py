@@ -7,9 +7,6 @@ it can know, and hands events on in an ``Envelope``.
 
 from typing import Any, Literal
 
-import msgspec
-
-from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.lines import one_line
@@ -238,12 +235,3 @@ class UnknownEvent(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return one_line(str(self.data))
-
-
-class Envelope(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
-    """One event as a subscriber gets it; ``at_ms`` is wall time, milliseconds since 1970."""
-
-    session_id: SessionId
-    index: EventIndex
-    at_ms: int
-    event: Event

@@ -14,7 +14,7 @@ import msgspec
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.events.base import Event
-from cmdc_runtime.events.session import Envelope
+from cmdc_runtime.events.envelope import Envelope
 from cmdc_runtime.extensions.actions import Emit
 from cmdc_runtime.extensions.sandbox import Sandbox
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId

@@ -62,7 +62,7 @@ def dec_hook(kind: type, value: object) -> object:
         # As JSON, which it came from: a strict model takes a date as text from there alone.
         return validate(json.dumps(value))
     except ValueError as error:
-        raise ValueError(_message_of(error)) from error
+        raise ValueError(message_of(error)) from error
 
 
 def enc_hook(value: object) -> object:
@@ -85,7 +85,7 @@ def method_of(kind: type, name: str) -> Any:  # Any: a method of the application
     raise TypeError(f"type {kind!r} is none that JSON has a form for")
 
 
-def _message_of(error: ValueError) -> str:
+def message_of(error: ValueError) -> str:
     """Return an error of validation in one line, without the addresses of the library's pages."""
     errors = getattr(error, "errors", None)
     if not callable(errors):

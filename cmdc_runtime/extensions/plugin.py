@@ -11,7 +11,19 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
@@ -112,6 +124,15 @@ session goes on without it, the cycle is aborted where the hook allows it, or th
 asked again in this process."""
 Answer: TypeAlias = Actions | Awaitable[Actions]
 """What a method of a plugin returns: an ``async def`` is as good as a ``def``."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
+    # Any: who does not say what it is has it inside of the class.
+    ConfigT = DefaultedTypeVar("ConfigT", default=Any)
+    StateT = DefaultedTypeVar("StateT", default=Any)
+else:
+    ConfigT = TypeVar("ConfigT")
+    StateT = TypeVar("StateT")
 Method = TypeVar("Method", bound=Callable[..., Any])  # Any: a method of any hook
 
 PRIORITY_DEFAULT: Final = 500
@@ -203,8 +224,27 @@ def declared_events() -> frozenset[str]:
     return frozenset(_declared)
 
 
-class Plugin:
+def _arguments_of(kind: type) -> dict[str, type[msgspec.Struct]]:
+    """Return what a class gives for ``Plugin[...]``, by attribute; names of classes say nothing."""
+    given: dict[str, type[msgspec.Struct]] = {}
+    for base in vars(kind).get("__orig_bases__", ()):
+        if get_origin(base) is Plugin:
+            pairs = zip(("Config", "State"), get_args(base), strict=True)
+            given |= {
+                name: one
+                for name, one in pairs
+                if isinstance(one, type) and issubclass(one, msgspec.Struct)
+            }
+    return given
+
+
+class Plugin(Generic[ConfigT, StateT]):
     """Base of all plugins.
+
+    ``class Guard(Plugin[Options, Memory])`` has these two as its ``Config`` and its ``State``, and
+    type checkers know ``self.config`` and ``self.state`` by them. They may as well stand inside of
+    the class, under these names; then the two are ``Any`` to a type checker, unless
+    ``config: Config`` and ``state: State`` stand below them.
 
     Each method below is a hook. It runs while the session waits at that point: a ``def`` in a
     thread of its own, an ``async def`` as part of the session's task, where it must not block. One
@@ -237,12 +277,24 @@ class Plugin:
     """Names of the events that it emits, for people, the reference and ``subscribe(types=…)``;
     nothing else checks it."""
 
-    config: Any  # Any: an instance of the subclass's own Config
-    state: Any  # Any: an instance of the subclass's own State
+    config: ConfigT
+    """An instance of ``Config``."""
+    state: StateT
+    """An instance of ``State``."""
+
+    if not TYPE_CHECKING:  # who checks types knows that both have a default
+
+        def __class_getitem__(cls, given: Any) -> Any:  # Any: types, or their names
+            """Return the class with its ``Config``, and its ``State`` if that is given too."""
+            both = given if isinstance(given, tuple) else (given, Any)
+            return super().__class_getitem__(both)
 
     def __init_subclass__(cls, **arguments: Any) -> None:  # Any: whatever a base class takes
         """Name the class."""
         super().__init_subclass__(**arguments)
+        for attribute, given in _arguments_of(cls).items():
+            if attribute not in vars(cls):
+                setattr(cls, attribute, given)
         if "name" not in vars(cls):
             cls.name = snake(cls.__name__)
         said: object = cls.emits
@@ -255,8 +307,10 @@ class Plugin:
         Raises:
             InvalidOptions: options are missing, unknown or wrong; it names each.
         """
-        self.config = config_of(self.name, self.Config, config)
-        self.state = self.State()
+        made: Any = config_of(self.name, self.Config, config)  # Any: the class's own, as below
+        self.config = made
+        remembered: Any = self.State()
+        self.state = remembered
 
     def handle_event(self, event: AnyHook, context: PluginContext) -> Answer:
         """Answer to any hook; unless overridden, the method of that hook does."""

@@ -1,7 +1,7 @@
 """Parameters of a tool: from a function's signature to JSON Schema, and arguments against both.
 
 Schemas are valid in JSON Schema's draft 7 and in 2020-12, since a provider knows the one or the
-other. What msgspec says in words of the newer one, ``_in_both_drafts`` says in words of both: to
+other. What msgspec says in words of the newer one, ``in_both_drafts`` says in words of both: to
 support one more keyword, add it there.
 
 Types that msgspec does not know, those of pydantic, are taken in parameters and results:
@@ -247,9 +247,9 @@ def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Sch
     if components:
         root["definitions"] = components
     hoisted: Schema = {}
-    converted: Schema = _in_both_drafts(_hoisted(root, hoisted))
+    converted: Schema = in_both_drafts(_hoisted(root, hoisted))
     if hoisted:
-        converted.setdefault("definitions", {}).update(_in_both_drafts(hoisted))
+        converted.setdefault("definitions", {}).update(in_both_drafts(hoisted))
     return converted
 
 
@@ -376,17 +376,17 @@ def _hoisted(schema: Any, definitions: Schema) -> Any:  # Any: JSON at any depth
     return {key: _hoisted(value, definitions) for key, value in schema.items()}
 
 
-def _in_both_drafts(schema: Any) -> Any:  # Any: JSON at any depth
+def in_both_drafts(schema: Any) -> Any:  # Any: JSON at any depth
     """Return a schema without a keyword that one of the drafts lacks, or takes for another.
 
     A list of items has no word that both know: each item is one of them, and a text has the order.
     Draft 7 ignores what stands beside a reference.
     """
     if isinstance(schema, list):
-        return [_in_both_drafts(item) for item in schema]
+        return [in_both_drafts(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    converted = {key: _in_both_drafts(value) for key, value in schema.items()}
+    converted = {key: in_both_drafts(value) for key, value in schema.items()}
     if isinstance(converted.get("$ref"), str) and len(converted) > 1:
         converted = {"allOf": [{"$ref": converted.pop("$ref")}], **converted}
     if isinstance(converted.get("prefixItems"), list):

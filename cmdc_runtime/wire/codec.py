@@ -11,7 +11,7 @@ import msgspec
 
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import ERRORS_BY_CODE, CmdcError, ProtocolError, UsageError
-from cmdc_runtime.events import Event, UnknownEvent
+from cmdc_runtime.events import AnyEvent, Event, UnknownEvent
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.plain import reason_of
 from cmdc_runtime.reasons import snake
@@ -99,7 +99,7 @@ def encode_events(entries: Iterable[tuple[int, Event]]) -> bytes:
     return _encoder.encode(list(entries))
 
 
-def decode_events(body: bytes | memoryview) -> list[tuple[int, Event]]:
+def decode_events(body: bytes | memoryview) -> list[tuple[int, AnyEvent]]:
     """Return the ``(at_ms, event)`` of a batch; a kind from a newer peer is ``UnknownEvent``.
 
     Raises:
@@ -111,9 +111,9 @@ def decode_events(body: bytes | memoryview) -> list[tuple[int, Event]]:
         raise ProtocolError(f"not a batch of events: {error}") from error
 
 
-def _event(data: msgspec.Raw) -> Event:
+def _event(data: msgspec.Raw) -> AnyEvent:
     try:
-        event: Event = _decoders[Event].decode(data)
+        event: AnyEvent = _decoders[Event].decode(data)
     except msgspec.ValidationError:
         fields = _untyped.decode(data)
         return UnknownEvent(name=str(fields.pop("kind", "")), data=fields)

@@ -416,3 +416,15 @@ def test_adaptive(play):
         "What is six times seven? 42 (done, 2 branches)",
         "What is the best colour? green (done, 10 branches)",
     ]
+
+
+def test_typed_answers(play, script):
+    """A tool gets a struct, the answer is one, and the next one is a number."""
+    parcel = {"city": "Rome", "weight_kg": 3}
+    quote = '{"parcel": {"city": "Rome", "weight_kg": 3}, "euros": 15.0, "service": "express"}'
+    asked = call("price", parcel=parcel, service="express")
+
+    assert play("16_typed_answers", [asked, quote, '{"result": 2}']) == (
+        "3 kg to Rome: 15.00 EUR\n2 days\n"
+    )
+    assert '"euros":15.0' in script.requests[1]["messages"][-1]["content"]

@@ -178,6 +178,7 @@ MEANT = {
     "id_": {"nope"},
     "connector": {"None"},
     "options": {"None"},
+    "result": {"None"},
     "response": {*VALUES} - {"surrogate", "object", "nan", "2**70"},
 }
 """What may be taken; an argument that is not named here takes none. A monitor takes an id that

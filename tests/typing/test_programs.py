@@ -8,8 +8,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from cmdc_runtime.events import AnyEvent
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -18,6 +21,14 @@ BIN = Path(sys.executable).parent
 CHECK_S = 110.0
 """For a machine that does much else; a second or two for one that does not."""
 MARK = "# wrong"
+MATCH = """
+from cmdc_runtime import events
+
+def told(event: events.AnyEvent) -> str:
+    match event:
+        case {cases}:
+            return ""
+"""
 Errors = set[tuple[str, int]]
 
 
@@ -91,3 +102,19 @@ def test_a_program_with_a_mark_too_few_is_noticed(check, tmp_path):
     program.write_text("import cmdc_runtime as cmdc\n\ncmdc.create_agent(modle='a:b')\n")
 
     assert check(program).keys() == {("program.py", 3)}
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("check", [by_mypy, by_pyright])
+def test_a_match_over_all_events_is_exhaustive(check, tmp_path):
+    """One event less, and the function may return nothing, which it does not say."""
+    names = [f"events.{kind.__name__}()" for kind in get_args(AnyEvent)]
+    program = tmp_path / "program.py"
+
+    def problems(cases):
+        program.write_text(MATCH.format(cases=" | ".join(cases)))
+        return check(program)
+
+    assert problems(names) == {}
+    assert problems(names[1:])

@@ -1,4 +1,4 @@
-"""Whether an answer has the form that ``response_format`` asks for, and what is said if not.
+"""Whether an answer has the form that ``response_format`` asks for.
 
 The form is a JSON Schema: of the draft that its ``$schema`` names, else of 2020-12, which msgspec
 and pydantic write. It was checked when the session was started. References outside the schema are
@@ -6,31 +6,20 @@ never fetched, and a check has a bound of CPU time: a pattern may take for ever 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from cmdc_runtime.answer_schema import UncheckableError, mismatches, validator_class
+from cmdc_runtime.answer_schema import (
+    UncheckableError,
+    mismatches,
+    parsed_text,
+    validator_class,
+)
 from cmdc_runtime.bounded_check import CheckTooLongError, bounded
 from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import unread_reason
-
-_FENCE: Final = "```"
-_OPENINGS: Final = {_FENCE, f"{_FENCE}json"}
-
-
-def parsed_text(text: str) -> str:
-    """Return the JSON text of an answer: what its one code block holds, else the whole, stripped.
-
-    A block is taken out only where it is the only one and says ``json`` or nothing.
-    """
-    lines = text.split("\n")
-    fences = [place for place, line in enumerate(lines) if line.lstrip().startswith(_FENCE)]
-    match fences:
-        case [first, last] if _is_block(lines[first], lines[last]):
-            return "\n".join(lines[first + 1 : last]).strip()
-    return text.strip()
 
 
 def problem(schema: Mapping[str, Any], text: str) -> str | None:  # Any: JSON Schema
@@ -43,19 +32,6 @@ def problem(schema: Mapping[str, Any], text: str) -> str | None:  # Any: JSON Sc
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return _one_line(f"the answer is no JSON: {unread_reason(bare, error)}")
     return _mismatch(schema, value)
-
-
-def repair_request(problem: str) -> str:
-    """Return what the model is asked after an answer with a problem."""
-    return (
-        f"Your answer does not have the required format: {problem}\n\n"
-        "Answer again with the same content in the required format. Write the JSON alone: no code"
-        " block, no text before or after it."
-    )
-
-
-def _is_block(opening: str, closing: str) -> bool:
-    return opening.strip().lower() in _OPENINGS and closing.strip() == _FENCE
 
 
 def _mismatch(schema: Mapping[str, Any], value: object) -> str | None:  # Any: JSON Schema

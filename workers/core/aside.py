@@ -28,7 +28,6 @@ from cmdc_runtime.checkpoints import is_newer
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.heartbeats import SNAPSHOT_STEP, greeting_step, packed_step
-from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.wire.frames import MISPLACED, MISSING
 from workers.core.evolve import CODE, GREETING, TOOL, ContradictionError, evolve
@@ -78,8 +77,9 @@ MISSES: Final = "the journal is damaged: of its rows, records and commands, thes
 """Of what stands in the place of rows that are not there."""
 
 
-def _arguments(call: OpeningCall | None) -> dict[str, Any]:  # Any: whatever the tool takes
-    return {} if call is None else call.arguments
+def _of_prompt(record: CycleStarted | PromptQueued) -> list[object]:
+    call = {} if record.call is None else record.call.arguments
+    return [record.metadata, call, record.response_format]
 
 
 # Any: each function takes the record of its own row.
@@ -92,8 +92,8 @@ _FOREIGN: Final[Mapping[type[Record], Callable[[Any], object]]] = {
     ApprovalRequested: lambda record: record.args,
     UserAnswered: lambda record: record.response,
     PluginOrdered: lambda record: record.payload,
-    CycleStarted: lambda record: [record.metadata, _arguments(record.call)],
-    PromptQueued: lambda record: [record.metadata, _arguments(record.call)],
+    CycleStarted: _of_prompt,
+    PromptQueued: _of_prompt,
 }
 """What of a record came from outside and may nest. An older program had no limit for it."""
 

@@ -6,6 +6,7 @@ To add a command: its class in ``cmdc_runtime/commands.py``, its handlers and it
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from cmdc_runtime.answer_schema import form_problem
 from cmdc_runtime.commands import (
     Abort,
     Approve,
@@ -72,7 +73,7 @@ def start(step: Step, order: Order, prompt: Prompt) -> None:
     if refused := _refused(prompt):
         step.complete(order.id, refused)
         return
-    queued = QueuedPrompt(order.id, prompt.text, call=prompt.call)
+    queued = _queued(order, prompt)
     step.complete(order.id, PromptReceipt(queued=False, command_id=order.id))
     cycle.receive(step, queued, queued=False)
     cycle.start(step, queued, order.at_ms)
@@ -87,16 +88,32 @@ def queue(step: Step, order: Order, prompt: Prompt) -> None:
     if refused is not None:
         step.complete(order.id, refused)
         return
-    queued = QueuedPrompt(order.id, prompt.text, call=prompt.call)
-    step.record(PromptQueued(command_id=order.id, text=prompt.text, call=prompt.call))
+    queued = _queued(order, prompt)
+    step.record(
+        PromptQueued(
+            command_id=order.id,
+            text=prompt.text,
+            call=prompt.call,
+            response_format=prompt.response_format,
+        )
+    )
     step.complete(order.id, PromptReceipt(queued=True, command_id=order.id))
     cycle.receive(step, queued, queued=True)
+
+
+def _queued(order: Order, prompt: Prompt) -> QueuedPrompt:
+    return QueuedPrompt(
+        order.id, prompt.text, call=prompt.call, response_format=prompt.response_format
+    )
 
 
 def _refused(prompt: Prompt) -> CmdcError | None:
     if problem := text_problem(prompt.text):
         return InvalidText(problem)
     problem = call_problem(prompt.call)
+    form = prompt.response_format
+    if problem is None and form is not None and (found := form_problem(form)) is not None:
+        problem = f"response_format: {found}"
     return None if problem is None else UsageError(f"prompt: {problem}")
 
 

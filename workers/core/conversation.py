@@ -152,6 +152,12 @@ def uncertain_calls(memory: Memory) -> tuple[Message, ...]:
     return tuple(one for one in results if UNCERTAIN in one.metadata)[-UNCERTAIN_MAX:]
 
 
+def form_of(memory: Memory) -> dict[str, Any] | None:  # Any: a JSON Schema
+    """Return the form that the answer of the cycle is to have, None where any will do."""
+    own = None if memory.cycle is None else memory.cycle.response_format
+    return memory.policy.response_format if own is None else own
+
+
 def tool_names(memory: Memory) -> dict[CallId, str]:
     """Return the name of each call in the conversation."""
     said = (call for message in memory.messages for call in message.tool_calls)

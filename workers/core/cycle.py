@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
+from cmdc_runtime.answer_schema import refusal, repair_request
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.errors import CollectTimeout
 from cmdc_runtime.events import (
@@ -38,7 +39,6 @@ from cmdc_runtime.extensions.hooks import (
     Hook,
 )
 from cmdc_runtime.messages import OPENING, Message
-from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
 from workers.core import answer_format, compaction, loops, opening_call
 from workers.core.conversation import (
@@ -50,6 +50,7 @@ from workers.core.conversation import (
     children_of_plugins,
     cycle_result,
     find_loop,
+    form_of,
     newest,
     next_id,
     repair,
@@ -122,6 +123,7 @@ def _start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
             at_ms=at_ms,
             metadata=prompt.metadata,
             call=prompt.call,
+            response_format=prompt.response_format,
         )
     )
     _publish_decision(step, prompt)
@@ -360,20 +362,19 @@ def conclude(step: Step, at_ms: int) -> None:
     if memory.steering or memory.notes:
         ask(step, at_ms)
         return
-    schema, answer = memory.policy.response_format, memory.messages[-1].content
+    schema, answer = form_of(memory), memory.messages[-1].content
     problem = answer_format.problem(schema, answer) if schema else None
     if problem is None:
         if not ask_plugins(step, BeforeFinish()):
             finish(step, at_ms)
         return
     if step.cycle.repairs:
-        reason = f"response_format: {problem}; the answer was {short(answer)}"
-        fail(step, reason, at_ms, retryable=False)
+        fail(step, refusal(problem, answer), at_ms, retryable=False)
         return
     wish = Message(
         id=next_id(memory),
         role="user",
-        content=answer_format.repair_request(problem),
+        content=repair_request(problem),
         metadata={REPAIR: True},
     )
     step.record(MessageAdded(message=wish))

@@ -222,6 +222,7 @@ def open_cycle(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Memory:
             usage_before=memory.usage,
             started_at_ms=at_ms,
             opening=prompt.call,
+            response_format=prompt.response_format,
         ),
         call_hashes=(),
         # Guidance may open a cycle ahead of prompts: the latest of those stays the latest.
@@ -438,8 +439,13 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
-    prompt = QueuedPrompt(record.command_id, record.text, record.metadata, record.call)
-    return open_cycle(memory, prompt, record.at_ms)
+    return open_cycle(memory, _prompt_of(record), record.at_ms)
+
+
+def _prompt_of(record: CycleStarted | PromptQueued) -> QueuedPrompt:
+    return QueuedPrompt(
+        record.command_id, record.text, record.metadata, record.call, record.response_format
+    )
 
 
 def _tool_ended(memory: Memory, record: ToolEnded) -> Memory:
@@ -505,9 +511,7 @@ def _resumed(memory: Memory, record: Resumed) -> Memory:
 
 # Any: each function takes the record of its own row.
 EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
-    PromptQueued: lambda memory, record: enqueue(
-        memory, QueuedPrompt(record.command_id, record.text, record.metadata, record.call)
-    ),
+    PromptQueued: lambda memory, record: enqueue(memory, _prompt_of(record)),
     CycleStarted: _cycle_started,
     MessageAdded: lambda memory, record: say(memory, record.message),
     CutSpent: lambda memory, record: spend(memory, record.usage),

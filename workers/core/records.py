@@ -58,6 +58,7 @@ class PromptQueued(Record, frozen=True, kw_only=True):
     text: str
     metadata: dict[str, object] = {}
     call: OpeningCall | None = None
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
 
 
 class CycleStarted(Record, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ class CycleStarted(Record, frozen=True, kw_only=True):
     at_ms: Milliseconds
     metadata: dict[str, object] = {}
     call: OpeningCall | None = None
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
 
 
 class MessageAdded(Record, frozen=True, kw_only=True, tag="said"):

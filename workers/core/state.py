@@ -121,13 +121,15 @@ class PluginFacts(msgspec.Struct, frozen=True):
 class QueuedPrompt(msgspec.Struct, frozen=True):
     """A prompt that waits for its cycle; ``metadata`` goes into the user's message.
 
-    ``call`` is made in place of asking the model.
+    ``call`` is made in place of asking the model. ``response_format`` is the form of its answer, in
+    place of the session's.
     """
 
     command_id: CommandId
     text: str
     metadata: dict[str, object] = field(default_factory=dict)
     call: OpeningCall | None = None
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
 
 
 class Steering(msgspec.Struct, frozen=True):
@@ -154,6 +156,7 @@ class Cycle(msgspec.Struct, frozen=True):
     repairs: Count = 0
     is_blocked: bool = False
     opening: OpeningCall | None = None
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
 
 
 class Waiter(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ from cmdc_runtime.spec import AgentSpec
 from workers.core.assemble import assemble, credible, fit, usage_problem
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import SUMMARY_SYSTEM, chars, history_markdown, summary_request
+from workers.core.conversation import form_of
 from workers.core.expense import answer_tokens_max, side_answer_max
 from workers.core.inputs import (
     FirstChunk,
@@ -482,7 +483,7 @@ class Requests:
             messages=call.messages,
             tools=tools,
             max_tokens=answer_tokens_max(memory),
-            response_format=self._spec.response_format,
+            response_format=form_of(memory),
             provider_opts=memory.provider_opts,
             former_opts=memory.former_opts,
         )

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cmdc_runtime import plain
-from cmdc_runtime.answer_schema import answer_schema, schema_problem
+from cmdc_runtime.answer_schema import answer_schema, form_problem
 from cmdc_runtime.checked_struct import TOTAL_MAX
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
@@ -53,8 +53,6 @@ DIGEST_BYTES: Final = 16
 SHARES_MAX: Final = 1_000
 COST_USD_MAX: Final = 1e9
 """As of a session."""
-FORMAT_BYTES_MAX: Final = 2**20
-"""Of a JSON Schema, which travels with the definition of the branch."""
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -120,10 +118,8 @@ def _schema(response_format: object) -> dict[str, Any] | None:  # Any: a JSON Sc
         schema = answer_schema(response_format)
     except TypeError as error:
         raise ToolError(f"response_format: {error}") from error
-    if problem := schema_problem(schema):
+    if problem := form_problem(schema):
         raise ToolError(f"response_format: {problem}")
-    if (size := len(msgspec.msgpack.encode(schema))) > FORMAT_BYTES_MAX:
-        raise ToolError(f"response_format: at most {FORMAT_BYTES_MAX:,} bytes, got {size:,}")
     return schema
 
 

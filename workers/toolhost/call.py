@@ -23,7 +23,7 @@ from cmdc_runtime import foreign
 from cmdc_runtime.confinement.apply import shield
 from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.events.base import Event
-from cmdc_runtime.events.session import Envelope
+from cmdc_runtime.events.envelope import Envelope
 from cmdc_runtime.extensions.context import BranchAnswer, Context, seen
 from cmdc_runtime.extensions.sandbox import Sandbox, SandboxPlace
 from cmdc_runtime.extensions.tool import Tool

@@ -9,6 +9,7 @@ from cmdc_runtime.client.arguments import (
     SessionLike,
     checked,
     checked_checkpoint,
+    checked_flag,
     checked_id,
     checked_model,
     checked_name,
@@ -17,11 +18,13 @@ from cmdc_runtime.client.arguments import (
     checked_reason,
     checked_response,
     checked_text,
+    checked_timeout,
     packed_tools,
     tool_names,
 )
 from cmdc_runtime.client.callers import Caller
 from cmdc_runtime.client.exchange import Exchange
+from cmdc_runtime.client.limits import STOP_TIMEOUT_S
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.commands import (
     Abort,
@@ -31,28 +34,37 @@ from cmdc_runtime.commands import (
     AttachTools,
     DetachPlugin,
     DetachTools,
+    GetMessages,
     KillTools,
     Reject,
     ReplaceTools,
     SaveCheckpoint,
+    Status,
     Steer,
     SteerScope,
     SwitchModel,
     ToolsDiff,
     UserRespond,
 )
+from cmdc_runtime.errors import UsageError
+from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import pack, pack_plugin
 from cmdc_runtime.requests import (
     CheckpointFound,
     DeleteCheckpoint,
     GetCheckpoint,
+    GetTree,
     ListCheckpoints,
+    StopSession,
+    TreeNode,
+    stop_reason_problem,
 )
 
 
 class Control(Caller):
-    """A client's calls about steering, approvals, tools, plugins, the model and checkpoints."""
+    """A client's calls that neither begin a session nor take part in its conversation."""
 
     def steer(self, session: SessionLike, text: str, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name.
@@ -133,6 +145,21 @@ class Control(Caller):
         """
         command = UserRespond(ref=checked_question(ref), response=checked_response(response))
         self._run(Exchange.send, checked_id(session), command)
+
+    def stop(
+        self,
+        session: SessionLike,
+        *,
+        reason: str = "normal",
+        timeout: float = STOP_TIMEOUT_S,
+    ) -> None:
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        if (seconds := checked_timeout(timeout)) is None:
+            raise UsageError("timeout: expected seconds until SIGKILL, got None")
+        if (problem := stop_reason_problem(reason)) is not None:
+            raise UsageError(f"reason: {problem}")
+        request = StopSession(session_id=checked_id(session), reason=reason, timeout=seconds)
+        self._run(Exchange.stop, request)
 
     def attach_tool(self, session: SessionLike, tool: AnyTool) -> None:
         """Add a tool; the model has it from the next request on.
@@ -281,3 +308,43 @@ class Control(Caller):
         session_id, gone = checked_id(session), checked_checkpoint(checkpoint_id)
         request = DeleteCheckpoint(session_id=session_id, checkpoint_id=gone)
         self._run(Exchange.ask, request, session_id)
+
+    def last_index(self, session: SessionLike) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        found = self._run(Exchange.find_live, checked_id(session))
+        return found.last_index
+
+    def session_id(self, session: SessionLike) -> SessionId:
+        """Return the session's id; a str that can be one comes back as it is."""
+        return checked_id(session)
+
+    def agent_pid(self, session: SessionLike) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        found = self._run(Exchange.find_live, checked_id(session))
+        return found.pid
+
+    def status(self, session: SessionLike) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return self._run(Exchange.status, checked_id(session))
+
+    def list_sessions(self, *, ended: bool = False) -> list[Status]:
+        """Return how all live sessions stand.
+
+        With ``ended`` those follow that are parked or have ended, the newest first, as long as the
+        journal keeps them (``retain_days``); ``reason`` says why. At most 500 are listed.
+        """
+        checked_flag(ended, "ended")
+        found = self._run(Exchange.list_sessions)
+        return found + self._run(Exchange.list_inactive) if ended else found
+
+    def tree(self) -> TreeNode:
+        """Return the supervision tree."""
+        found: TreeNode = self._run(Exchange.ask, GetTree())
+        return found
+
+    def messages(self, session: SessionLike) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included.
+
+        That of a session that has ended is read from the journal, as long as that keeps it.
+        """
+        return list(self._run(Exchange.send, checked_id(session), GetMessages()))

@@ -15,7 +15,7 @@ from cmdc_runtime.client.arguments import (
 from cmdc_runtime.client.callers import Pool
 from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import client as default_client
-from cmdc_runtime.client.exchange import Exchange, Reply
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.run_request import (
     ENDED,
     RUN_END_S,
@@ -28,6 +28,7 @@ from cmdc_runtime.client.run_request import (
     spelled,
 )
 from cmdc_runtime.client.sync.session import Client, Session
+from cmdc_runtime.client.typed_answer import Reply
 from cmdc_runtime.errors import CmdcError, SessionError, SessionNotAlive
 from cmdc_runtime.events import Event, ReasoningDone
 from cmdc_runtime.ids import EventIndex
@@ -186,7 +187,8 @@ class Parallel:
                     base = agent if isinstance(agent, Options) else None
                     given = {} if isinstance(agent, Options) else named(agent)
                     with owner.create_agent(base, **given) as made:
-                        return made.run(text, timeout=timeout)
+                        answer: Reply = made.run(text, timeout=timeout)
+                        return answer
                 if isinstance(agent, Session):
                     return agent.run(text, timeout=timeout)
                 return owner.run(checked_id(agent), text, timeout=timeout)

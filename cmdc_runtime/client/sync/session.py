@@ -5,14 +5,14 @@ import contextlib
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
+from cmdc_runtime.answer_schema import repair_request
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked_callback,
     checked_checkpoint,
-    checked_flag,
     checked_group,
     checked_id,
     checked_kind,
@@ -23,9 +23,9 @@ from cmdc_runtime.client.arguments import (
     edge,
     guarded,
 )
-from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
+from cmdc_runtime.client.cycle import Clock, CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.engine import Callback
-from cmdc_runtime.client.exchange import Exchange, Reply
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
@@ -36,9 +36,20 @@ from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.client.sync.control import Control
 from cmdc_runtime.client.sync.stream import CycleStream, EventStream, Monitor, Opening
+from cmdc_runtime.client.typed_answer import (
+    WISHES_MAX,
+    Given,
+    Output,
+    Reply,
+    ResultForm,
+    TypeForm,
+    added,
+    default_form,
+    form_of,
+    with_form,
+)
 from cmdc_runtime.commands import (
     ApprovalKind,
-    GetMessages,
     KillTools,
     Prompt,
     PromptReceipt,
@@ -46,12 +57,12 @@ from cmdc_runtime.commands import (
     SteerScope,
     ToolsDiff,
 )
-from cmdc_runtime.errors import SessionNotAlive, UsageError
-from cmdc_runtime.events import Envelope, Event
+from cmdc_runtime.errors import ResultInvalid, SessionNotAlive
+from cmdc_runtime.events import AnyEvent, Envelope
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.options import ModelSource, Options
-from cmdc_runtime.requests import GetTree, Origin, StopSession, TreeNode, stop_reason_problem
+from cmdc_runtime.requests import Origin
 
 T = TypeVar("T")
 
@@ -64,10 +75,30 @@ class Client(Control):
     CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
     """
 
+    @overload
+    def create_agent(
+        self,
+        options: Options | None = None,
+        /,
+        *,
+        result: TypeForm[Given],
+        **given: Unpack[GivenOptions],
+    ) -> "Session[Given]": ...
+    @overload
     def create_agent(
         self, options: Options | None = None, /, **given: Unpack[GivenOptions]
-    ) -> "Session":
+    ) -> "Session": ...
+    def create_agent(
+        self,
+        options: Options | None = None,
+        /,
+        *,
+        result: Any = None,  # Any: a type of any form
+        **given: Unpack[GivenOptions],
+    ) -> "Session[Any]":
         """Start an agent and return its session when it is ready.
+
+        ``result`` is the type of its answers: ``run`` returns a reply whose ``output`` is one.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong field.
@@ -76,8 +107,11 @@ class Client(Control):
             StartFailed: ``reason`` says at which stage and why.
 
         """
-        request = start_request(options, given)
-        return Session(self._run(Exchange.start, request), self)
+        form = None if result is None else form_of(result)
+        request = start_request(options, with_form(given, form, options))
+        made = Session[Any](self._run(Exchange.start, request), self)
+        made.form = form
+        return made
 
     def resume_session(
         self,
@@ -135,16 +169,57 @@ class Client(Control):
         timeout_s = checked_timeout(timeout)
         return self._run(Exchange.collect_reply, checked_id(session), timeout_s)
 
+    @overload
     def run(
         self,
         session: SessionLike,
         text: str,
         *,
+        result: TypeForm[Given],
         timeout: float | None = None,
-    ) -> Reply:
-        """Send a prompt and return what its own cycle led to; raises as both calls above."""
-        command = Prompt(text=checked_text(text, "prompt"))
-        return self._run(Exchange.run, checked_id(session), command, checked_timeout(timeout))
+    ) -> Reply[Given]: ...
+    @overload
+    def run(
+        self, session: "Session[Output]", text: str, *, timeout: float | None = None
+    ) -> Reply[Output]: ...
+    @overload
+    def run(self, session: SessionLike, text: str, *, timeout: float | None = None) -> Reply: ...
+    def run(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        result: Any = None,  # Any: a type of any form
+        timeout: float | None = None,
+    ) -> Reply[Any]:
+        """Send a prompt and return what its own cycle led to; raises as both calls above.
+
+        With ``result``, a type, the reply's ``output`` is one; without, as ``create_agent`` was
+        told, else the answer's text. An answer that is none is told to the model, once, and asked
+        for again.
+
+        Raises:
+            ResultInvalid: the second answer was none either.
+            InvalidOptions: ``result`` is no type that has a JSON Schema.
+
+        """
+        session_id, clock = checked_id(session), Clock(timeout)
+        own = None if result is None else form_of(result)
+        schema = None if own is None else own.schema
+        command = Prompt(text=checked_text(text, "prompt"), response_format=schema)
+        reply: Reply[Any] = self._run(Exchange.run, session_id, command, clock.timeout_s)
+        form = own or default_form(session)
+        if form is None:
+            return reply
+        for _ in range(WISHES_MAX):
+            try:
+                return form.reply(reply)
+            except ResultInvalid as error:
+                wish = repair_request("; ".join(error.problems))
+            command = Prompt(text=wish, response_format=schema)
+            again = self._run(Exchange.run, session_id, command, clock.left_s)
+            reply = added(reply, again)
+        return form.reply(reply)
 
     def stream(
         self,
@@ -173,7 +248,7 @@ class Client(Control):
         text: str,
         *,
         timeout: float | None = None,
-    ) -> CycleStream[Event]:
+    ) -> CycleStream[AnyEvent]:
         """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
 
         The last one says how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
@@ -205,21 +280,6 @@ class Client(Control):
             return EventStream(opened.subscription, queue, self._loop_calls()), opened, look
 
         return self._begun(CycleStream(opening, view, timeout_s))
-
-    def stop(
-        self,
-        session: SessionLike,
-        *,
-        reason: str = "normal",
-        timeout: float = STOP_TIMEOUT_S,
-    ) -> None:
-        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
-        if (seconds := checked_timeout(timeout)) is None:
-            raise UsageError("timeout: expected seconds until SIGKILL, got None")
-        if (problem := stop_reason_problem(reason)) is not None:
-            raise UsageError(f"reason: {problem}")
-        request = StopSession(session_id=checked_id(session), reason=reason, timeout=seconds)
-        self._run(Exchange.stop, request)
 
     def subscribe(
         self,
@@ -268,46 +328,6 @@ class Client(Control):
         else:
             self._run(Exchange.unfollow, checked_id(stream))
 
-    def last_index(self, session: SessionLike) -> EventIndex:
-        """Return the index of the session's newest event, for a later ``since``."""
-        found = self._run(Exchange.find_live, checked_id(session))
-        return found.last_index
-
-    def session_id(self, session: SessionLike) -> SessionId:
-        """Return the session's id; a str that can be one comes back as it is."""
-        return checked_id(session)
-
-    def agent_pid(self, session: SessionLike) -> int | None:
-        """Return the process id of the agent, None between two incarnations."""
-        found = self._run(Exchange.find_live, checked_id(session))
-        return found.pid
-
-    def status(self, session: SessionLike) -> Status:
-        """Return how the session stands, also while its process does not answer."""
-        return self._run(Exchange.status, checked_id(session))
-
-    def list_sessions(self, *, ended: bool = False) -> list[Status]:
-        """Return how all live sessions stand.
-
-        With ``ended`` those follow that are parked or have ended, the newest first, as long as the
-        journal keeps them (``retain_days``); ``reason`` says why. At most 500 are listed.
-        """
-        checked_flag(ended, "ended")
-        found = self._run(Exchange.list_sessions)
-        return found + self._run(Exchange.list_inactive) if ended else found
-
-    def tree(self) -> TreeNode:
-        """Return the supervision tree."""
-        found: TreeNode = self._run(Exchange.ask, GetTree())
-        return found
-
-    def messages(self, session: SessionLike) -> list[Message]:
-        """Return the conversation, oldest first, system message and tool results included.
-
-        That of a session that has ended is read from the journal, as long as that keeps it.
-        """
-        return list(self._run(Exchange.send, checked_id(session), GetMessages()))
-
     def monitor(
         self,
         session: SessionLike,
@@ -338,11 +358,15 @@ class Client(Control):
             self._await_callbacks(watch)
 
 
-class Session:
+class Session(Generic[Output]):
     """One session, for threads; as a context manager it stops the session at exit.
 
-    Each method is the call of ``Client`` of the same name, which names its errors.
+    Each method is the call of ``Client`` of the same name, which names its errors. ``Output``
+    is what ``run`` makes of an answer: its text, or the ``result`` that the session was made with.
     """
+
+    form: ResultForm[Output] | None = None
+    """How an answer becomes an ``Output``; None: it is the text."""
 
     @guarded
     def __init__(self, id_: SessionId, client: Client) -> None:
@@ -378,6 +402,22 @@ class Session:
         """Close all streams that this client has of the session."""
         self.client.unsubscribe(self)
 
+    @overload
+    def run(
+        self, text: str, *, result: TypeForm[Given], timeout: float | None = None
+    ) -> Reply[Given]: ...
+    @overload
+    def run(self, text: str, *, timeout: float | None = None) -> Reply[Output]: ...
+    def run(
+        self,
+        text: str,
+        *,
+        result: Any = None,  # Any: a type of any form
+        timeout: float | None = None,
+    ) -> Reply[Any]:
+        """Send a prompt and return what its own cycle led to; raises as both calls above."""
+        return self.client.run(self, text, result=result, timeout=timeout)
+
     # --- made by ``make sync`` of the calls above: begin --------------------------------------
 
     def steer(self, text: str, *, scope: SteerScope = "session") -> str:
@@ -410,6 +450,10 @@ class Session:
     def user_respond(self, ref: str, response: object) -> None:
         """Answer a tool's question, with whatever MessagePack takes."""
         self.client.user_respond(self, ref, response)
+
+    def stop(self, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S) -> None:
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        self.client.stop(self, reason=reason, timeout=timeout)
 
     def attach_tool(self, tool: AnyTool) -> None:
         """Add a tool; the model has it from the next request on."""
@@ -473,6 +517,26 @@ class Session:
         """Delete a checkpoint, or with None all of the session; none to delete is no error."""
         self.client.delete_checkpoint(self, checkpoint_id)
 
+    def last_index(self) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        return self.client.last_index(self)
+
+    def session_id(self) -> SessionId:
+        """Return the session's id; a str that can be one comes back as it is."""
+        return self.client.session_id(self)
+
+    def agent_pid(self) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        return self.client.agent_pid(self)
+
+    def status(self) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return self.client.status(self)
+
+    def messages(self) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included."""
+        return self.client.messages(self)
+
     def resume_session(
         self,
         /,
@@ -494,47 +558,19 @@ class Session:
         """Return the last answer of the cycle that serves this client's latest prompt."""
         return self.client.collect_reply(self, timeout=timeout)
 
-    def run(self, text: str, *, timeout: float | None = None) -> Reply:
-        """Send a prompt and return what its own cycle led to; raises as both calls above."""
-        return self.client.run(self, text, timeout=timeout)
-
     def stream(self, text: str, *, timeout: float | None = None) -> CycleStream[str]:
         """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
         return self.client.stream(self, text, timeout=timeout)
 
-    def stream_events(self, text: str, *, timeout: float | None = None) -> CycleStream[Event]:
+    def stream_events(self, text: str, *, timeout: float | None = None) -> CycleStream[AnyEvent]:
         """Send a prompt and return the events of its own cycle, from ``agent_start`` on."""
         return self.client.stream_events(self, text, timeout=timeout)
-
-    def stop(self, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S) -> None:
-        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
-        self.client.stop(self, reason=reason, timeout=timeout)
 
     def subscribe(
         self, *, since: int | None = None, types: EventTypes | None = None
     ) -> EventStream:
         """Return the session's events after index ``since``, or from now on."""
         return self.client.subscribe(self, since=since, types=types)
-
-    def last_index(self) -> EventIndex:
-        """Return the index of the session's newest event, for a later ``since``."""
-        return self.client.last_index(self)
-
-    def session_id(self) -> SessionId:
-        """Return the session's id; a str that can be one comes back as it is."""
-        return self.client.session_id(self)
-
-    def agent_pid(self) -> int | None:
-        """Return the process id of the agent, None between two incarnations."""
-        return self.client.agent_pid(self)
-
-    def status(self) -> Status:
-        """Return how the session stands, also while its process does not answer."""
-        return self.client.status(self)
-
-    def messages(self) -> list[Message]:
-        """Return the conversation, oldest first, system message and tool results included."""
-        return self.client.messages(self)
 
     def monitor(self, callback: Callback | None = None, *, persistent: bool = False) -> Monitor:
         """Watch for the end of the session's process; ``persistent``: each of its processes."""

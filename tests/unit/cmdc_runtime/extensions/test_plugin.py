@@ -20,6 +20,7 @@ from cmdc_runtime.extensions.hooks import (
 from cmdc_runtime.extensions.plugin import (
     HOOK_TIMEOUT_S_MAX,
     HookSettings,
+    NoOptions,
     Plugin,
     config_of,
     hook,
@@ -219,3 +220,45 @@ def test_methods_may_be_async():
 
     assert [is_async(plugin, kind) for kind in ("before_prompt", "after_tool")] == [False, True]
     assert not is_async(Everything(), "before_prompt")
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Options that stand beside their plugin."""
+
+    most: int = 3
+
+
+class Hits(msgspec.Struct):
+    """What it remembers."""
+
+    count: int = 0
+
+
+class Typed(Plugin[Limits, Hits]):
+    """Says both by its base."""
+
+
+class Half(Plugin[Limits]):
+    """Says the options alone."""
+
+
+class Below(Typed):
+    """Says nothing new."""
+
+
+class Own(Plugin[Limits, Hits]):
+    """What stands inside counts."""
+
+    class Config(msgspec.Struct, frozen=True):
+        """Others."""
+
+        least: int = 1
+
+
+def test_options_and_state_may_be_said_by_the_base():
+    """They are those of classes below, too; what stands inside of a class outranks them."""
+    assert (Typed(most=4).config, Typed().state) == (Limits(4), Hits())
+    assert (Half(most=4).config, Half.State) == (Limits(4), Plugin.State)
+    assert (Below(most=4).config, Below().state) == (Limits(4), Hits())
+    assert (Own(least=2).config.least, Own().state) == (2, Hits())
+    assert (Plugin.Config, Typed.name) == (NoOptions, "typed")

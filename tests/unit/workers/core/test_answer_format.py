@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from cmdc_runtime import bounded_check
-from cmdc_runtime.answer_schema import schema_problem
-from workers.core.answer_format import parsed_text, problem, repair_request
+from cmdc_runtime.answer_schema import parsed_text, repair_request, schema_problem
+from workers.core.answer_format import problem
 
 PERSON = {
     "type": "object",

@@ -1,11 +1,15 @@
 """What a memory says of itself, and what a state that says little is read as."""
 
+from typing import get_args
+
 import msgspec
 import pytest
 
+from cmdc_runtime.commands import StateName
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeRequest, BeforeTool
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.options import Options
+from cmdc_runtime.requests import SessionPhase
 from workers.core import state
 from workers.core.snapshot import SnapshotFields
 from workers.core.state import (
@@ -17,6 +21,7 @@ from workers.core.state import (
     OpenCall,
     PluginFacts,
     Policy,
+    State,
     ToolFacts,
 )
 from workers.core.step import AskPlugins
@@ -125,3 +130,10 @@ def test_nothing_of_a_memory_is_changed_in_place():
 
     assert len(structs) > 10
     assert [one.__name__ for one in structs if not one.__struct_config__.frozen] == []
+
+
+def test_every_state_is_one_that_type_checkers_know():
+    """Of an agent and of the daemon; the file to edit is cmdc_runtime/commands.py."""
+    told = {*map(str, State), *get_args(SessionPhase), "unresponsive"} - {"up"}
+
+    assert {*get_args(StateName)} == told
