@@ -15,6 +15,7 @@ from cmdc_runtime.checkpoints import Snapshot as Snapshot
 from cmdc_runtime.client.functions import abort as abort
 from cmdc_runtime.client.functions import agent_pid as agent_pid
 from cmdc_runtime.client.functions import approve as approve
+from cmdc_runtime.client.functions import attach_mcp_server as attach_mcp_server
 from cmdc_runtime.client.functions import attach_plugin as attach_plugin
 from cmdc_runtime.client.functions import attach_tool as attach_tool
 from cmdc_runtime.client.functions import attach_tools as attach_tools
@@ -23,6 +24,7 @@ from cmdc_runtime.client.functions import collect_reply as collect_reply
 from cmdc_runtime.client.functions import create_agent as create_agent
 from cmdc_runtime.client.functions import delete_checkpoint as delete_checkpoint
 from cmdc_runtime.client.functions import demonitor as demonitor
+from cmdc_runtime.client.functions import detach_mcp_server as detach_mcp_server
 from cmdc_runtime.client.functions import detach_plugin as detach_plugin
 from cmdc_runtime.client.functions import detach_tool as detach_tool
 from cmdc_runtime.client.functions import detach_tools as detach_tools
@@ -90,6 +92,7 @@ from cmdc_runtime.errors import InvalidOptions as InvalidOptions
 from cmdc_runtime.errors import InvalidSession as InvalidSession
 from cmdc_runtime.errors import InvalidText as InvalidText
 from cmdc_runtime.errors import InvalidTool as InvalidTool
+from cmdc_runtime.errors import McpServerNotFound as McpServerNotFound
 from cmdc_runtime.errors import Overloaded as Overloaded
 from cmdc_runtime.errors import PluginNotFound as PluginNotFound
 from cmdc_runtime.errors import ProtocolError as ProtocolError

@@ -15,6 +15,7 @@ import msgspec
 from cmdc_runtime.checked_struct import Checked, Seconds
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.pages import Page
@@ -319,6 +320,22 @@ class ReplaceTools(Command, frozen=True, kw_only=True):
     answer: ClassVar[Any] = ToolsDiff
 
     tools: tuple[Packed, ...]
+
+
+class AttachMcpServer(Command, frozen=True, kw_only=True):
+    """Add an MCP server; the next request starts it."""
+
+    durable: ClassVar[bool] = True
+
+    server: McpServer
+
+
+class DetachMcpServer(Command, frozen=True, kw_only=True):
+    """Remove an MCP server and end it; calls of its tools that run fail."""
+
+    durable: ClassVar[bool] = True
+
+    name: str
 
 
 class AttachPlugin(Command, frozen=True, kw_only=True):

@@ -130,6 +130,12 @@ class PluginNotFound(UsageError):
     code = "plugin_not_found"
 
 
+class McpServerNotFound(UsageError):
+    """The session has no MCP server of this name."""
+
+    code = "mcp_server_not_found"
+
+
 class ToolValidationFailed(UsageError):
     """A batch of tool changes was refused as a whole; ``problems`` pairs names with reasons."""
 

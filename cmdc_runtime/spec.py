@@ -222,7 +222,7 @@ def carries_code(spec: AgentSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """A session that starts a subagent; model, tools, plugins and group are as they are now."""
+    """A session that starts a subagent; model, tools, servers, plugins and group are as of now."""
 
     session_id: SessionId
     spec: AgentSpec
@@ -231,6 +231,7 @@ class Parent:
     tools: tuple[Packed, ...]
     plugins: tuple[Packed, ...]
     group_id: str | None
+    mcp_servers: tuple[McpServer, ...] = ()
     trace_parent: str | None = None
     """The span of what starts it: a call's, a branch's or the cycle's."""
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -301,7 +302,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         prompt_mode=subagent.prompt_mode or spec.prompt_mode,
         max_turns=subagent.max_turns or spec.max_turns,
         messages=(),
-        mcp_servers=spec.mcp_servers if subagent.tools is None else (),
+        mcp_servers=parent.mcp_servers if subagent.tools is None else (),
         response_format=None,
         exit_on=(),
         depth=spec.depth + 1,

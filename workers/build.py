@@ -105,7 +105,8 @@ def known(spec: AgentSpec, memory: Memory | None, keys: Iterable[str] = ()) -> f
         of_memory = [tool.packed for tool in memory.tools]
         of_memory += [plugin.packed for plugin in memory.plugins]
         all_packed += filter(None, of_memory)
-    servers = [{"env": one.env, "headers": one.headers} for one in spec.mcp_servers]
+    declared = spec.mcp_servers if memory is None else memory.mcp_servers
+    servers = [{"env": one.env, "headers": one.headers} for one in declared]
     named = redaction.secrets_by_name((spec.user_data, *servers, *_options_of(all_packed)))
     given = redaction.secrets_of_options(opts) | named
     variables = {
@@ -328,6 +329,7 @@ def first_memory(
         model=spec.model,
         provider_opts=spec.provider_opts,
         tools=tuple(one.facts() for one in tools),
+        mcp_servers=spec.mcp_servers,
         messages=spec.messages,
     )
 
@@ -466,7 +468,8 @@ def _mcp_servers(
     marks = {"CMDC_SESSION_ID": assign.session_id, "CMDC_INCARNATION": str(assign.incarnation)}
     environment = {**passed_on(os.environ), **chosen(os.environ, spec.tool_env), **marks}
     surroundings = ServerSurroundings(spec.working_dir, {**environment, "PWD": spec.working_dir})
-    return McpServers(spec.mcp_servers, surroundings, agent.post, context.exit_callbacks.on_crash)
+    on_crash = context.exit_callbacks.on_crash
+    return McpServers(agent.memory, surroundings, agent.post, on_crash)
 
 
 def _tool_settings(

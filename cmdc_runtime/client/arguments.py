@@ -46,6 +46,7 @@ from cmdc_runtime.ids import (
     is_monitor_ref,
     is_session_id,
 )
+from cmdc_runtime.mcp_servers import McpServer, server_problems
 from cmdc_runtime.option_checks import (
     Unfit,
     check_group_id,
@@ -505,6 +506,20 @@ def tool_names(names: Iterable[str]) -> tuple[str, ...]:
             raise UsageError(f"a tool is detached by its name, a str; got {type(name).__name__}")
         checked_name(name, "name")
     return tuple(listed)
+
+
+def checked_server(server: object) -> McpServer:
+    """Return an MCP server as it was declared.
+
+    Raises:
+        UsageError: it is none, or wrong.
+
+    """
+    if not isinstance(server, McpServer):
+        raise UsageError(f"server: expected a cmdc.McpServer, got {short(server)}")
+    if problems := [f"server{one}" for one in server_problems(server)]:
+        raise UsageError("; ".join(problems))
+    return server
 
 
 def checked_model(

@@ -10,6 +10,7 @@ from cmdc_runtime.client.default import of_owner
 abort = of_owner(_client.abort)
 agent_pid = of_owner(_client.agent_pid)
 approve = of_owner(_client.approve)
+attach_mcp_server = of_owner(_client.attach_mcp_server)
 attach_plugin = of_owner(_client.attach_plugin)
 attach_tool = of_owner(_client.attach_tool)
 attach_tools = of_owner(_client.attach_tools)
@@ -18,6 +19,7 @@ collect_reply = of_owner(_client.collect_reply)
 create_agent = _client.create_agent
 delete_checkpoint = of_owner(_client.delete_checkpoint)
 demonitor = of_owner(_client.demonitor)
+detach_mcp_server = of_owner(_client.detach_mcp_server)
 detach_plugin = of_owner(_client.detach_plugin)
 detach_tool = of_owner(_client.detach_tool)
 detach_tools = of_owner(_client.detach_tools)
@@ -50,6 +52,7 @@ __all__ = [
     "abort",
     "agent_pid",
     "approve",
+    "attach_mcp_server",
     "attach_plugin",
     "attach_tool",
     "attach_tools",
@@ -58,6 +61,7 @@ __all__ = [
     "create_agent",
     "delete_checkpoint",
     "demonitor",
+    "detach_mcp_server",
     "detach_plugin",
     "detach_tool",
     "detach_tools",

@@ -156,7 +156,7 @@ _STAYS: Final = frozenset(
     {
         *NOT_RESUMED,
         *("model", "tools", "plugins", "subagents", "provider_opts", "response_format"),
-        *("working_dir", "redact", "provider", "sandbox", "group_id"),
+        *("working_dir", "redact", "provider", "sandbox", "group_id", "mcp_servers"),
     }
 )
 """Options that a definition holds in another form: given anew or left as they are."""

@@ -65,6 +65,7 @@ from cmdc_runtime.commands import (
 from cmdc_runtime.errors import ResultInvalid, SessionNotAlive
 from cmdc_runtime.events import AnyEvent, Envelope
 from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.options import ModelSource, Options
 from cmdc_runtime.requests import Origin
@@ -493,6 +494,14 @@ class AsyncSession(Generic[Output]):
     async def detach_plugin(self, name: str) -> None:
         """Remove a plugin, with what it knew; a hook that it is being asked at goes on."""
         await self.client.detach_plugin(self, name)
+
+    async def attach_mcp_server(self, server: McpServer) -> None:
+        """Add an MCP server; the next request starts it, and the model has its tools."""
+        await self.client.attach_mcp_server(self, server)
+
+    async def detach_mcp_server(self, name: str) -> None:
+        """Remove an MCP server and its tools, and end it; its calls that run fail."""
+        await self.client.detach_mcp_server(self, name)
 
     async def switch_model(
         self,

@@ -158,6 +158,7 @@ class ToolsUpdated(Event, frozen=True, kw_only=True):
 class McpServerChanged(Event, frozen=True, kw_only=True):
     """An MCP server has come to another state: connecting, ready, restarting or failed.
 
+    One that is attached to a living session is declared, one that was removed is detached.
     ``tools`` counts those that it lists; ``problem`` says why it was lost.
     """
 

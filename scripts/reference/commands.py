@@ -14,10 +14,12 @@ from msgspec import structs
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachMcpServer,
     AttachPlugin,
     AttachTools,
     AwaitCycle,
     Command,
+    DetachMcpServer,
     DetachPlugin,
     DetachTools,
     Prompt,
@@ -29,6 +31,7 @@ from cmdc_runtime.commands import (
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
 from cmdc_runtime.ids import CommandId
+from cmdc_runtime.mcp_servers import McpServer
 from scripts.reference import markdown
 from scripts.reference.annotations import type_text
 from scripts.reference.scenes import (
@@ -59,6 +62,7 @@ from workers.core.step import (
     CancelCalls,
     CancelModel,
     ChangePlugins,
+    ChangeServers,
     ChangeTools,
     Complete,
     CountSubagents,
@@ -170,6 +174,14 @@ _OTHERS: Final[Mapping[type[Command], tuple[Case, ...]]] = {
             lambda _: AttachPlugin(plugin=KEEPER, is_update=True),
         ),
     ),
+    AttachMcpServer: (
+        Case(
+            "its name is taken",
+            lambda _: AttachMcpServer(server=McpServer("files", command=["a"])),
+        ),
+        Case("a wrong one", lambda _: AttachMcpServer(server=McpServer("files"))),
+    ),
+    DetachMcpServer: (Case("an unknown name", lambda _: DetachMcpServer(name="gone")),),
     DetachPlugin: (Case("an unknown name", lambda _: DetachPlugin(name="gone")),),
     SwitchModel: (
         Case("the same model", lambda memory: SwitchModel(model=memory.model)),
@@ -297,6 +309,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     AskAboutSteering: lambda _: "ask the plugins, then as above",
     LoadTools: lambda _: "open the parcels",
     ChangeTools: lambda one: "change the tools" if one.attached or one.detached else "drop them",
+    ChangeServers: lambda _: "have these servers, end the others",
     LoadPlugin: lambda _: "open the parcel, ask the plugin at `session_start`",
     ChangePlugins: lambda one: "change the plugins" if one.attached or one.detached else "drop it",
     Answer: lambda one: "" if one.id == _ID else "answer a caller who waits",

@@ -12,10 +12,12 @@ from typing import Final, TypeAlias
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachMcpServer,
     AttachPlugin,
     AttachTools,
     AwaitCycle,
     Command,
+    DetachMcpServer,
     DetachPlugin,
     DetachTools,
     ForgetWait,
@@ -34,6 +36,7 @@ from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from workers.core import commands, results
@@ -50,6 +53,7 @@ from workers.core.inputs import (
     FirstChunk,
     FoundTool,
     McpServerReported,
+    McpToolsListed,
     Order,
     PluginAskedModel,
     PluginDelegated,
@@ -102,6 +106,7 @@ GUARD: Final = Packed(kind="ref", label="guard", ref="guard")
 KEEPER: Final = Packed(kind="ref", label="keeper", ref="keeper")
 ASKED: Final = RequireApproval(hint="deletes")
 HELD: Final = RequireApproval(hint="deletes", hold=True, timeout_s=60.0)
+SERVER: Final = McpServer("files", command=["files"])
 TOOLS: Final = (
     ToolFacts("shell", isolation="task"),
     ToolFacts("write_file", isolation="thread"),
@@ -144,7 +149,9 @@ class Scene:
 
 def new(policy: Policy = POLICY) -> Scene:
     """Return a session that nobody has asked anything."""
-    memory = Memory(policy=policy, model="openai:small", tools=TOOLS, plugins=guarded())
+    memory = Memory(
+        policy=policy, model="openai:small", tools=TOOLS, plugins=guarded(), mcp_servers=(SERVER,)
+    )
     return Scene(memory)
 
 
@@ -209,6 +216,8 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     AttachTools:  lambda _: AttachTools(tools=(PARCEL,)),
     DetachTools:  lambda _: DetachTools(names=("shell",)),
     ReplaceTools: lambda _: ReplaceTools(tools=(PARCEL,)),
+    AttachMcpServer: lambda _: AttachMcpServer(server=McpServer("search", command=["search"])),
+    DetachMcpServer: lambda _: DetachMcpServer(name="files"),
     AttachPlugin: lambda _: AttachPlugin(plugin=KEEPER),
     DetachPlugin: lambda _: DetachPlugin(name="guard"),
     SwitchModel:  lambda _: SwitchModel(model="openai:large"),
@@ -379,6 +388,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     PluginsReported: (lambda _: PluginsReported(Verdict(interventions=("Mind the tests.",))),),
     SteeringAnswered: (_steering_judged(Verdict()), _steering_judged(Verdict(abort=_ABORT))),
     SubagentDone: (_subagent_done,),
+    McpToolsListed: (lambda _: McpToolsListed("files", {"mcp__files__read": "d"}),),
     McpServerReported: (lambda _: McpServerReported("files", "ready", 2),),
     PluginAskedModel: (lambda _: PluginAskedModel("judge", "openai:small", USED),),
     PluginDelegated: (lambda _: PluginDelegated("judge", "plugin:judge-1", GENERAL, "Look."),),

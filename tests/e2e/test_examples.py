@@ -238,6 +238,24 @@ def test_hot_tools(play, script):
     assert had == [[], ["temperature"], ["temperature"], ["clock"], ["clock"], []]
 
 
+def test_mcp_server(play, script):
+    """The first request starts the server, and the model has its tool until it is detached."""
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    answers = [
+        call("mcp__shop__price", fruit="pears"),
+        "Pears are 4 euros.",
+        "I cannot tell.",
+    ]
+
+    assert play("15_mcp_server", answers).splitlines() == [
+        "Pears are 4 euros.",
+        "shop is ready: mcp__shop__price",
+        "I cannot tell.",
+    ]
+    had = [[tool["function"]["name"] for tool in one.get("tools", ())] for one in script.requests]
+    assert had == [["mcp__shop__price"], ["mcp__shop__price"], []]
+
+
 def test_model_switch(play, script):
     """Each request goes to the model in force, with the whole conversation and the options."""
     answers = [Text(text, usage=USED) for text in ("Hello, Ada.", "Ada.", "adA.")]

@@ -199,6 +199,7 @@ RIGHT = {
     "ref": "r-0123456789abcdef",
     "response": "yes",
     "tool": "shell",
+    "server": cmdc.McpServer("files", command=["files"]),
     "tools": ["shell"],
     "plugin": "m:P",
     "name": "n",

@@ -6,6 +6,7 @@ What it does beside its tools is said by variables: ``SERVER_SAYS`` goes to stde
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -87,13 +88,15 @@ def stick(path: str) -> str:
 
 
 @server.tool()
-async def grow(context: Context, name: str) -> str:
-    """Have one more tool, and tell so in the ways of both eras."""
+async def grow(context: Context, name: str, text: str = "One more.") -> str:
+    """Have one more tool, or another one of its name, and tell so in the ways of both eras."""
 
     def more() -> str:
         return f"I am {name}"
 
-    server.add_tool(more, name=name)
+    with contextlib.suppress(ToolError):
+        server.remove_tool(name)
+    server.add_tool(more, name=name, description=text)
     await context.session.send_tool_list_changed()
     await context.notify_tools_changed()
     return "grown"

@@ -10,10 +10,12 @@ from cmdc_runtime.answer_schema import form_problem
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachMcpServer,
     AttachPlugin,
     AttachTools,
     AwaitCycle,
     Command,
+    DetachMcpServer,
     DetachPlugin,
     DetachTools,
     ForgetWait,
@@ -38,7 +40,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId
-from workers.core import cycle, plugins
+from workers.core import cycle, plugins, serverset
 from workers.core.approvals import approve, reject, respond
 from workers.core.conversation import cycle_result, find_outcome, text_problem
 from workers.core.inputs import Order
@@ -193,6 +195,8 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     AttachTools:  (load,               load,          load,          load),
     DetachTools:  (detach,             detach,        detach,        detach),
     ReplaceTools: (load,               load,          load,          load),
+    AttachMcpServer: (serverset.attach, serverset.attach, serverset.attach, serverset.attach),
+    DetachMcpServer: (serverset.detach, serverset.detach, serverset.detach, serverset.detach),
     AttachPlugin: (plugins.load,     plugins.load, plugins.load, plugins.load),
     DetachPlugin: (plugins.detach,   plugins.detach, plugins.detach, plugins.detach),
     SwitchModel:  (switch,             switch,        switch,        switch),
@@ -223,6 +227,8 @@ IS_ACTIVITY: Final[Mapping[type[Command], bool]] = {
     AttachTools:    True,
     DetachTools:    True,
     ReplaceTools:   True,
+    AttachMcpServer: True,
+    DetachMcpServer: True,
     AttachPlugin:   True,
     DetachPlugin:   True,
     SwitchModel:    True,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from cmdc_runtime.commands import PROMPT_CHARS_MAX, ApprovalKind, CycleResult
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, CommandId, MessageId, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import digest_of
 from workers.core import runs
@@ -33,6 +34,7 @@ from workers.core.state import (
     OpenCall,
     Outcome,
     PluginFacts,
+    SeenTool,
     Steering,
     ToolFacts,
 )
@@ -485,7 +487,34 @@ def go_on_with(memory: Memory, record: Continued) -> Memory:
         names = {one.name for one in record.plugins}
         gone = tuple(one.name for one in memory.plugins if one.name not in names)
         memory = change_plugin_set(memory, record.plugins, gone)
+    if record.mcp_servers is not None:
+        names = {one.name for one in record.mcp_servers}
+        former = tuple(one.name for one in memory.mcp_servers)
+        memory = change_servers(memory, record.mcp_servers, former)
+        memory = replace(
+            memory, mcp_tools=tuple(one for one in memory.mcp_tools if one.server in names)
+        )
     return memory
+
+
+def change_servers(
+    memory: Memory, attached: Sequence[McpServer], detached: Sequence[str]
+) -> Memory:
+    """Remove MCP servers, with what is known of their tools, then add others."""
+    left = tuple(one for one in memory.mcp_servers if one.name not in detached)
+    seen = tuple(one for one in memory.mcp_tools if one.server not in detached)
+    return replace(memory, mcp_servers=(*left, *attached), mcp_tools=seen)
+
+
+def see_tools(memory: Memory, server: str, tools: Mapping[str, str]) -> Memory:
+    """Note what a server's tools are now; where one is another, no approval is left of it."""
+    seen = {one.name: one for one in memory.mcp_tools}
+    changed = tools.keys() & seen.keys()
+    for name, digest in tools.items():
+        first = seen[name].first if name in seen else digest
+        seen[name] = SeenTool(server, name, first, digest)
+    always = frozenset(one for one in memory.always_approved if one[0] not in changed)
+    return replace(memory, mcp_tools=tuple(seen.values()), always_approved=always)
 
 
 # --- repair ---------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ from workers.core.records import (
     CutSpent,
     CycleEnded,
     CycleStarted,
+    McpServersChanged,
+    McpToolsSeen,
     MessageAdded,
     ModelChanged,
     Noted,
@@ -535,6 +537,12 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     TodosChanged: lambda memory, record: replace(memory, todos=record.todos),
     ToolsChanged: lambda memory, record: conversation.change_tools(
         memory, record.attached, record.detached
+    ),
+    McpServersChanged: lambda memory, record: conversation.change_servers(
+        memory, record.attached, record.detached
+    ),
+    McpToolsSeen: lambda memory, record: conversation.see_tools(
+        memory, record.server, record.tools
     ),
     ModelChanged: lambda memory, record: conversation.switch_model(
         memory, record.model, record.provider_opts

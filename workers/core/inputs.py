@@ -363,6 +363,15 @@ class PluginLoaded:
 
 
 @dataclass(frozen=True, slots=True)
+class McpToolsListed:
+    """An MCP server lists these tools: digests of their definitions, by the tools' names."""
+
+    server: str
+    tools: dict[str, str]
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
 class McpServerReported:
     """An MCP server has come to another state; ``tools`` counts those that it lists."""
 
@@ -480,6 +489,7 @@ Result: TypeAlias = (
     | ToolsLoaded
     | PluginLoaded
     | McpServerReported
+    | McpToolsListed
     | ApprovalExpired
     | CycleExpired
     | WaitExpired

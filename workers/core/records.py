@@ -11,6 +11,7 @@ import msgspec
 from cmdc_runtime.checked_struct import Count, Milliseconds, Positive, Total
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.reasons import snake
@@ -227,6 +228,23 @@ class ToolsChanged(Record, frozen=True, kw_only=True):
     detached: tuple[str, ...] = ()
 
 
+class McpServersChanged(Record, frozen=True, kw_only=True):
+    """MCP servers were removed, with what was known of their tools, then others added."""
+
+    attached: tuple[McpServer, ...] = ()
+    detached: tuple[str, ...] = ()
+
+
+class McpToolsSeen(Record, frozen=True, kw_only=True):
+    """A server lists tools that it has not listed so before: their definitions' digests, by name.
+
+    A tool that has another one than at first needs a person's approval again.
+    """
+
+    server: str
+    tools: dict[str, str]
+
+
 class ModelChanged(Record, frozen=True, kw_only=True):
     """Requests go to another model, or with other options."""
 
@@ -327,6 +345,7 @@ class Continued(Record, frozen=True, kw_only=True):
     provider_opts: dict[str, Any] | None = None  # Any: litellm's own arguments
     tools: tuple[AttachedTool, ...] | None = None
     plugins: tuple[AttachedPlugin, ...] | None = None
+    mcp_servers: tuple[McpServer, ...] | None = None
 
 
 class SetAside(Record, frozen=True, kw_only=True):
@@ -370,6 +389,8 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | UserAnswered
     | TodosChanged
     | ToolsChanged
+    | McpServersChanged
+    | McpToolsSeen
     | ModelChanged
     | Compacted
     | SubagentSpawned

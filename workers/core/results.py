@@ -15,7 +15,6 @@ from cmdc_runtime.events import (
     ContextOverflow,
     CostUnknown,
     Event,
-    McpServerChanged,
     MessageDelta,
     MessageStart,
     PluginEvent,
@@ -44,6 +43,7 @@ from workers.core import (
     plugins,
     records,
     runs,
+    serverset,
     shrink,
     subagents,
     toolset,
@@ -61,6 +61,7 @@ from workers.core.inputs import (
     DelegationDropped,
     FirstChunk,
     McpServerReported,
+    McpToolsListed,
     PluginAskedModel,
     PluginDelegated,
     PluginLoaded,
@@ -350,14 +351,6 @@ def _give_up(step: Step, failed: StreamFailed) -> None:
     cycle.fail(step, failed.reason, failed.at_ms, retryable=retryable)
 
 
-def report_server(step: Step, told: McpServerReported) -> None:
-    """Publish where an MCP server stands."""
-    changed = McpServerChanged(
-        name=told.name, state=told.state, tools=told.tools, problem=told.problem
-    )
-    step.publish(changed)
-
-
 def retry(step: Step, _due: RetryDue) -> None:
     """Send the request once more."""
     cycle.ask_again(step)
@@ -441,10 +434,14 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, ToolsLoaded):    toolset.use_loaded,
     (_S, ToolsLoaded):    toolset.use_loaded,
     (_T, ToolsLoaded):    toolset.use_loaded,
-    (_I, McpServerReported): report_server,
-    (_R, McpServerReported): report_server,
-    (_S, McpServerReported): report_server,
-    (_T, McpServerReported): report_server,
+    (_I, McpServerReported): serverset.report,
+    (_R, McpServerReported): serverset.report,
+    (_S, McpServerReported): serverset.report,
+    (_T, McpServerReported): serverset.report,
+    (_I, McpToolsListed): serverset.note_tools,
+    (_R, McpToolsListed): serverset.note_tools,
+    (_S, McpToolsListed): serverset.note_tools,
+    (_T, McpToolsListed): serverset.note_tools,
 }
 # fmt: on
 

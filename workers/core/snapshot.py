@@ -116,6 +116,7 @@ def continued(first: Memory, resumption: str, changes: Collection[str]) -> Conti
         provider_opts=first.provider_opts if "provider_opts" in changes else None,
         tools=tuple(tools) if "tools" in changes else None,
         plugins=tuple(plugins) if "plugins" in changes else None,
+        mcp_servers=first.mcp_servers if "mcp_servers" in changes else None,
     )
 
 

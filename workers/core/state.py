@@ -18,6 +18,7 @@ from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.hooks import TURN_HOOKS, BeforeCompact, Hook, kind_of
 from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from workers.core.budget import Budget, Grant
@@ -108,6 +109,15 @@ class ToolFacts(msgspec.Struct, frozen=True):
     """Of its description in every request."""
     run_strategy: str = ""
     """As ``Tool.run_strategy``."""
+
+
+class SeenTool(msgspec.Struct, frozen=True):
+    """A tool of an MCP server: digests of its definition, the first one and the latest."""
+
+    server: str
+    name: str
+    first: str
+    latest: str
 
 
 class PluginFacts(msgspec.Struct, frozen=True):
@@ -387,6 +397,8 @@ class Memory(msgspec.Struct, frozen=True):
     former_opts: tuple[dict[str, Any], ...] = ()  # Any: as above
     """Options that were in force before, the newest last: their credentials stay secret."""
     tools: tuple[ToolFacts, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
+    mcp_tools: tuple[SeenTool, ...] = ()
     messages: tuple[Message, ...] = ()
     base: Total = 0
     queue: tuple[QueuedPrompt, ...] = ()

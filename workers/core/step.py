@@ -16,6 +16,7 @@ from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.reasons import PlainReason
 from workers.core.budget import Grant
@@ -154,6 +155,13 @@ class ChangeTools:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeServers:
+    """Have these MCP servers: end those that are no more among them."""
+
+    servers: tuple[McpServer, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoadPlugin:
     """Open the packed code of a command, run ``session_start``, post ``PluginLoaded``."""
 
@@ -264,6 +272,7 @@ Work: TypeAlias = (
     | AskAboutSteering
     | LoadTools
     | ChangeTools
+    | ChangeServers
     | LoadPlugin
     | ChangePlugins
     | Answer

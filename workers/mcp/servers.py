@@ -7,6 +7,7 @@ follows from what happens to it is decided in ``core.mcp``. ``settled`` is what 
 
 import asyncio
 import contextlib
+import hashlib
 import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime.commands import McpServerStatus
@@ -24,9 +26,10 @@ from cmdc_runtime.extensions.tool import ToolError, as_tool
 from cmdc_runtime.foreign import ForeignError, summary_of
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.mcp_servers import McpServer
-from workers.core import mcp
-from workers.core.inputs import McpServerReported, Result
+from workers.core import mcp, serverset
+from workers.core.inputs import McpServerReported, McpToolsListed, Result
 from workers.core.mcp import ServerLife, ServerState
+from workers.core.state import Memory
 from workers.mcp.server import LostError, ServerLink, ServerSurroundings
 from workers.mcp.tools import McpTool
 from workers.threads import Threads
@@ -42,6 +45,7 @@ CONNECT_S_MAX: Final = 600.0
 """For a server to be ready though no request waits for it any more: npx may download it first."""
 LIST_AGAIN_S: Final = 1.0
 """Between two lists of a server that keeps on telling of other tools."""
+DIGEST_BYTES: Final = 16
 PROBLEM_CHARS_MAX: Final = 1_000
 """Of what is told about a server."""
 _SDK: Final = "workers.mcp.connection"
@@ -64,18 +68,26 @@ class _Server:
         return () if self.link is None else self.link.listed
 
 
+def _digest(tool: "ListedTool") -> str:
+    """Return what names a definition: another one has another."""
+    parts = msgspec.json.encode([tool.name, tool.description, tool.parameters], order="sorted")
+    return hashlib.blake2b(parts, digest_size=DIGEST_BYTES).hexdigest()
+
+
 class McpServers:
     """All servers of one session."""
 
     def __init__(
         self,
-        servers: Iterable[McpServer],
+        memory: Callable[[], Memory],
         surroundings: ServerSurroundings,
         post: Callable[[Result], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         """Start none; ``on_crash`` is called where a task of ours raises, which is a bug."""
-        self._servers = {one.name: _Server(one, ServerLife()) for one in servers}
+        self._memory = memory
+        self._servers: dict[str, _Server] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._surroundings = surroundings
         self._post = post
         self._on_crash = on_crash
@@ -83,6 +95,21 @@ class McpServers:
         self._changed = asyncio.Event()
         self._is_closed = False
         self._problems: Mapping[str, tuple[str, ...]] = {}
+        self.change(memory().mcp_servers)
+
+    def change(self, servers: Iterable[McpServer]) -> None:
+        """Have these servers from now on: new ones are declared, those that are gone end."""
+        wanted = {one.name: one for one in servers}
+        for name in self._servers.keys() - wanted.keys():
+            gone = self._servers.pop(name)
+            gone.link = None
+            if gone.task is not None:
+                self._ending.add(gone.task)
+                gone.task.add_done_callback(self._ending.discard)
+                gone.task.cancel()
+        for name, declared in wanted.items():
+            self._servers.setdefault(name, _Server(declared, ServerLife()))
+        self._tell()
 
     # --- for requests -----------------------------------------------------------------------------
 
@@ -110,6 +137,7 @@ class McpServers:
 
         A tool that cannot be had is left out, and the status of its server says so.
         """
+        memory = self._memory()
         ready = [one for one in self._servers.values() if one.life.state is ServerState.READY]
         wanted = {
             (one.declared.name, tool.name): tool
@@ -123,6 +151,7 @@ class McpServers:
         for (server, own_name), name in names.given.items():
             listed = wanted[server, own_name]
             tool = McpTool(name, own_name, listed.description, listed.parameters)
+            tool.needs_approval = serverset.needs_approval(memory, name)
             try:
                 as_tool(tool)
             except InvalidTool as error:
@@ -140,6 +169,7 @@ class McpServers:
         """End all servers; returns when they are gone, or their time to end is over."""
         self._is_closed = True
         tasks = [one.task for one in self._servers.values() if one.task is not None]
+        tasks += self._ending
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -155,7 +185,7 @@ class McpServers:
                 one.task.add_done_callback(partial(self._check, one))
 
     def _check(self, one: _Server, task: asyncio.Task[None]) -> None:
-        if self._is_closed:
+        if self._is_closed or one not in self._servers.values():
             return
         if task.cancelled():  # by a library in it: nobody keeps the server up any more
             self._lose(one, LostError("its task was cancelled"))
@@ -184,6 +214,7 @@ class McpServers:
                 finally:
                     words = link.last_words
                 one.link = link
+                self._note(one)
                 self._become(one, mcp.ready(one.life))
                 problem = await self._stay(one, link)
                 # Told before anything is cleared away: the next request must not meet it.
@@ -201,9 +232,16 @@ class McpServers:
         """List the tools again when the server says so; return why it is lost."""
         while (problem := await link.news()) is None:
             await link.list_again()
+            self._note(one)
             self._become(one, one.life)
             await asyncio.sleep(LIST_AGAIN_S)
         return problem
+
+    def _note(self, one: _Server) -> None:
+        """Have the definitions of a server's tools remembered."""
+        server = one.declared.name
+        tools = {mcp.tool_name(server, tool.name): _digest(tool) for tool in one.listed}
+        self._post(McpToolsListed(server, tools))
 
     def _lose(self, one: _Server, loss: LostError) -> None:
         if one.life.state not in {ServerState.CONNECTING, ServerState.READY}:
@@ -228,14 +266,18 @@ class McpServers:
     def _become(self, one: _Server, life: ServerLife) -> None:
         """Take a new state, and tell it to whoever waits and to observers."""
         one.life = life
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._tell()
         if life.problem:
             log.warning("mcp_server.lost", server=one.declared.name, problem=life.problem)
         if self._is_closed:
             return
         told = self._status_of(one)
         self._post(McpServerReported(told.name, told.state, len(one.listed), told.problem))
+
+    def _tell(self) -> None:
+        """Wake who waits for servers."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _status_of(self, one: _Server) -> McpServerStatus:
         name, allow = one.declared.name, one.declared.allow

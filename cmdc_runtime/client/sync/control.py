@@ -17,6 +17,7 @@ from cmdc_runtime.client.arguments import (
     checked_question,
     checked_reason,
     checked_response,
+    checked_server,
     checked_text,
     checked_timeout,
     packed_tools,
@@ -30,8 +31,10 @@ from cmdc_runtime.commands import (
     Abort,
     ApprovalKind,
     Approve,
+    AttachMcpServer,
     AttachPlugin,
     AttachTools,
+    DetachMcpServer,
     DetachPlugin,
     DetachTools,
     GetMessages,
@@ -48,6 +51,7 @@ from cmdc_runtime.commands import (
 )
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import pack, pack_plugin
@@ -243,6 +247,27 @@ class Control(Caller):
 
         """
         command = DetachPlugin(name=checked_plugin(name))
+        self._run(Exchange.send, checked_id(session), command)
+
+    def attach_mcp_server(self, session: SessionLike, server: McpServer) -> None:
+        """Add an MCP server; the next request starts it, and the model has its tools.
+
+        Raises:
+            UsageError: it is none, or wrong; the text names each problem.
+            AlreadyAttached: the session has a server of this name.
+
+        """
+        command = AttachMcpServer(server=checked_server(server))
+        self._run(Exchange.send, checked_id(session), command)
+
+    def detach_mcp_server(self, session: SessionLike, name: str) -> None:
+        """Remove an MCP server and its tools, and end it; its calls that run fail.
+
+        Raises:
+            McpServerNotFound: the session has no server of this name.
+
+        """
+        command = DetachMcpServer(name=checked_name(name, "name"))
         self._run(Exchange.send, checked_id(session), command)
 
     def switch_model(

@@ -90,6 +90,7 @@ def test_servers_are_part_of_the_definition():
         tools=(),
         plugins=(),
         group_id=None,
+        mcp_servers=(RIGHT,),
     )
     kinds = (
         SubagentSpec(name="a", description="A."),

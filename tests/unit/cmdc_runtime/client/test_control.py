@@ -7,6 +7,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.commands import Abort, Approve, Command, Reject, Steer
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.options import parse
 from cmdc_runtime.wire import codec
 from tests.sent import sent
@@ -54,6 +55,8 @@ def test_every_order_survives_the_wire():
         sent.replace_tools(()),
         sent.detach_tool("x"),
         sent.detach_tools(iter(["x", "y"])),
+        sent.attach_mcp_server(McpServer("files", command=["files"], env={"A": "b"})),
+        sent.detach_mcp_server("files"),
         sent.attach_plugin("cost_guard"),
         sent.update_plugin(("cost_guard", {"max_tokens": 9})),
         sent.detach_plugin("cost_guard"),

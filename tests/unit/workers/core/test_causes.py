@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachMcpServer,
     AttachPlugin,
     AttachTools,
     Prompt,
@@ -24,6 +25,7 @@ from cmdc_runtime.commands import (
 from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from workers.core import causes, inputs, snapshot
@@ -48,6 +50,7 @@ IDLE, RUNNING, STREAMING, TOOLS = State
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3)
 LONG = tuple(Message(id=f"old-{n}", role="user", content="old") for n in range(12))
 CALL = ToolCall(call_id="a", name="read", arguments={"n": 1})
+FILES = McpServer("files", command=["files"])
 NEW = ToolFacts(
     "new", True, "thread", Packed(kind="value", label="new", data=b"\x80", python=(3, 11)), 7
 )
@@ -143,6 +146,7 @@ LIVES = {
             .report(inputs.QuestionAsked, "a", "a:ask-1", "", ())
             .give(UserRespond(ref="a:ask-1", response={"n": [1]}), "r-1")
         ),
+        "server": lambda s: s.new().give(AttachMcpServer(server=FILES), "m-1"),
         "model": lambda s: s.new().give(SwitchModel(model="y:n"), "m-1"),
     },
     "recovery": {
@@ -224,6 +228,11 @@ LIVES = {
         "attached": lambda s: loaded(s, AttachTools(tools=(NEW.packed,)), NEW),
         "in place of others": lambda s: loaded(
             s, ReplaceTools(tools=(NEW.packed,)), ToolFacts("write"), NEW
+        ),
+    },
+    "mcp_tools_listed": {
+        "": lambda s: s.new(Memory(model="x:m", mcp_servers=(FILES,))).post(
+            inputs.McpToolsListed("files", {"mcp__files__read": "d"})
         ),
     },
     "plugin_loaded": {

@@ -6,6 +6,7 @@ import random
 import msgspec
 import pytest
 
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
@@ -23,6 +24,8 @@ from workers.core.records import (
     CutSpent,
     CycleEnded,
     CycleStarted,
+    McpServersChanged,
+    McpToolsSeen,
     MessageAdded,
     ModelChanged,
     Noted,
@@ -81,6 +84,8 @@ EXAMPLES = [
     UserAnswered(ref="a:ask-1", response={"n": [1, b"x"]}),
     TodosChanged(todos=({"content": "sow", "status": "pending"},)),
     ToolsChanged(attached=(TOOL,), detached=("old",)),
+    McpServersChanged(attached=(McpServer("files", command=["a"]),), detached=("old",)),
+    McpToolsSeen(server="files", tools={"mcp__files__read": "d"}),
     ModelChanged(model="y:n", provider_opts={"headers": {"a": "b"}, "seed": None}),
     Compacted(evicted=3, summary=Message.user("short"), usage=TokenUsage(total_tokens=9)),
     SubagentSpawned(child_id="s.1", call_id="a", ref="a:sub-1", tokens=9, cost_usd=0.5),

@@ -16,6 +16,7 @@ from cmdc_runtime import events
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.packed_code import Packed
 from workers.core import results
@@ -33,6 +34,7 @@ from workers.core.inputs import (
     DelegationDropped,
     FirstChunk,
     McpServerReported,
+    McpToolsListed,
     Order,
     PluginAskedModel,
     PluginDelegated,
@@ -123,6 +125,7 @@ OF_SESSION = {
     CycleExpired: CycleExpired("p-1", 10**9),
     WaitExpired: WaitExpired(9),
     McpServerReported: McpServerReported("files", "ready", 2),
+    McpToolsListed: McpToolsListed("files", {"mcp__files__read": "d"}),
     Stopped: Stopped(9),
     SubagentDone: SubagentDone("s.1", True, "done", USED),
     ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),
@@ -151,7 +154,7 @@ ACTS = {
     **dict.fromkeys((PluginsReported, PluginAskedModel, PluginDelegated), tuple(State)),
     **dict.fromkeys((DelegationDropped, SubagentDone, ApprovalExpired), tuple(State)),
     WaitExpired: tuple(State),
-    McpServerReported: tuple(State),
+    **dict.fromkeys((McpServerReported, McpToolsListed), tuple(State)),
     **dict.fromkeys((SteeringAnswered, PluginLoaded, ToolsLoaded), tuple(State)),
 }
 """Where each result changes something, or is told, while it is of the work under way."""
@@ -189,6 +192,7 @@ def prepared(session, state):
     return with_memory(
         session.at(state, cycle_timeout_s=1.0),
         children=(child,),
+        mcp_servers=(McpServer("files", command=["files"]),),
         approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
         waiters=(Waiter("w", "p-1", due_ms=5),),
     )

@@ -10,6 +10,7 @@ from cmdc_runtime.checkpoints import SCHEMA_VERSION, plain_state, read_saved
 from cmdc_runtime.commands import SkillStatus
 from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.extensions.context import BranchAnswer
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
@@ -49,6 +50,7 @@ from workers.core.state import (
     QueuedPrompt,
     Resting,
     RunningBranch,
+    SeenTool,
     State,
     Steering,
     Streaming,
@@ -67,6 +69,8 @@ FULL = Memory(
         Message(id="m-1", role="user", content="hi", metadata={"steering": ["s"]}),
         Message(id="m-2", role="assistant", tool_calls=(CALL,)),
     ),
+    mcp_servers=(McpServer("files", command=["a"], env={"A": "b"}),),
+    mcp_tools=(SeenTool("files", "mcp__files__read", "one", "two"),),
     base=3,
     queue=(QueuedPrompt("p-2", "next", {"why": 1}),),
     steering=(Steering("s-1", "rather"),),

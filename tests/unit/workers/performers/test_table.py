@@ -44,6 +44,7 @@ from workers.core.step import (
     CancelCalls,
     CancelModel,
     ChangePlugins,
+    ChangeServers,
     ChangeTools,
     Complete,
     CountSubagents,
@@ -329,6 +330,7 @@ VERBS = {
         (CancelCalls(("a",)), ["runner.cancel_calls"]),
         (AnswerTool("a:ask-1", 1), ["runner.answer", "ports.answer"]),
         (LoadTools("c", AttachTools(tools=())), ["runner.load"]),
+        (ChangeServers(()), ["servers.change"]),
         (ChangeTools("c", (), ()), ["runner.change"]),
         (ChangePlugins("c", False, ()), ["plugin_loader.change"]),
         (EndSubagents(("s.1",)), ["subagents.end"]),
@@ -348,7 +350,9 @@ def test_work_is_handed_to_who_can_do_it(effect, asked):
     recorder = Recorder()
     spec = agent_spec(Options(model="x:m"))
     given = {"spec": spec, **dict.fromkeys(("session_id", "incarnation", "group_id"))}
-    servers = SimpleNamespace(is_settled=True)
+    servers = SimpleNamespace(
+        is_settled=True, change=lambda _servers: recorder.asked.append("servers.change")
+    )
     performing = {name: recorder.part(name) for name in VERBS}
     parts = PerformerParts(**given, **performing, servers=servers)
     performers = Performers(

@@ -1,0 +1,45 @@
+"""MCP servers of a session whose daemon is killed: kept with their agent, or gone with it."""
+
+import pytest
+
+from tests.e2e.mcp_servers import call, declared, is_gone, result_of
+from tests.fault.conftest import poll_for
+
+pytest.importorskip("mcp", reason="the extra mcp is not installed")
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 120.0
+
+
+def started(cradle, model, left):
+    """Return the pids of a session's server and of what that has left behind."""
+    cradle.start()
+    with cradle.client() as client:
+        server = declared(env={"SERVER_LEAVES": str(left)})
+        session = client.create_agent(model=model, session_id="mcp", mcp_servers=[server])
+        session.run("go", timeout=TURN_S)
+        return int(result_of(session).content), int(left.read_text())
+
+
+def test_an_agent_that_is_taken_over_keeps_its_servers(cradle, scripted, tmp_path):
+    """The next daemon's session has the same process of the server."""
+    cradle.grace = 60.0
+    model = scripted(call("pid"), "Done.", call("pid", "c2"), "Done again.")
+    pid, stray = started(cradle, model, tmp_path / "left")
+    cradle.kill()
+    cradle.start()
+    with cradle.client() as client:
+        client.run("mcp", "again", timeout=TURN_S)
+        same = next(one.content for one in client.messages("mcp") if one.call_id == "c2")
+        client.stop("mcp")
+
+    assert int(same) == pid
+    assert poll_for(lambda: is_gone(pid) and is_gone(stray))
+
+
+def test_an_agent_that_does_not_wait_takes_its_servers_along(cradle, scripted, tmp_path):
+    """Nothing of them is left when nobody takes it over."""
+    pid, stray = started(cradle, scripted(call("pid"), "Done."), tmp_path / "left")
+    cradle.kill()
+
+    assert poll_for(lambda: is_gone(pid) and is_gone(stray))

@@ -1,0 +1,56 @@
+"""What is written of MCP servers is there once, whoever dies at it."""
+
+import pytest
+
+from tests.e2e.mcp_servers import call, declared, result_of
+
+pytest.importorskip("mcp", reason="the extra mcp is not installed")
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 120.0
+ATTACHED = "mcp_servers_changed"
+SEEN = "mcp_tools_seen"
+
+
+def armed_at(armed, write, moment):
+    armed("mcp", f"agent.*{write}*.{moment}:1=agent")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_server_is_attached_once(cradle, armed, scripted, moment):
+    """The command comes again where it was not written, and the model has the tools."""
+    cradle.start()
+    model = scripted(call("add", a=1, b=2), "Done.")
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="mcp", restart_delay=(0.0, 0.05))
+        armed_at(armed, ATTACHED, moment)
+        session.attach_mcp_server(declared())
+        names = [one.name for one in session.status().mcp_servers]
+        session.run("go", timeout=TURN_S)
+        found = result_of(session).content
+        session.stop()
+
+    assert names == ["tests"]
+    assert found == "3"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_tools_are_seen_once(cradle, armed, scripted, moment):
+    """The next process starts the server again and lists the same: nothing needs approval."""
+    cradle.start()
+    model = scripted(call("add", a=1, b=2), "Done.")
+    with cradle.client() as client:
+        session = client.create_agent(
+            model=model,
+            session_id="mcp",
+            restart_delay=(0.0, 0.05),
+            mcp_servers=[declared()],
+        )
+        armed_at(armed, SEEN, moment)
+        session.run("go", timeout=TURN_S)
+        found, waiting = result_of(session).content, session.status().pending_approvals
+        incarnation = session.status().incarnation
+        session.stop()
+
+    assert (found, waiting) == ("3", ())
+    assert incarnation == 2
