@@ -181,6 +181,7 @@ from cmdc_runtime.messages import Message as Message
 from cmdc_runtime.messages import TokenUsage as TokenUsage
 from cmdc_runtime.messages import ToolCall as ToolCall
 from cmdc_runtime.options import Options as Options
+from cmdc_runtime.packing.captured import CapturedStateWarning as CapturedStateWarning
 from cmdc_runtime.plan import IllegalTransition as IllegalTransition
 from cmdc_runtime.plan import Plan as Plan
 from cmdc_runtime.plan import PlanStep as PlanStep

@@ -160,6 +160,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     ``spent_limit`` names the limit of the budget that the next request would break.
     ``active_at_ms`` is when its process published last, or when it ended, wall time; 0 where nobody
     knows.
+    ``pending_client_calls`` are those of ``pending_tools`` that the program of their tool makes.
     """
 
     state: SessionState
@@ -198,6 +199,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     yet, or none since a compaction."""
     disabled_tools: tuple[str, ...] = ()
     """Tools of the definition that are left out, since their code has killed processes."""
+    pending_client_calls: tuple[PendingTool, ...] = ()
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):
@@ -293,6 +295,34 @@ class UserRespond(Command, frozen=True, kw_only=True):
     response: Any  # Any: whatever MessagePack takes
 
 
+class ClientAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a call in the program of its tool.
+
+    ``ok``: ``value`` is what the tool has returned, or ``effect`` the name, payload and text of its
+    effect. Else ``error`` is what the model reads; without one, nobody has taken the call.
+    """
+
+    ok: bool
+    value: Any = None  # Any: whatever MessagePack takes
+    effect: tuple[str, Any, str] | None = None  # Any: the tool's own
+    error: str | None = None
+
+
+class TakeToolCall(Command, frozen=True, kw_only=True):
+    """Say that the program of a tool makes the call of ``ref``, which is over otherwise."""
+
+    ref: str
+
+
+class AnswerToolCall(Command, frozen=True, kw_only=True):
+    """Tell what came of a call in the program of its tool."""
+
+    durable: ClassVar[bool] = True
+
+    ref: str
+    outcome: ClientAnswer
+
+
 class AttachTools(Command, frozen=True, kw_only=True):
     """Add tools, all or none; ``single`` asks for the errors of one tool instead of a batch's."""
 
@@ -314,7 +344,7 @@ class DetachTools(Command, frozen=True, kw_only=True):
 
 
 class ReplaceTools(Command, frozen=True, kw_only=True):
-    """Make these the session's tools: what has a kept name stays as it is."""
+    """Make these the session's tools: what has a kept name and the same code stays as it is."""
 
     durable: ClassVar[bool] = True
     answer: ClassVar[Any] = ToolsDiff

@@ -218,6 +218,7 @@ NAMES_OF_MODULE: Final = {
         "ToolCall",
     ),
     "cmdc_runtime.options": ("Options",),
+    "cmdc_runtime.packing.captured": ("CapturedStateWarning",),
     "cmdc_runtime.plan": (
         "IllegalTransition",
         "Plan",

@@ -26,14 +26,8 @@ from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.option_checks import Unfit, absolute, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
-from cmdc_runtime.packing import (
-    Packed,
-    brings_code,
-    pack,
-    pack_function,
-    pack_plugin,
-    pack_sandbox,
-)
+from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin, pack_sandbox
+from cmdc_runtime.packing.client_tools import refuse_below, without
 from cmdc_runtime.plain import short
 from cmdc_runtime.provider_options import model_parts, model_problem
 from cmdc_runtime.reasoning.limits import Reason
@@ -284,7 +278,7 @@ def child_request(  # noqa: PLR0913 - what it may spend is two numbers
 def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
     spec = parent.spec
     tools = parent.tools if subagent.tools is None else subagent.tools
-    tools = tuple(tool for tool in tools if tool.label != STRATEGY_TOOL)
+    tools = tuple(one for one in without(tools) if one.label != STRATEGY_TOOL)
     plugins = parent.plugins if subagent.plugins is None else subagent.plugins
     tools, plugins = with_skills((*parent.plugins, *parent.tools), subagent, tools, plugins)
     may_delegate = spec.depth + 1 < spec.max_depth
@@ -458,11 +452,14 @@ def _tool_packer(max_depth: int, where: str = "") -> Callable[[object, str], Pac
 
     def packed_tool(thing: object, label: str) -> Packed:
         tool = pack(thing, label)
+        if where:
+            refuse_below(tool, label)
         needed = 2 if where else 1
         if tool.ref in STARTERS and max_depth < needed:
             why = f"{tool.label!r} starts sessions{where}, and max_depth={max_depth} allows none"
-            way = f"give max_depth={needed} or more, or leave it out"
-            raise InvalidOptions([f"{label}: {why}: {way}"])
+            raise InvalidOptions(
+                [f"{label}: {why}: give max_depth={needed} or more, or leave it out"]
+            )
         return tool
 
     return packed_tool

@@ -406,6 +406,7 @@ class Agent:
             for seen in memory.calls
             if seen.result is None and seen.started_at_ms is not None
         ]
+        clients = {asked.call_id for asked in memory.asks if asked.owner}
         return Status(
             # The values of the enum, each of which is one of the words: a test compares them.
             state="hibernated" if assign.looks else cast("SessionState", memory.state.value),
@@ -421,6 +422,7 @@ class Agent:
             queued_steering=len(memory.steering),
             pending_approvals=tuple(one.id for one in memory.approvals),
             pending_tools=tuple(running),
+            pending_client_calls=tuple(one for one in running if one.call_id in clients),
             incarnation=assign.incarnation,
             restarts=assign.restarts,
             pid=None if assign.looks else os.getpid(),
@@ -430,7 +432,7 @@ class Agent:
             last_index=self._publisher.last_index,
             uncertain=_uncertain(memory),
             mcp_servers=self._performers.mcp_status(),
-            pending_questions=tuple(one.ref for one in memory.asks),
+            pending_questions=tuple(one.ref for one in memory.asks if not one.owner),
             spent_limit=over_budget(memory),
             active_at_ms=self._publisher.last_at_ms,
             tool_call_count=memory.calls_asked,

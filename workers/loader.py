@@ -30,7 +30,7 @@ import msgspec
 
 import cmdc_runtime
 from cmdc_runtime import foreign
-from cmdc_runtime.errors import SandboxUnavailable
+from cmdc_runtime.errors import InvalidTool, SandboxUnavailable
 from cmdc_runtime.extensions.admission import as_plugin, as_sandbox, as_strategy
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.provider import Provider, as_provider
@@ -41,7 +41,7 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.packed_code import Packed, digest_of
 from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY, packed_in
 from cmdc_runtime.packing.origin import companions
-from cmdc_runtime.subagent import STRATEGY_TOOL
+from cmdc_runtime.subagent import CLIENT_TOOL, STRATEGY_TOOL
 from workers.builtin import plugins as built_in_plugins
 from workers.builtin import providers as built_in_providers
 from workers.builtin import reasoning as built_in_strategies
@@ -115,7 +115,16 @@ def load_tools(all_packed: Iterable[Packed]) -> tuple[Tool, ...]:
     Raises:
         LoadError: one cannot be loaded, is no tool, or has the name of an earlier one.
     """
-    return load_all(all_packed, TOOLS, as_tool)
+    return load_all(all_packed, TOOLS, _as_own_tool)
+
+
+def _as_own_tool(thing: object) -> Tool:
+    tool = as_tool(thing)
+    if tool.where == "client":
+        raise InvalidTool(
+            f"tool {tool.name!r} runs in the program that attaches it: give the tool, not its name"
+        )
+    return tool
 
 
 def load_strategy(packed: Packed) -> ReasoningStrategy:
@@ -243,7 +252,9 @@ def _unpack(packed: Packed, kind: CodeKind) -> object:
         found = resolve(reference)
         return (found, options) if options else found
     names = _built_in_names(kind)
-    if reference not in names:
+    if reference == CLIENT_TOOL:  # stands for what an application gives, and is none to be named
+        reference = f"_{CLIENT_TOOL}"
+    elif reference not in names:
         known = ", ".join(sorted(names))
         raise UnknownNameError(f"there is no built-in {kind.noun} {reference!r}, only {known}")
     # Any: create() of a built-in, with arguments of its own.

@@ -179,7 +179,7 @@ class AsyncControl(AsyncCaller):
 
         """
         command = AttachTools(tools=(pack(tool, label="tool"),), single=True)
-        await self._run(Exchange.send, checked_id(session), command)
+        await self._run(Exchange.change_tools, checked_id(session), command)
 
     async def attach_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> list[str]:
         """Add tools, all or none, and return their names.
@@ -189,7 +189,7 @@ class AsyncControl(AsyncCaller):
 
         """
         command = AttachTools(tools=packed_tools(tools))
-        return list(await self._run(Exchange.send, checked_id(session), command))
+        return list(await self._run(Exchange.change_tools, checked_id(session), command))
 
     async def detach_tool(self, session: SessionLike, name: str) -> None:
         """Remove a tool; its calls that run go on.
@@ -212,14 +212,14 @@ class AsyncControl(AsyncCaller):
         return list(await self._run(Exchange.send, checked_id(session), command))
 
     async def replace_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> ToolsDiff:
-        """Make these the session's tools; one whose name is kept stays as it is.
+        """Make these the session's tools; one whose name and code are kept stays as it is.
 
         Raises:
             ToolValidationFailed: ``problems`` pairs each wrong tool with what is wrong.
 
         """
         command = ReplaceTools(tools=packed_tools(tools))
-        changed: ToolsDiff = await self._run(Exchange.send, checked_id(session), command)
+        changed: ToolsDiff = await self._run(Exchange.change_tools, checked_id(session), command)
         return changed
 
     async def attach_plugin(self, session: SessionLike, plugin: AnyPlugin) -> str:

@@ -142,7 +142,7 @@ class ClientEngine:
         self.pid = os.getpid()
         self.callbacks = CallbackThread()
         self._link = Link(address, renews=renews)
-        self.exchange = Exchange(self._link)
+        self.exchange = Exchange(self._link, has_own_loop=True)
         self._lock = threading.Lock()
         self._is_closed = False
         self._has_started = threading.Event()

@@ -36,6 +36,7 @@ from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
 from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.client.tool_calls import ServedTools, index_before
 from cmdc_runtime.client.transfer import (
     end_to_move,
     export_session,
@@ -48,6 +49,7 @@ from cmdc_runtime.client.typed_answer import Reply
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     Approve,
+    AttachTools,
     AwaitCycle,
     Command,
     CycleResult,
@@ -55,6 +57,7 @@ from cmdc_runtime.commands import (
     Prompt,
     PromptReceipt,
     Reject,
+    ReplaceTools,
     SaveCheckpoint,
     Status,
     Steer,
@@ -75,6 +78,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
+from cmdc_runtime.packing import client_tools
 from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
     BackUp,
@@ -107,9 +111,10 @@ SubscriptionMaker = Callable[[Connection], Subscription]
 class Exchange:
     """The exchange of one client with its daemon."""
 
-    def __init__(self, connector: Connector) -> None:
-        """Connect at the first call."""
+    def __init__(self, connector: Connector, *, has_own_loop: bool = False) -> None:
+        """Connect at the first call; ``has_own_loop``: it is no place for application code."""
         self._connector = connector
+        self._served = ServedTools(has_own_loop=has_own_loop)
         self._prompts: OrderedDict[SessionId, CommandId] = OrderedDict()
         self._endings: set[asyncio.Task[None]] = set()
         self._watches: WeakValueDictionary[MonitorRef, Watch] = WeakValueDictionary()
@@ -139,6 +144,7 @@ class Exchange:
         timeout_s = request.supervision.start_timeout + START_GRACE_S
         loop, is_private = asyncio.get_running_loop(), connection.place.lease is not None
         notice = loop.call_later(NOTICE_AFTER_S, announce, _LOADING) if is_private else None
+        since = await index_before(connection, request)
         try:
             found: SessionInfo = await connection.ask(request, timeout_s=timeout_s)
         except DaemonUnavailable:
@@ -151,7 +157,19 @@ class Exchange:
             if notice is not None:
                 notice.cancel()
         connection.hold(found.session_id)
+        await self._served.serve_started(connection, request, since)
         return found.session_id
+
+    async def change_tools(
+        self, session_id: SessionId, command: AttachTools | ReplaceTools
+    ) -> Any:  # Any: what the command's ``answer`` says
+        """Give tools to a session, and answer the calls of those of this program."""
+        tools = client_tools.tools_of(command.tools)
+        if tools:
+            since = (await self.find_live(session_id)).last_index
+            connection = await self._connector.connected(session_id)
+            await self._served.serve(connection, session_id, tools, since)
+        return await self.send(session_id, command)
 
     async def _end_unowned(self, starting: asyncio.Future[SessionId]) -> None:
         """End a session that nobody waits for any more, when it has started."""

@@ -48,6 +48,16 @@ PARALLEL_MAX: Final = 1_000
 AGENTS_MAX: Final = 100_000
 """Agents of one ``Parallel.map``."""
 
+# --- tools of this program ------------------------------------------------------------------
+ANSWERS_KEPT_MAX: Final = 1_000
+"""Answers to calls of one session that are kept for an agent which asks again after a crash."""
+CALL_RETRY_S: Final = 1.0
+"""Between two tries to reach a session whose daemon is not there."""
+CALL_TRIES_MAX: Final = 100
+"""An hour, as each waits for a daemon before it fails; a call has given up long before."""
+RESULT_CHARS_MAX: Final = 1_000_000
+"""Of a result; the session keeps less of it."""
+
 # --- event streams --------------------------------------------------------------------------
 STREAM_EVENTS_MAX: Final = 10_000
 """Events one stream keeps for a consumer that lags; what comes on top is replayed later."""

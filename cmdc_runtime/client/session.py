@@ -480,7 +480,7 @@ class AsyncSession(Generic[Output]):
         return await self.client.detach_tools(self, names)
 
     async def replace_tools(self, tools: Iterable[AnyTool]) -> ToolsDiff:
-        """Make these the session's tools; one whose name is kept stays as it is."""
+        """Make these the session's tools; one whose name and code are kept stays as it is."""
         return await self.client.replace_tools(self, tools)
 
     async def attach_plugin(self, plugin: AnyPlugin) -> str:

@@ -72,6 +72,7 @@ from cmdc_runtime.events.session import (
     UnknownEvent,
 )
 from cmdc_runtime.events.tools import (
+    ClientToolCalled,
     LoopDetected,
     McpServerChanged,
     TodoChange,
@@ -99,6 +100,7 @@ __all__ = [
     "AnyEvent",
     "ApprovalRequired",
     "AskUser",
+    "ClientToolCalled",
     "ContextOverflow",
     "ConversationCompacted",
     "CostUnknown",

@@ -1,6 +1,6 @@
 """Tool calls, and changes of the tools."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, SessionId
@@ -36,6 +36,26 @@ class ToolExecutionStart(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return f"{call_line(self.name, self.args)}"
+
+
+class ClientToolCalled(Event, frozen=True, kw_only=True):
+    """A call waits for the program of its tool: the client that has attached ``owner`` makes it.
+
+    Published again, with the same ``ref``, by a process that goes on with the call after a crash.
+    """
+
+    content_fields = ("args",)
+    notice = "quiet"
+
+    session_id: SessionId
+    name: str
+    call_id: CallId
+    ref: str
+    owner: str
+    args: dict[str, Any]  # Any: whatever the tool takes
+
+    def _line(self) -> str:
+        return f"{one_line(self.name)} waits for its program ({one_line(self.ref)})"
 
 
 class ToolExecutionMetrics(Event, frozen=True, kw_only=True):

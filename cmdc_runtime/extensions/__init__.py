@@ -10,6 +10,7 @@ from cmdc_runtime.extensions.tool import (
     Isolation,
     NeedsApproval,
     Tool,
+    Where,
     as_tool,
     tool,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "ToolContext",
     "ToolError",
     "ToolSpec",
+    "Where",
     "as_tool",
     "tool",
 ]

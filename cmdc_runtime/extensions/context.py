@@ -49,6 +49,16 @@ class SessionPort(Protocol):
             ToolError: the question can't be asked.
         """
 
+    async def call_client(self, owner: str, arguments: dict[str, Any], absent_s: float) -> object:
+        """Have the program that has attached the tool ``owner`` make this call; return its result.
+
+        It is made once, however often it is asked for. A program that has not taken it within
+        ``absent_s`` seconds is not there.
+
+        Raises:
+            ToolError: nobody is there, or the tool has failed; the text says which.
+        """
+
     async def compact(self, reason: str) -> str:
         """Compact the conversation now and return a report for the model.
 

@@ -64,6 +64,11 @@ call, and with an embedded daemon to the program's standard error too; a line th
 goes there when the call ends. What programs and C code
 write is ``worker.wrote``, and no call is named with it; nor is it of a thread that the tool has
 started outside a process of its own."""
+Where = Literal["agent", "client"]
+"""Whose process makes the calls: a session's, to which the tool's code travels, or ("client") the
+program that attaches the tool, where its code stays. The latter is for handles, pools and state of
+the application: a call comes over the client's connection, and its result goes back. The tool is
+there while that client is; a call that nobody takes is an error that says so."""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
 
@@ -111,6 +116,9 @@ class Tool(ABC):
     isolation: Isolation = "process"
     """Follows ``execute`` unless set: "task" for ``async def``, "process" otherwise."""
     effects: Effects = "write"
+    where: Where = "agent"
+    """With "client", ``isolation`` and ``max_retries`` do not count: sync code has a thread of the
+    program, an ``async def`` runs in the loop of its ``AsyncClient``."""
     timeout: float | None = None
     """Seconds for one call; None means the session's ``tool_timeout``."""
     max_retries: int | None = None
@@ -179,6 +187,7 @@ class ToolOptions(TypedDict, total=False):
     description: str
     isolation: Isolation
     effects: Effects
+    where: Where
     timeout: float | None
     max_retries: int | None
     meta: Callable[[dict[str, Any]], str]
@@ -205,6 +214,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.description = options.get("description", summary)
         self.isolation = options.get("isolation", _fitting_of(function)[0])
         self.effects = options.get("effects", "write")
+        self.where = options.get("where", "agent")
         self.timeout = options.get("timeout")
         self.max_retries = options.get("max_retries")
         self.needs_approval = options.get("needs_approval", False)
@@ -218,6 +228,7 @@ class FunctionTool(Tool, Generic[P, R]):
             self.parameters = schema_of(self.prepare(), self._described)
         except InvalidTool as error:
             raise InvalidTool(f"tool {name!r}: {error}") from error
+        _refuse_of_client(name, options)
         _refuse(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -367,6 +378,17 @@ def _refuse(candidate: Tool) -> None:
         raise InvalidTool(f"tool {short(name)}: {'; '.join(problems)}")
 
 
+def _refuse_of_client(name: str, options: ToolOptions) -> None:
+    """Refuse options that would do nothing, since the agent does not run the code."""
+    if options.get("where") != "client":
+        return
+    idle = [one for one in ("isolation", "max_retries", "meta") if one in options]
+    if idle:
+        raise InvalidTool(
+            f'tool {name!r}: {", ".join(idle)}: of no use with where="client", leave it out'
+        )
+
+
 def _problems(candidate: Tool) -> list[str]:
     """Return every way in which a tool breaks the contract."""
     given: Any = candidate  # Any: its attributes are what a stranger wrote
@@ -377,6 +399,13 @@ def _problems(candidate: Tool) -> list[str]:
         problems.append(f"description must be a str, got {short(given.description)}")
     if given.effects not in get_args(Effects):
         problems.append(f"effects must be one of {get_args(Effects)}, got {short(given.effects)}")
+    if given.where not in get_args(Where):
+        problems.append(f"where must be one of {get_args(Where)}, got {short(given.where)}")
+    if given.where == "client" and callable(given.needs_approval):
+        problems.append(
+            'needs_approval must be a bool of a tool with where="client": it is asked for where'
+            " the tool's code is not"
+        )
     if given.timeout is not None and not _is_above(given.timeout, 0, int | float):
         problems.append(f"timeout must be seconds above 0 or None, got {short(given.timeout)}")
     if given.max_retries is not None and not _is_above(given.max_retries, -1, int):

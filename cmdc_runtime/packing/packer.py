@@ -20,9 +20,11 @@ from cmdc_runtime.extensions.admission import as_plugin, as_sandbox, as_strategy
 from cmdc_runtime.extensions.plugin import Plugin, made
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.sandbox import Sandbox
-from cmdc_runtime.extensions.tool import as_tool
+from cmdc_runtime.extensions.tool import Tool, as_tool
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.packing import client_tools
+from cmdc_runtime.packing.captured import CapturedStateWarning, warn_of_captured
 from cmdc_runtime.packing.origin import reference_of
 from cmdc_runtime.plain import (
     MISTYPED_CHARS_MAX,
@@ -120,6 +122,9 @@ class BuiltInSandbox(BuiltIn, frozen=True, kw_only=True, omit_defaults=True, met
     short_name: ClassVar[str]
 
 
+_STAYS: Final = '; with @cmdc.tool(where="client") it stays in this program'
+
+
 class _CannotTravelError(Exception):
     """The thing can't be packed; the text says why, and the way out."""
 
@@ -138,12 +143,21 @@ def pack(thing: object, label: str) -> Packed:
         packed = _by_name(thing, "tool")
         if packed is not None:
             return packed
-        name = as_tool(thing).name
-        return _by_reference(thing, name) or _by_value(thing, name, "tool")
+        admitted = as_tool(thing)
+        if admitted.where == "client":
+            return client_tools.pack(admitted)
+        return _by_reference(thing, admitted.name) or _as_code(thing, admitted)
+    except CapturedStateWarning:  # as an error, where a program has made warnings of it
+        raise
     except (InvalidTool, _CannotTravelError) as error:
         raise InvalidTool(f"{label}: {error}") from error
     except Exception as error:
         raise InvalidTool(f"{label}: {_failed(thing, error)}") from error
+
+
+def _as_code(thing: object, tool: Tool) -> Packed:
+    warn_of_captured(tool)
+    return _by_value(thing, tool.name, "tool")
 
 
 def pack_plugin(thing: object, label: str) -> Packed:
@@ -411,6 +425,7 @@ def _by_value(thing: object, name: str, noun: str) -> Packed:
         raise _CannotTravelError(
             f"{noun} {name!r} cannot travel, because of {where}: {error}; make it inside the"
             f' {noun} when it is called, or install the {noun} as a package and give "module:name"'
+            f"{_STAYS if noun == 'tool' else ''}"
         ) from error
     if len(data) > PACKED_BYTES_MAX:
         raise _CannotTravelError(

@@ -88,8 +88,8 @@ What a client may ask of a session, and what becomes of it in each state. These 
 running the agent's own: each command is put to a session with much going on. In every state a call
 of `shell` from an earlier cycle waits for approval. In the states of a cycle a second prompt is
 queued and a caller waits for the end of the first one. While tools are executed, `shell` is
-killable, `write_file` is immune, `ask_user` waits for the user and `task` for a subagent
-(`{GENERAL}`).
+killable, `write_file` is immune, `ask_user` waits for the user, `task` for a subagent
+(`{GENERAL}`), and `order` for the program of its tool.
 
 A durable command is in the journal before the agent sees it and takes effect once; a question
 changes nothing. The order is: the answer to a durable command and the records of its step are one

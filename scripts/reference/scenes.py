@@ -11,11 +11,13 @@ from typing import Final, TypeAlias
 
 from cmdc_runtime.commands import (
     Abort,
+    AnswerToolCall,
     Approve,
     AttachMcpServer,
     AttachPlugin,
     AttachTools,
     AwaitCycle,
+    ClientAnswer,
     Command,
     DetachMcpServer,
     DetachPlugin,
@@ -30,6 +32,7 @@ from cmdc_runtime.commands import (
     SaveCheckpoint,
     Steer,
     SwitchModel,
+    TakeToolCall,
     UserRespond,
 )
 from cmdc_runtime.events import PluginEvent
@@ -47,6 +50,8 @@ from workers.core.inputs import (
     BranchDropped,
     BranchTask,
     BranchWanted,
+    ClientCallDropped,
+    ClientCallWanted,
     CompactWanted,
     CycleExpired,
     DelegationDropped,
@@ -180,11 +185,12 @@ def scene(state: State) -> Scene:
     streaming = running.post(FirstChunk(work)).post(TextArrived(work, "I will "))
     if state is State.STREAMING:
         return streaming
-    calling = streaming.call("shell", "write_file", "ask_user", "task")
+    calling = streaming.call("shell", "write_file", "ask_user", "task", "order")
     work = calling.memory.work
     for open_ in calling.memory.calls:
         calling = calling.post(ToolBegun(work, open_.call.call_id, NOW_MS))
     calling = calling.post(QuestionAsked(work, CallId("ask_user"), "ask-1", "Which?", ()))
+    calling = calling.post(ClientCallWanted(work, CallId("order"), "client-1", "owner", {}))
     return calling.post(SubagentWanted(work, CallId("task"), "task-1", GENERAL, "Look."))
 
 
@@ -202,7 +208,12 @@ def approval_of(memory: Memory) -> str:
 
 def ask_of(memory: Memory) -> str:
     """Return the reference of the question that waits, or one that nobody asked."""
-    return memory.asks[0].ref if memory.asks else "ask-0"
+    return next((one.ref for one in memory.asks if not one.owner), "ask-0")
+
+
+def client_call_of(memory: Memory) -> str:
+    """Return the reference of the call that its tool's program is to make, or one of none."""
+    return next((one.ref for one in memory.asks if one.owner), "client-0")
 
 
 # fmt: off
@@ -213,6 +224,10 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     Approve:      lambda memory: Approve(approval_id=approval_of(memory)),
     Reject:       lambda memory: Reject(approval_id=approval_of(memory)),
     UserRespond:  lambda memory: UserRespond(ref=ask_of(memory), response="that one"),
+    TakeToolCall: lambda memory: TakeToolCall(ref=client_call_of(memory)),
+    AnswerToolCall: lambda memory: AnswerToolCall(
+        ref=client_call_of(memory), outcome=ClientAnswer(ok=True, value="done")
+    ),
     AttachTools:  lambda _: AttachTools(tools=(PARCEL,)),
     DetachTools:  lambda _: DetachTools(names=("shell",)),
     ReplaceTools: lambda _: ReplaceTools(tools=(PARCEL,)),
@@ -368,6 +383,12 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     ToolReturned: (_of_call(_returned),),
     ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),
     ToolStepReported: (_of_call(lambda work, call_id: ToolStepReported(work, call_id, _STEP)),),
+    ClientCallWanted: (
+        _of_call(lambda work, call_id: ClientCallWanted(work, call_id, "client", "owner", {})),
+    ),
+    ClientCallDropped: (
+        _of_call(lambda work, call_id: ClientCallDropped(work, call_id, "client-1")),
+    ),
     QuestionAsked: (_of_call(lambda work, call_id: QuestionAsked(work, call_id, "ask", "?", ())),),
     CompactWanted: (_of_call(lambda work, call_id: CompactWanted(work, call_id, "compact", "")),),
     SubagentWanted: (

@@ -145,7 +145,8 @@ class OutputLog:
                 fields = _redacted(record.fields)
                 log.log(record.level, record.event, **(fields | whose))
                 if record.event == TOOL_WROTE:
-                    self._echo(f"[{fields.get('tool')}] {fields.get('line')}")
+                    name = f"{whose.get('session_id')} {fields.get('tool')}"
+                    self._echo(f"[{name}] {fields.get('line')}")
         self._told += 1
         if self._told % YIELD_LINES == 0:
             time.sleep(YIELD_S)

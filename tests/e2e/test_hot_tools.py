@@ -145,6 +145,29 @@ def test_call_of_a_detached_tool_runs_on(agent, scripted, poll, tmp_path):
     assert (offered(model, 1), offered(model, 2)) == (["keep"], [])
 
 
+def test_the_same_name_with_other_code_has_the_new_code(agent, scripted):
+    """As in a notebook whose cell is run again: the next call runs what is there now."""
+
+    def version(number):
+        @cmdc.tool(name="version", effects="read")
+        def tell() -> str:
+            """Say which code this is."""
+            return f"version {number}"
+
+        return tell
+
+    calls = ToolCalls(ToolUse("version", {}))
+    session = agent(scripted(calls, "1", calls, "2"), tools=[version(1)])
+    session.run("Which?")
+    same = session.replace_tools([version(1)])
+    changed = session.replace_tools([version(2)])
+    session.run("And now?")
+
+    assert results(session) == ["version 1", "version 2"]
+    assert (same.attached, same.detached) == ((), ())
+    assert (changed.attached, changed.detached) == (("version",), ("version",))
+
+
 def test_batch_is_told_one_by_one_and_then_as_a_whole(agent, scripted):
     """Attached, detached, exchanged: the single events first, the summary last."""
     session = agent(scripted("unused"), tools=[add])

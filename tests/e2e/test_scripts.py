@@ -1,6 +1,7 @@
 """Programs as people write them, with an embedded daemon and with another: code by value."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -370,6 +371,11 @@ def printing(isolation, body=WHOLE_LINES):
 ISOLATIONS = pytest.mark.parametrize("isolation", ["process", "thread", "task"])
 
 
+def shown(done):
+    """Return the lines that a program has shown, with one word for the name of its session."""
+    return [re.sub(r"^\[s-[0-9a-f]+ ", "[SESSION ", line) for line in done.stderr.splitlines()]
+
+
 @ISOLATIONS
 def test_what_a_tool_prints_is_seen(alone, tmp_path, isolation):
     """On the standard error of the program, with its tool, and fit for a terminal."""
@@ -385,7 +391,7 @@ def test_what_a_tool_prints_is_seen(alone, tmp_path, isolation):
     )
 
     assert (done.returncode, done.stdout) == (0, "RESULT printed\n"), done.stderr
-    assert done.stderr.splitlines()[0] == "[use] looking for pear"
+    assert shown(done)[0] == "[SESSION use] looking for pear"
 
 
 @ISOLATIONS
@@ -416,7 +422,7 @@ def test_what_a_tool_prints_without_an_end_of_line_is_seen(alone, tmp_path, isol
     )
 
     assert (done.returncode, done.stdout) == (0, "RESULT printed\n"), done.stderr
-    assert sorted(done.stderr.splitlines()) == ["[use] 10%␍20%␍pear", "[use] no end"]
+    assert sorted(shown(done)) == ["[SESSION use] 10%␍20%␍pear", "[SESSION use] no end"]
 
 
 def test_what_a_killed_call_has_flushed_is_seen(alone, tmp_path):
@@ -433,7 +439,7 @@ def test_what_a_killed_call_has_flushed_is_seen(alone, tmp_path):
         check=False,
     )
 
-    assert "[use] half pear" in done.stderr.splitlines(), done.stderr
+    assert "[SESSION use] half pear" in shown(done), done.stderr
 
 
 def test_tools_of_an_installed_module_travel_by_name(served, tmp_path):

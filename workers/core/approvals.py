@@ -1,4 +1,4 @@
-"""A call that needs an approval: requested, granted or denied; and other questions to people.
+"""A call that needs an approval: requested, granted or denied; and other waits of calls.
 
 A call in block mode ends with a result that says that it waits, and its cycle rests. A call that is
 held waits as it is: ``ref`` is what it is answered by. A decision on the former resumes the
@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cmdc_runtime.commands import Approve, Reject, UserRespond
+from cmdc_runtime.commands import AnswerToolCall, Approve, Reject, TakeToolCall, UserRespond
 from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageError
 from cmdc_runtime.events import ApprovalRequired, UserResponded
 from workers.core import cycle
@@ -26,7 +26,7 @@ from workers.core.conversation import (
     find_running,
     result_place,
 )
-from workers.core.inputs import ApprovalExpired, ApprovalWanted, Order
+from workers.core.inputs import ApprovalExpired, ApprovalWanted, Order, taken_ref
 from workers.core.loops import fingerprint
 from workers.core.opening_call import called_again
 from workers.core.records import ApprovalRequested, PromptQueued, UserAnswered
@@ -188,7 +188,8 @@ def reject(step: Step, order: Order, command: Reject) -> None:
 def respond(step: Step, order: Order, command: UserRespond) -> None:
     """Give the answer of the user to the call that waits for it."""
     ref, response = command.ref, command.response
-    if find_ask(step.memory, ref) is None:
+    asked = find_ask(step.memory, ref)
+    if asked is None or asked.owner:
         step.complete(order.id, AskNotFound(f"no question {ref!r} waits for an answer"))
         return
     step.record(UserAnswered(ref=ref, response=response))
@@ -245,3 +246,31 @@ def _find(step: Step, order: Order, approval_id: str) -> Approval | None:
 def _shown(approval: Approval) -> str:
     text = msgspec.json.encode(approval.args).decode()
     return text if len(text) <= ARGUMENTS_CHARS_MAX else f"{text[:ARGUMENTS_CHARS_MAX]}…"
+
+
+# --- calls that the program of their tool makes ---
+
+
+def take_call(step: Step, order: Order, command: TakeToolCall) -> None:
+    """Let the program of a tool make the call that waits for it."""
+    if _client_call(step, order, command.ref):
+        step.perform(AnswerTool(taken_ref(command.ref), value=True))
+        step.complete(order.id, None)
+
+
+def answer_call(step: Step, order: Order, command: AnswerToolCall) -> None:
+    """Give the call that waits what came of it in the program of its tool."""
+    ref = command.ref
+    if _client_call(step, order, ref):
+        told = msgspec.to_builtins(command.outcome)
+        step.record(UserAnswered(ref=ref, response=told))
+        step.complete(order.id, None)
+        step.perform(AnswerTool(ref, told))
+
+
+def _client_call(step: Step, order: Order, ref: str) -> bool:
+    asked = find_ask(step.memory, ref)
+    if asked is not None and asked.owner:
+        return True
+    step.complete(order.id, AskNotFound(f"no call {ref!r} waits for the program of its tool"))
+    return False

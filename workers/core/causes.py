@@ -328,6 +328,7 @@ _SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
     inputs.ToolStepReported: _without_texts,
     inputs.ApprovalWanted: lambda given: replace(given, args=None),
     inputs.QuestionAsked: lambda given: replace(given, question="", options=()),
+    inputs.ClientCallWanted: lambda given: replace(given, arguments={}),
     inputs.SubagentWanted: lambda given: replace(given, description=""),
     inputs.PluginDelegated: lambda given: replace(given, description=""),
     inputs.BranchWanted: lambda given: replace(given, task=inputs.BranchTask("")),

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cmdc_runtime.answer_schema import form_problem
 from cmdc_runtime.commands import (
     Abort,
+    AnswerToolCall,
     Approve,
     AttachMcpServer,
     AttachPlugin,
@@ -29,6 +30,7 @@ from cmdc_runtime.commands import (
     SaveCheckpoint,
     Steer,
     SwitchModel,
+    TakeToolCall,
     UserRespond,
 )
 from cmdc_runtime.errors import (
@@ -41,7 +43,7 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.ids import CommandId
 from workers.core import cycle, plugins, serverset
-from workers.core.approvals import approve, reject, respond
+from workers.core.approvals import answer_call, approve, reject, respond, take_call
 from workers.core.conversation import cycle_result, find_outcome, text_problem
 from workers.core.inputs import Order
 from workers.core.interrupt import (
@@ -192,6 +194,8 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     Approve:      (approve,            approve,       approve,       approve),
     Reject:       (reject,             reject,        reject,        reject),
     UserRespond:  (respond,            respond,       respond,       respond),
+    TakeToolCall: (take_call,          take_call,     take_call,     take_call),
+    AnswerToolCall: (answer_call,      answer_call,   answer_call,   answer_call),
     AttachTools:  (load,               load,          load,          load),
     DetachTools:  (detach,             detach,        detach,        detach),
     ReplaceTools: (load,               load,          load,          load),
@@ -224,6 +228,8 @@ IS_ACTIVITY: Final[Mapping[type[Command], bool]] = {
     Approve:        True,
     Reject:         True,
     UserRespond:    True,
+    TakeToolCall:   False,
+    AnswerToolCall: True,
     AttachTools:    True,
     DetachTools:    True,
     ReplaceTools:   True,

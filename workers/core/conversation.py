@@ -201,6 +201,11 @@ def find_ask(memory: Memory, ref: str) -> Ask | None:
     return next((one for one in memory.asks if one.ref == ref), None)
 
 
+def answer_of(memory: Memory, ref: str) -> Any:  # Any: what the application sent
+    """Return what a call that asks again was answered before; None where it was not."""
+    return next((response for known, response in memory.answers if known.ref == ref), None)
+
+
 def plugin_call(plugin: str) -> CallId:
     """Return what stands for the call where a plugin waits for a subagent."""
     return CallId(f"{_PLUGIN_CALL}{plugin}")

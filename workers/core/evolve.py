@@ -532,7 +532,9 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ApprovalDecided: lambda memory, record: conversation.end_approval(
         memory, record.approval_id, record.decision
     ),
-    UserAsked: lambda memory, record: conversation.ask(memory, Ask(record.ref, record.call_id)),
+    UserAsked: lambda memory, record: conversation.ask(
+        memory, Ask(record.ref, record.call_id, record.owner)
+    ),
     UserAnswered: lambda memory, record: conversation.answer(memory, record.ref, record.response),
     TodosChanged: lambda memory, record: replace(memory, todos=record.todos),
     ToolsChanged: lambda memory, record: conversation.change_tools(

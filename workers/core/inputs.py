@@ -200,6 +200,35 @@ class QuestionAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientCallWanted:
+    """Result of ``RunTools``: a running call is to be made by the program of its tool.
+
+    ``owner`` names the tool there. ``AnswerTool`` with ``ref`` brings a ``ClientAnswer``; before
+    that, one with ``taken_ref`` of it says that the program has taken the call.
+    """
+
+    work: int
+    call_id: CallId
+    ref: str
+    owner: str
+    arguments: dict[str, Any]  # Any: whatever the tool takes
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCallDropped:
+    """Result of ``RunTools``: nobody has taken the call of ``ref``, and nobody may any more."""
+
+    work: int
+    call_id: CallId
+    ref: str
+
+
+def taken_ref(ref: str) -> str:
+    """Return what is answered when the call of ``ref`` is taken by its program."""
+    return f"{ref}:taken"
+
+
+@dataclass(frozen=True, slots=True)
 class CompactWanted:
     """Result of ``RunTools``: a running call asks for a compaction, and waits by ``ref``."""
 
@@ -481,6 +510,8 @@ Result: TypeAlias = (
     | ToolEmitted
     | ToolStepReported
     | QuestionAsked
+    | ClientCallWanted
+    | ClientCallDropped
     | CompactWanted
     | SubagentWanted
     | BranchWanted

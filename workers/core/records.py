@@ -191,14 +191,15 @@ class ApprovalDecided(Record, frozen=True, kw_only=True):
 
 
 class UserAsked(Record, frozen=True, kw_only=True):
-    """A running call asks the user."""
+    """A running call asks the user, or (``owner``) the program that its tool runs in."""
 
     ref: str
     call_id: CallId
+    owner: str = ""
 
 
 class UserAnswered(Record, frozen=True, kw_only=True):
-    """The user answered."""
+    """The user answered, or the program that the call's tool runs in."""
 
     ref: str
     response: Any  # Any: whatever the application sent

@@ -1,7 +1,7 @@
 """What a new process does with what it finds: how it goes on with the memory of its journal.
 
 A started call without an end runs again only if its tool may; otherwise its outcome is unknown, and
-the model reads that.
+the model reads that. One that its tool's own program makes is asked for again, under its name.
 """
 
 from dataclasses import replace
@@ -11,11 +11,12 @@ from cmdc_runtime.events import AgentRecovered, RecordSetAside, StreamReset
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.process import DAEMON_RESTARTED, RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
+from cmdc_runtime.subagent import CLIENT_TOOL
 from workers.core import cycle
 from workers.core.conversation import place
 from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import Resumed
-from workers.core.state import Memory
+from workers.core.state import Memory, OpenCall
 from workers.core.step import CountSubagents, Step
 from workers.core.tool_calls import CallEnd, call_tools, close_call, end_calls, may_have_acted
 
@@ -105,13 +106,24 @@ def _resume_turn(step: Step, at_ms: int) -> None:
 
 def _resume_tools(step: Step, at_ms: int) -> None:
     for open_ in step.memory.calls:
-        if open_.result is None and may_have_acted(step.memory, open_):
+        if open_.result is None and _is_lost(step.memory, open_):
             close_call(step, open_, _CUT)
     left = tuple(open_.call for open_ in step.memory.calls if open_.result is None)
     if left:
         call_tools(step, left)
     else:
         cycle.after_batch(step, at_ms)
+
+
+def _is_lost(memory: Memory, open_: OpenCall) -> bool:
+    """Say whether nobody knows what became of a call, and it may not be made again.
+
+    One that the program of its tool makes is asked for again: the program makes it once.
+    """
+    tool = memory.tool(open_.call.name)
+    packed = None if tool is None else tool.packed
+    is_clients = packed is not None and packed.ref == CLIENT_TOOL
+    return not is_clients and may_have_acted(memory, open_)
 
 
 def _publish_recovery(

@@ -10,8 +10,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from cmdc_runtime.commands import ClientAnswer
 from cmdc_runtime.events import (
     AskUser,
+    ClientToolCalled,
     ContextOverflow,
     CostUnknown,
     Event,
@@ -48,7 +50,14 @@ from workers.core import (
     subagents,
     toolset,
 )
-from workers.core.conversation import children_of, find_running, is_running, next_id
+from workers.core.conversation import (
+    answer_of,
+    children_of,
+    find_ask,
+    find_running,
+    is_running,
+    next_id,
+)
 from workers.core.expense import guess, has_lost_count
 from workers.core.inputs import (
     ANY_WORK,
@@ -56,6 +65,8 @@ from workers.core.inputs import (
     ApprovalWanted,
     BranchDropped,
     BranchWanted,
+    ClientCallDropped,
+    ClientCallWanted,
     CompactWanted,
     CycleExpired,
     DelegationDropped,
@@ -97,6 +108,7 @@ from workers.core.records import (
     TodosChanged,
     ToolStarted,
     TurnSpent,
+    UserAnswered,
     UserAsked,
 )
 from workers.core.retry import delay_s, may_pass, should_retry
@@ -182,10 +194,9 @@ def ask_user(step: Step, asked: QuestionAsked) -> None:
     """Put a question to the user, or answer it at once where that was done before a crash."""
     if not is_running(step.memory, asked.call_id):
         return
-    for known, response in step.memory.answers:
-        if known.ref == asked.ref:
-            step.perform(AnswerTool(asked.ref, response))
-            return
+    if any(known.ref == asked.ref for known, _ in step.memory.answers):
+        step.perform(AnswerTool(asked.ref, answer_of(step.memory, asked.ref)))
+        return
     step.record(UserAsked(ref=asked.ref, call_id=asked.call_id))
     step.publish(
         AskUser(
@@ -195,6 +206,36 @@ def ask_user(step: Step, asked: QuestionAsked) -> None:
             ref=asked.ref,
         )
     )
+
+
+def call_client(step: Step, wanted: ClientCallWanted) -> None:
+    """Have a call made by the program of its tool; its answer of before a crash is its answer."""
+    memory = step.memory
+    if not is_running(memory, wanted.call_id):
+        return
+    if (known := answer_of(memory, wanted.ref)) is not None:
+        step.perform(AnswerTool(wanted.ref, known))
+        return
+    step.record(UserAsked(ref=wanted.ref, call_id=wanted.call_id, owner=wanted.owner))
+    name = next(one.call.name for one in memory.calls if one.call.call_id == wanted.call_id)
+    step.publish(
+        ClientToolCalled(
+            session_id=memory.policy.session_id,
+            name=name,
+            call_id=wanted.call_id,
+            ref=wanted.ref,
+            owner=wanted.owner,
+            args=wanted.arguments,
+        )
+    )
+
+
+def drop_client_call(step: Step, dropped: ClientCallDropped) -> None:
+    """Let nobody take a call any more that nobody has taken; one that is answered is answered."""
+    if find_ask(step.memory, dropped.ref) is not None:
+        absent = msgspec.to_builtins(ClientAnswer(ok=False))
+        step.record(UserAnswered(ref=dropped.ref, response=absent))
+        step.perform(AnswerTool(dropped.ref, absent))
 
 
 # --- effects that tools return ------------------------------------------------------------------
@@ -376,6 +417,8 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_T, ToolEmitted):    emit,
     (_T, ToolStepReported):       report_step,
     (_T, QuestionAsked):  ask_user,
+    (_T, ClientCallWanted):  call_client,
+    (_T, ClientCallDropped): drop_client_call,
     (_T, SubagentWanted): subagents.delegate,
     (_T, BranchWanted):   subagents.branch,
     (_T, BranchDropped):  subagents.drop_branch,
@@ -459,7 +502,9 @@ def apply(memory: Memory, result: Result) -> Step:
 
 def _answer_late(step: Step, result: Result) -> None:
     """Answer a call that an abort left running and that would wait in vain for what it asks."""
-    if isinstance(result, QuestionAsked | CompactWanted | SubagentWanted | BranchWanted):
+    if isinstance(
+        result, QuestionAsked | ClientCallWanted | CompactWanted | SubagentWanted | BranchWanted
+    ):
         step.perform(AnswerTool(result.ref, error="the cycle that made this call is over"))
     elif isinstance(result, BranchDropped):
         step.perform(AnswerTool(result.ended))

@@ -274,10 +274,14 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A question to the user that a running call waits for."""
+    """A question that a running call waits for: to the user, or to the program of its tool.
+
+    ``owner`` names the tool there; empty: it is the user who is asked.
+    """
 
     ref: str
     call_id: CallId
+    owner: str = ""
 
 
 class Child(msgspec.Struct, frozen=True):

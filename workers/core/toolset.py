@@ -25,6 +25,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
+from cmdc_runtime.packed_code import digest_of
 from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.subagent import STARTERS
 from workers.core.conversation import attached_tool
@@ -64,14 +65,24 @@ def use_loaded(step: Step, loaded: ToolsLoaded) -> None:
     # What opens each cycle was no part of the table: it is an option of the session.
     opening = memory.policy.opening_call
     kept = given.keys() | ({opening.name} if opening is not None else set())
-    gone = tuple(tool.name for tool in memory.tools if tool.name not in kept)
+    changed = {tool.name for tool in memory.tools if _is_other(tool, given.get(tool.name))}
+    gone = tuple(
+        tool.name for tool in memory.tools if tool.name not in kept or tool.name in changed
+    )
     detached = gone if is_new_table else ()
-    attached = tuple(tool for name, tool in given.items() if name not in present)
+    attached = tuple(tool for name, tool in given.items() if name not in present or name in changed)
     names = tuple(tool.name for tool in attached)
     _change(step, attached, detached, is_batch=not is_one)
     answer = ToolsDiff(attached=names, detached=detached) if is_new_table else names
     step.complete(loaded.id, answer)
     step.perform(ChangeTools(loaded.id, names, detached))
+
+
+def _is_other(present: ToolFacts, given: ToolFacts | None) -> bool:
+    """Say whether a tool of a new table has other code than the one of its name."""
+    if given is None or present.packed is None or given.packed is None:
+        return False
+    return digest_of(present.packed) != digest_of(given.packed)
 
 
 def detach(step: Step, order: Order, command: DetachTools) -> None:

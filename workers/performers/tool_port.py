@@ -20,11 +20,11 @@ import msgspec
 from cmdc_runtime import plain
 from cmdc_runtime.answer_schema import answer_schema, form_problem
 from cmdc_runtime.checked_struct import TOTAL_MAX
-from cmdc_runtime.commands import PROMPT_CHARS_MAX
+from cmdc_runtime.commands import PROMPT_CHARS_MAX, ClientAnswer
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.extensions.context import BranchAnswer
-from cmdc_runtime.extensions.tool import OtherBranchError, ToolError
+from cmdc_runtime.extensions.tool import Effect, OtherBranchError, ToolError
 from cmdc_runtime.ids import CallId, branch_ref
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.plain import problem_of, short
@@ -37,12 +37,15 @@ from workers.core.inputs import (
     BranchDropped,
     BranchTask,
     BranchWanted,
+    ClientCallDropped,
+    ClientCallWanted,
     CompactWanted,
     QuestionAsked,
     Result,
     SubagentWanted,
     ToolEmitted,
     ToolStepReported,
+    taken_ref,
 )
 from workers.performers.toolbox import Tally
 from workers.toolhost.wire import EMITTED_MAX, PAYLOAD_BYTES_MAX, checked_event, fit
@@ -162,6 +165,10 @@ OPTIONS_MAX: Final = 100
 """Choices of one question."""
 TAKEN_S: Final = 10.0
 """For the loop to take what a thread emits; a stuck loop loses it, and the thread gets an error."""
+_ABSENT: Final = (
+    "the call was not made: this tool runs in the program that has attached it, which is not"
+    " connected and has not come back within {:g} s"
+)
 _ENDED: Final = BranchAnswer(ok=False, text="the branch was ended", usage=TokenUsage())
 
 Recall: TypeAlias = Callable[[str, int], Awaitable[tuple[Envelope, ...]]]
@@ -267,6 +274,29 @@ class AgentPort:
         ref = self._ref("ask")
         asked = QuestionAsked(self._work, self._call_id, ref, fit(str(question)), told)
         return await self._answers.of(ref, lambda: self._post(asked))
+
+    async def call_client(self, owner: str, arguments: dict[str, Any], absent_s: float) -> object:
+        """Have the program that has attached the tool make the call, and return its result."""
+        ref = self._ref("client")
+        wanted = ClientCallWanted(self._work, self._call_id, ref, owner, arguments)
+        taking = asyncio.ensure_future(self._answers.of(taken_ref(ref), lambda: None))
+        answering = asyncio.ensure_future(self._answers.of(ref, lambda: self._post(wanted)))
+        try:
+            await asyncio.wait(
+                {taking, answering}, timeout=absent_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not taking.done() and not answering.done():
+                self._post(ClientCallDropped(self._work, self._call_id, ref))
+            answer = msgspec.convert(await answering, ClientAnswer)
+        finally:
+            taking.cancel()
+            answering.cancel()
+        if not answer.ok:
+            raise ToolError(answer.error or _ABSENT.format(absent_s))
+        if answer.effect is None:
+            return answer.value
+        name, payload, text = answer.effect
+        return Effect(name, payload, text)
 
     async def compact(self, reason: str) -> str:
         """Compact the conversation and return a report."""

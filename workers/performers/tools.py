@@ -35,6 +35,7 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.subagent import CLIENT_TOOL
 from cmdc_runtime.user_values import packed
 from cmdc_runtime.wire.frames import HostLost
 from workers import threads
@@ -419,7 +420,8 @@ class ToolRunner:
 
     async def _execute(self, job: Job) -> CallEnding | None:
         """Return how the call ended; None where plugins ended the cycle over a failure."""
-        note_call(self._settings.session_id, job.call.call_id, job.tool.effects)
+        if job.loaded.packed.ref != CLIENT_TOOL:  # that one is made elsewhere, and once
+            note_call(self._settings.session_id, job.call.call_id, job.tool.effects)
         attempt = 0
         while True:
             ending = await self._once(job)

@@ -297,6 +297,15 @@ class PipePort:
         """Refuse: see ``SessionPort``."""
         raise _not_here("ask_user")
 
+    async def call_client(
+        self,
+        owner: str,  # noqa: ARG002 - the contract's
+        arguments: dict[str, Any],  # noqa: ARG002 - the contract's
+        absent_s: float,  # noqa: ARG002 - the contract's
+    ) -> object:
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("call_client")
+
     async def compact(self, reason: str) -> str:  # noqa: ARG002 - the contract's
         """Refuse: see ``SessionPort``."""
         raise _not_here("compact")

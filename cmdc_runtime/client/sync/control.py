@@ -174,7 +174,7 @@ class Control(Caller):
 
         """
         command = AttachTools(tools=(pack(tool, label="tool"),), single=True)
-        self._run(Exchange.send, checked_id(session), command)
+        self._run(Exchange.change_tools, checked_id(session), command)
 
     def attach_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> list[str]:
         """Add tools, all or none, and return their names.
@@ -184,7 +184,7 @@ class Control(Caller):
 
         """
         command = AttachTools(tools=packed_tools(tools))
-        return list(self._run(Exchange.send, checked_id(session), command))
+        return list(self._run(Exchange.change_tools, checked_id(session), command))
 
     def detach_tool(self, session: SessionLike, name: str) -> None:
         """Remove a tool; its calls that run go on.
@@ -207,14 +207,14 @@ class Control(Caller):
         return list(self._run(Exchange.send, checked_id(session), command))
 
     def replace_tools(self, session: SessionLike, tools: Iterable[AnyTool]) -> ToolsDiff:
-        """Make these the session's tools; one whose name is kept stays as it is.
+        """Make these the session's tools; one whose name and code are kept stays as it is.
 
         Raises:
             ToolValidationFailed: ``problems`` pairs each wrong tool with what is wrong.
 
         """
         command = ReplaceTools(tools=packed_tools(tools))
-        changed: ToolsDiff = self._run(Exchange.send, checked_id(session), command)
+        changed: ToolsDiff = self._run(Exchange.change_tools, checked_id(session), command)
         return changed
 
     def attach_plugin(self, session: SessionLike, plugin: AnyPlugin) -> str:

@@ -473,7 +473,7 @@ class Session(Generic[Output]):
         return self.client.detach_tools(self, names)
 
     def replace_tools(self, tools: Iterable[AnyTool]) -> ToolsDiff:
-        """Make these the session's tools; one whose name is kept stays as it is."""
+        """Make these the session's tools; one whose name and code are kept stays as it is."""
         return self.client.replace_tools(self, tools)
 
     def attach_plugin(self, plugin: AnyPlugin) -> str:

@@ -13,6 +13,7 @@ from cmdc_runtime.commands import (
     NextPage,
     SaveCheckpoint,
     Status,
+    TakeToolCall,
 )
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasons import snake
@@ -24,7 +25,11 @@ def test_only_what_changes_a_session_is_durable():
     """A question may be asked again; a change is journaled and takes effect once."""
     questions = {AwaitCycle, ForgetWait, GetStatus, GetMessages, NextPage}
     # What it makes has the name of the command, so that it is made once all the same.
-    assert {kind for kind in KINDS if not kind.durable} == {*questions, SaveCheckpoint}
+    assert {kind for kind in KINDS if not kind.durable} == {
+        *questions,
+        SaveCheckpoint,
+        TakeToolCall,  # asked again for as long as its call waits
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

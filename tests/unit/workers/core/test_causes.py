@@ -95,6 +95,12 @@ def branched(session):
     )
 
 
+def client_called(session):
+    """Return a session with a call that its tool's program is to make."""
+    begun = session.at(TOOLS).begin("a")
+    return begun.report(inputs.ClientCallWanted, "a", "a:client-1", "o-1", {})
+
+
 def delegated(session):
     """Return a batch of which a call has a subagent."""
     return session.at(TOOLS).report(inputs.SubagentWanted, "a", "a:sub-1", "any", "")
@@ -200,6 +206,10 @@ LIVES = {
     "tool_refused": {"": lambda s: s.at(TOOLS).report(inputs.ToolRefused, "a", "not now", 9)},
     "question_asked": {
         "": lambda s: s.at(TOOLS).begin("a").report(inputs.QuestionAsked, "a", "a:ask-1", "", ()),
+    },
+    "client_call_wanted": {"": client_called},
+    "client_call_dropped": {
+        "": lambda s: client_called(s).report(inputs.ClientCallDropped, "a", "a:client-1"),
     },
     "subagent_wanted": {"": delegated},
     "branch_wanted": {"": branched},
@@ -407,6 +417,7 @@ SEEN = {
     "tool_told": inputs.ToolStepReported(1, "a", PluginEvent(name="odd", payload=WORDY)),
     "approval_needed": inputs.ApprovalWanted(1, "a", RequireApproval(), 9, {"n": 2}),
     "question_asked": inputs.QuestionAsked(1, "a", "r", "which?", ("this", "that")),
+    "client_call_wanted": inputs.ClientCallWanted(1, "a", "r", "o-1", {"n": 2}),
     "subagent_wanted": inputs.SubagentWanted(1, "a", "r", "any", "look"),
     "plugin_delegated": inputs.PluginDelegated("judge", "r", "any", "look"),
     "branch_wanted": inputs.BranchWanted(1, "a", "r", inputs.BranchTask("why?"), "digest"),

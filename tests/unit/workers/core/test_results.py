@@ -29,6 +29,8 @@ from workers.core.inputs import (
     BranchDropped,
     BranchTask,
     BranchWanted,
+    ClientCallDropped,
+    ClientCallWanted,
     CompactWanted,
     CycleExpired,
     DelegationDropped,
@@ -68,6 +70,7 @@ from workers.core.records import CycleEnded, MessageAdded, TurnSpent
 from workers.core.retry import Backoff
 from workers.core.state import (
     Approval,
+    Ask,
     AskingPlugins,
     Calling,
     Child,
@@ -104,6 +107,8 @@ INPUTS = {
     ToolEmitted: ("a", "news", 1),
     ToolStepReported: ("a", events.PluginEvent(name="reasoning_thought", payload=None)),
     QuestionAsked: ("a", "a:ask-1", "which?", ()),
+    ClientCallWanted: ("a", "a:client-1", "o-1", {"n": 1}),
+    ClientCallDropped: ("a", "a:client-1"),
     CompactWanted: ("a", "a:compact-1", "long"),
     SubagentWanted: ("a", "a:sub-1", "any", "do it"),
     BranchWanted: ("a", "a:branch-b1", BranchTask("do it"), "digest"),
@@ -150,6 +155,7 @@ ACTS = {
     **dict.fromkeys((ToolBegun, ApprovalWanted, ToolRefused, ToolReturned), (TOOLS,)),
     **dict.fromkeys((ToolEmitted, ToolStepReported, QuestionAsked, CompactWanted), (TOOLS,)),
     **dict.fromkeys((SubagentWanted, BranchWanted, BranchDropped), (TOOLS,)),
+    **dict.fromkeys((ClientCallWanted, ClientCallDropped), (TOOLS,)),
     Stopped: CYCLE,
     **dict.fromkeys((PluginsReported, PluginAskedModel, PluginDelegated), tuple(State)),
     **dict.fromkeys((DelegationDropped, SubagentDone, ApprovalExpired), tuple(State)),
@@ -195,6 +201,7 @@ def prepared(session, state):
         mcp_servers=(McpServer("files", command=["files"]),),
         approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
         waiters=(Waiter("w", "p-1", due_ms=5),),
+        asks=(Ask("a:client-1", "a", "o-1"),),
     )
 
 
@@ -241,7 +248,9 @@ def test_a_late_result_changes_nothing(session, state, kind, work):
         assert {type(effect) for effect in after.step.effects} <= {AnswerTool}
 
 
-@pytest.mark.parametrize("kind", [QuestionAsked, CompactWanted, SubagentWanted, BranchWanted])
+@pytest.mark.parametrize(
+    "kind", [QuestionAsked, ClientCallWanted, CompactWanted, SubagentWanted, BranchWanted]
+)
 def test_a_call_that_an_abort_left_running_waits_for_nothing(session, kind):
     """What it asks for belongs to a cycle that is over: it is told so at once."""
     idle = session.at(State.IDLE)

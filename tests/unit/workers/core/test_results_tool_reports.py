@@ -5,12 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cmdc_runtime.commands import Steer
+from cmdc_runtime.commands import (
+    AnswerToolCall,
+    ClientAnswer,
+    Steer,
+    TakeToolCall,
+    UserRespond,
+)
+from cmdc_runtime.errors import AskNotFound
 from cmdc_runtime.events import (
     AgentAbort,
     AgentEnd,
     ApprovalRequired,
     AskUser,
+    ClientToolCalled,
     PluginEvent,
     SubagentEnd,
     SubagentStart,
@@ -29,6 +37,8 @@ from workers.core.inputs import (
     ApprovalWanted,
     BranchTask,
     BranchWanted,
+    ClientCallDropped,
+    ClientCallWanted,
     QuestionAsked,
     SubagentDone,
     SubagentWanted,
@@ -45,12 +55,14 @@ from workers.core.records import (
     TodosChanged,
     ToolEnded,
     ToolStarted,
+    UserAnswered,
     UserAsked,
 )
 from workers.core.state import Approval, Ask, State
 from workers.core.step import (
     AnswerTool,
     CallModel,
+    Complete,
     EndSubagents,
     Publish,
     RunSubagent,
@@ -68,6 +80,7 @@ REPORTS = {
     ToolEmitted: ("news", 1),
     ToolStepReported: (PluginEvent(name="reasoning_thought", payload=None),),
     QuestionAsked: ("x:ask-1", "which?", ()),
+    ClientCallWanted: ("x:client-1", "o-1", {}),
     SubagentWanted: ("x:sub-1", "any", "do it"),
     BranchWanted: ("x:branch-b1", BranchTask("do it"), "digest"),
 }
@@ -318,6 +331,83 @@ def test_a_question_that_was_answered_before_a_crash_is_not_asked_again(session)
 
     assert after.effects == (AnswerTool("a:ask-1", "x"),)
     assert [told.ref for told in other.events(AskUser)] == ["a:ask-2"]
+
+
+# --- calls that the program of their tool makes ---------------------------------------------------
+
+OWNED = Ask("a:client-1", "a", "o-1")
+GONE = {"ok": False, "value": None, "effect": None, "error": None}
+
+
+def called(session):
+    """Return a session with a call that its tool's program is to make."""
+    return executing(session).report(ClientCallWanted, "a", "a:client-1", "o-1", {"n": 1})
+
+
+def test_a_call_is_put_to_the_program_of_its_tool(session):
+    """It is written down, told with its arguments, and remembered until it is answered."""
+    after = called(session)
+    (told,) = after.events(ClientToolCalled)
+
+    assert after.records() == [UserAsked(ref="a:client-1", call_id="a", owner="o-1")]
+    assert (told.name, told.ref, told.owner, told.args) == ("read", "a:client-1", "o-1", {"n": 1})
+    assert after.memory.asks == (OWNED,)
+
+
+def test_a_program_takes_a_call_and_answers(session):
+    """Taking it is told to the call; the answer is written down first."""
+    before = called(session)
+    taken = before.give(TakeToolCall(ref="a:client-1"), "t-1")
+    answered = taken.give(
+        AnswerToolCall(ref="a:client-1", outcome=ClientAnswer(ok=True, value="fine")), "t-2"
+    )
+    told = GONE | {"ok": True, "value": "fine"}
+
+    assert AnswerTool("a:client-1:taken", value=True) in taken.effects
+    assert taken.records() == []
+    assert answered.records() == [UserAnswered(ref="a:client-1", response=told)]
+    assert AnswerTool("a:client-1", told) in answered.effects
+    assert answered.memory.asks == ()
+
+
+def test_a_call_that_nobody_has_taken_is_dropped_for_good(session):
+    """Who comes later is told that nobody waits, and so does not make it."""
+    dropped = called(session).report(ClientCallDropped, "a", "a:client-1")
+    late = dropped.give(TakeToolCall(ref="a:client-1"), "t-1")
+    (said,) = [one for one in late.effects if isinstance(one, Complete)]
+
+    assert AnswerTool("a:client-1", GONE) in dropped.effects
+    assert isinstance(said.outcome, AskNotFound)
+    assert dropped.report(ClientCallDropped, "a", "a:client-1").effects == ()
+
+
+def test_a_call_that_asks_again_gets_the_answer_of_before(session):
+    """It was answered, and its process died before the end of the call."""
+    told = GONE | {"ok": True, "value": "fine"}
+    before = executing(session)
+    before = before.remembering(replace(before.memory, answers=((OWNED, told),)))
+    after = before.report(ClientCallWanted, "a", "a:client-1", "o-1", {"n": 1})
+
+    assert after.effects == (AnswerTool("a:client-1", told),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        (called, UserRespond(ref="a:client-1", response="x")),
+        (None, TakeToolCall(ref="a:ask-1")),
+        (None, AnswerToolCall(ref="a:ask-1", outcome=ClientAnswer(ok=True))),
+    ],
+)
+def test_people_and_programs_do_not_answer_for_each_other(session, asked, command):
+    """A question to the user is none to a program, nor the other way round."""
+    questioned = executing(session).report(QuestionAsked, "a", "a:ask-1", "which?", ())
+    before = questioned if asked is None else asked(session)
+    after = before.give(command, "r-1")
+    (said,) = [one for one in after.effects if isinstance(one, Complete)]
+
+    assert isinstance(said.outcome, AskNotFound)
+    assert after.memory.asks == before.memory.asks
 
 
 # --- subagents ----------------------------------------------------------------------------------

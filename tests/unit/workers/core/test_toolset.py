@@ -199,6 +199,20 @@ def test_tools_are_replaced_by_name(session, state):
     assert after.of(ChangeTools) == [ChangeTools("c", ("new",), ("read", "thread"))]
 
 
+@every_state
+def test_a_kept_name_with_other_code_is_exchanged(session, state):
+    """The new code takes the place of the old one, and both are told; the same code stays."""
+    before = loaded(session.at(state), REPLACE, found("new"), found("same"))
+    other = Packed(kind="value", label="new", data=b"other")
+    given = FoundTool("new", ToolFacts("new", packed=other))
+    after = loaded(before, REPLACE, given, found("same"))
+
+    assert outcome(after) == ToolsDiff(attached=("new",), detached=("new",))
+    assert after.memory.tool("new").packed == other
+    assert names(after) == ["same", "new"]
+    assert after.of(ChangeTools) == [ChangeTools("c", ("new",), ("new",))]
+
+
 def test_replacing_tools_by_themselves_changes_nothing(session):
     """There is nothing to tell and nothing to write down."""
     before = having(session, "read")

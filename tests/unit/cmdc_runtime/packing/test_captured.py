@@ -1,0 +1,191 @@
+"""Tools that change what they have captured: the warning, and what is no reason for one."""
+
+import collections
+import logging
+import warnings
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.packing import pack
+
+SEEN, TABLE, LOG = [], {}, logging.getLogger(__name__)
+COUNT = 0
+
+
+class Counter:
+    """State of an application."""
+
+    def __init__(self):
+        self.count, self.names = 0, []
+
+    def add(self):
+        """Change it."""
+        self.count += 1
+
+    def add_twice(self):
+        """Change it by another method."""
+        self.add()
+        self.add()
+
+    def look(self):
+        """Leave it alone."""
+        return self.count
+
+
+COUNTER = Counter()
+
+
+def changing():  # noqa: C901 - one function for each kind
+    """Return functions that change something, each with what it changes."""
+    mine, numbers, both = [], {"n": 0}, collections.deque()
+    state = Counter()
+    total = 0
+
+    def appends(x: int) -> str:
+        mine.append(x)
+        return ""
+
+    def sets(x: int) -> str:
+        numbers["n"] += x
+        return ""
+
+    def deletes(x: int) -> str:
+        del numbers[str(x)]
+        return ""
+
+    def pushes(x: int) -> str:
+        both.appendleft(x)
+        return ""
+
+    def assigns(x: int) -> str:
+        state.count = x
+        return ""
+
+    def deep(x: int) -> str:
+        state.names.append(str(x))
+        return ""
+
+    def calls(x: int) -> str:
+        state.add_twice()
+        return ""
+
+    def counts(x: int) -> str:
+        nonlocal total
+        total += x
+        return ""
+
+    def of_module(x: int) -> str:
+        SEEN.append(x)
+        return ""
+
+    def of_module_number(x: int) -> str:
+        global COUNT  # noqa: PLW0603 - what is shown
+        COUNT += x
+        return ""
+
+    return {
+        appends: "'mine', a list",
+        sets: "'numbers', a dict",
+        deletes: "'numbers', a dict",
+        pushes: "'both', a deque",
+        assigns: "'state', a Counter",
+        deep: "'state.names', a list",
+        calls: "'state', a Counter",
+        counts: "'total', an int",
+        of_module: "'SEEN', a list",
+        of_module_number: "'COUNT', an int",
+    }
+
+
+def harmless():
+    """Return functions that change nothing which anybody else has."""
+    mine, numbers = [1, 2], {"n": 0}
+    state = Counter()
+
+    def reads(x: int) -> str:
+        return f"{mine[0]} {numbers.get('n')} {mine.count(x)} {state.count}"
+
+    def own(x: int) -> str:
+        found, table = [], {}
+        found.append(x)
+        table["x"] = x
+        return str(found)
+
+    def shadows(x: int) -> str:
+        SEEN = []  # noqa: N806 - its own
+        SEEN.append(x)
+        return ""
+
+    def looks(x: int) -> str:
+        return str(state.look())
+
+    def copies(x: int) -> str:
+        return str(sorted(mine)) + str({**numbers, "x": x})
+
+    def logs(x: int) -> str:
+        LOG.info("x", extra={"x": x})
+        return ""
+
+    async def in_the_agent(x: int) -> str:
+        mine.append(x)
+        return ""
+
+    return [reads, own, shadows, looks, copies, logs, in_the_agent]
+
+
+@pytest.mark.parametrize(
+    ("function", "what"), changing().items(), ids=[one.__name__ for one in changing()]
+)
+def test_a_change_of_the_captured_is_warned_of(function, what):
+    """With its name, its kind, and the way out."""
+    tool = cmdc.tool(function)
+    with pytest.warns(cmdc.CapturedStateWarning) as caught:
+        pack(tool, "tools[0]")
+    (one,) = caught
+
+    assert f"tool {function.__name__!r} changes {what} of this program" in str(one.message)
+    assert 'where="client"' in str(one.message)
+    assert one.filename == __file__
+
+
+def test_a_tool_is_warned_of_once():
+    """However often it is attached."""
+    tool = cmdc.tool(next(iter(changing())))
+    with pytest.warns(cmdc.CapturedStateWarning):
+        pack(tool, "tools[0]")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pack(tool, "tools[0]")
+
+
+@pytest.mark.parametrize("function", harmless(), ids=lambda one: one.__name__)
+def test_what_is_no_such_change_is_let_pass(function):
+    """Also an ``async def``, whose process keeps what it changes for the next call."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pack(cmdc.tool(function), "tools[0]")
+
+
+def test_a_tool_of_the_program_is_let_pass():
+    """It is the way out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pack(cmdc.tool(where="client")(next(iter(changing()))), "tools[0]")
+
+
+def test_an_object_that_is_a_tool_is_looked_into():
+    """What it keeps of its calls is gone with each of them."""
+
+    class Counting(cmdc.Tool):
+        name, description = "counting", "Count."
+
+        def __init__(self):
+            self.calls = []
+
+        def execute(self, args, context):
+            self.calls.append(args)
+            return ""
+
+    with pytest.warns(cmdc.CapturedStateWarning, match=r"changes 'self.calls', a list"):
+        pack(Counting(), "tools[0]")
