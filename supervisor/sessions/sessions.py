@@ -400,7 +400,6 @@ class Sessions:
             return
         self._remember(msgspec.structs.replace(info, ended_ms=now_ms()))
         self.keyring.drop(session.id)
-        self._remember(info)
         self._record_end(session.id, encode(reason))
 
     def _remember(self, info: SessionInfo) -> None:
