@@ -211,7 +211,7 @@ def test_a_cycle_that_kills_its_process_is_given_up(agent, scripted):
 
 def test_coroutines_have_the_same(cmdc_daemon, scripted):
     """By the methods and by the functions of ``aio``; a break leaves nothing."""
-    model = scripted("one", "two", "three", "four", (Text("Half"), Hold(), "never"))
+    model = scripted("one", "two", "three", "four", (Text("Half"), Hold(), "never"), Hold())
 
     async def main():
         async with (

@@ -309,7 +309,7 @@ def test_monitor_of_an_ended_session_tells_its_last_reason(client, agent, script
 
 
 def test_restart_intensity_ends_the_session(agent, scripted):
-    """The kill that is one too many within the period ends the session, and every call says so."""
+    """The kill that is one too many within the period ends the session, and its calls say so."""
     session = agent(scripted(default="fine"), restart_delay=(0.0, 0.0))
     monitor = session.monitor(persistent=True)
     stream = session.subscribe()
@@ -323,7 +323,7 @@ def test_restart_intensity_ends_the_session(agent, scripted):
 
     assert [down.restarting for down in downs] == [True, True, True, False]
     assert downs[-1].reason == spent
-    for call in (session.status, session.messages, session.agent_pid, session.stop):
+    for call in (session.status, session.agent_pid, session.stop):
         with pytest.raises(cmdc.SessionNotAlive) as caught:
             call()
         assert caught.value.reason == spent

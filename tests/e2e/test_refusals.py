@@ -188,17 +188,19 @@ def test_of_many_starts_of_one_id_one_succeeds(client, scripted, agent):
 
 
 def test_stopped_session_tells_its_reason_and_its_id_can_be_used_again(scripted, agent):
-    """Every call to an ended session says why it ended; the id may begin a new one, from 1."""
+    """A call to an ended session says why it ended, but ``messages`` reads; the id may begin anew."""
     model = scripted(default="fine")
     session = agent(model, session_id="once-more")
     session.run("Hello?", timeout=TURN_S)
     session.stop()
-    for call in (session.status, session.messages, session.collect_reply, session.abort):
+    for call in (session.status, session.collect_reply, session.abort):
         with pytest.raises(cmdc.SessionNotAlive) as caught:
             call()
         assert caught.value.reason == reasons.Normal()
+    kept = [message.role for message in session.messages()]
     again = agent(model, session_id="once-more")
 
+    assert kept == ["system", "user", "assistant"]
     assert again.last_index() == 0
     assert [message.role for message in again.messages()] == ["system"]
 
