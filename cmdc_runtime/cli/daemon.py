@@ -36,10 +36,14 @@ FLAGS: Final = (
     ("--log-level", "WORD", "debug, info, warning or error.  [default: info]"),
     ("--log-format", "WORD", "console or json.  [default: console]"),
 )
+_INNER_FLAGS: Final = ("--owner-pid", "--ready-fd")
+"""For programs that start a daemon and see to its end; no help shows them."""
 F = TypeVar("F", bound=Callable[..., Any])  # Any: a command's own parameters
 
 
 def _daemon_flags(command: F) -> F:
+    for flag in reversed(_INNER_FLAGS):
+        command = click.option(flag, hidden=True)(command)
     for flag, metavar, line in reversed(FLAGS):
         command = click.option(flag, metavar=metavar, help=line)(command)
     return command
