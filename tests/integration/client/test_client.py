@@ -209,7 +209,7 @@ def test_run_returns_the_whole_reply(peer, client):
     usage = cmdc.TokenUsage(total_tokens=3)
     peer.answers[AwaitCycle] = cycle("finished", text="4", usage=usage)
 
-    assert client.run("s1", "2 + 2?") == cmdc.Reply(text="4", messages=(), usage=usage)
+    assert client.run("s1", "2 + 2?") == cmdc.Reply(text="4", messages=(), usage=usage, output="4")
     assert [one.prompt_id for one in peer.of(AwaitCycle)] == peer.ids_of(Prompt)
 
 

@@ -19,7 +19,7 @@ def envelope(event, index=1, at_ms=1000):
 
 
 def reply(text):
-    return Reply(text=text, messages=(), usage=TokenUsage())
+    return Reply(text=text, messages=(), usage=TokenUsage(), output=text)
 
 
 def complete(text):
