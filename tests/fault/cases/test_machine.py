@@ -154,6 +154,7 @@ READS_WALL = {
 COUNTS_WITH_STAMPS = {
     "workers/performers/deadlines.py": "a deadline for people holds across processes and daemons",
     "supervisor/upkeep/pruning.py": "what has ended is kept for days, across daemons",
+    "cmdc_runtime/cli/listing.py": "shows how long ago it was that a session was active",
     "workers/builtin/tools/reason.py": "the time of a run holds across processes and daemons",
 }
 
@@ -209,6 +210,7 @@ def test_logic_reads_no_wall_clock():
 SIGNALS_BY_NUMBER = {
     "workers/toolhost/host.py": "own children that are not reaped, and the groups they lead",
     "workers/builtin/sandboxes/_guardian.py": "the group of an own child that is not reaped",
+    "workers/mcp/launcher.py": "own children, of whom it alone reaps the dead",
 }
 KILLS = {("os", "kill"), ("os", "killpg"), ("", "kill"), ("", "killpg")}
 STARTS = {("subprocess", "Popen"), ("subprocess", "run"), ("_CONTEXT", "Process")}
@@ -217,6 +219,8 @@ OWN_PROCESSES = {
     "workers/zygote.py": "an own child that is not reaped, where it got no pidfd",
     "workers/builtin/sandboxes/_candidates.py": "ripgrep, an own child that is waited for",
     "workers/builtin/sandboxes/_commands.py": "an own child, killed before it is reaped",
+    "workers/builtin/sandboxes/bubblewrap.py": "bwrap, to see whether it works; waited for",
+    "workers/mcp/process.py": "the launcher, an own child, signalled before it is reaped",
     "supervisor/stopping.py": "systemctl, which it waits for",
 }
 
