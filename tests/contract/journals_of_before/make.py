@@ -45,6 +45,29 @@ TODOS = [{"id": "1", "content": "Look around", "status": "pending"}]
 TASK = {"description": "Look.", "subagent_type": "general-purpose"}
 
 
+NOTES = """
+import json, sys
+TOOLS = [{"name": "note", "description": "Note it.", "inputSchema": {"type": "object"}}]
+RESULTS = {
+    "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                   "serverInfo": {"name": "notes", "version": "1"}},
+    "tools/list": {"tools": TOOLS},
+    "tools/call": {"content": [{"type": "text", "text": "noted"}]},
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answer = {"jsonrpc": "2.0", "id": asked["id"]}
+    if asked["method"] in RESULTS:
+        answer["result"] = RESULTS[asked["method"]]
+    else:
+        answer["error"] = {"code": -32601, "message": "no such method"}
+    print(json.dumps(answer), flush=True)
+"""
+"""An MCP server with one tool, of nothing but the standard library."""
+
+
 @cmdc.tool(needs_approval=True)
 async def launch(code: int) -> str:
     """Launch it; a person must allow each launch."""
@@ -242,6 +265,18 @@ def cut(client, model, _daemon):
     until(lambda: session.status().state == "idle")
 
 
+def served(client, model, _daemon):
+    """An MCP server that is attached and called, and another one that goes again."""
+    notes = cmdc.McpServer("notes", command=["python3", "-c", NOTES], timeout=TURN_S)
+    session = client.create_agent(
+        session_id="served", model=model(calls("mcp__notes__note"), default="Noted.")
+    )
+    session.attach_mcp_server(notes)
+    session.attach_mcp_server(cmdc.McpServer("other", command=["python3"], timeout=TURN_S))
+    session.detach_mcp_server("other")
+    session.run("Note it.")
+
+
 def standing(client, session_id):
     """Return what a session says of itself that its records decide."""
     status, messages = client.status(session_id), client.messages(session_id)
@@ -295,7 +330,10 @@ def rebuilt(journal, session_id):
 
 PLAYS = {
     play.__name__: play
-    for play in (talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned, cut)
+    for play in (
+        *(talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned, cut),
+        served,
+    )
 }
 
 
