@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
@@ -34,7 +35,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, object]
 
 
-class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """One question to a model.
 
     ``model`` is ``provider:model_id`` or ``provider/model_id``; an empty ``system`` is left out;
@@ -63,19 +64,19 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     former_opts: tuple[dict[str, object], ...] = ()
 
 
-class TextChunk(msgspec.Struct, frozen=True, kw_only=True):
+class TextChunk(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A piece of the reply."""
 
     text: str
 
 
-class ThinkingChunk(msgspec.Struct, frozen=True, kw_only=True):
+class ThinkingChunk(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A piece of the model's reasoning, which is no part of the reply."""
 
     text: str
 
 
-class ToolCallChunk(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCallChunk(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A piece of one tool call; only the first piece of an ``index`` has the id and the name."""
 
     index: int
@@ -84,13 +85,13 @@ class ToolCallChunk(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str = ""
 
 
-class UsageChunk(msgspec.Struct, frozen=True, kw_only=True):
+class UsageChunk(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """What the request has cost."""
 
     usage: TokenUsage
 
 
-class FinishChunk(msgspec.Struct, frozen=True, kw_only=True):
+class FinishChunk(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """The reply is whole; ``reason`` is OpenAI's word: ``stop``, ``tool_calls``, ``length``."""
 
     reason: str
