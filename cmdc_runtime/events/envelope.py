@@ -69,6 +69,7 @@ from cmdc_runtime.events.session import (
     UnknownEvent,
 )
 from cmdc_runtime.events.tools import (
+    ClientToolCalled,
     LoopDetected,
     McpServerChanged,
     TodoChange,
@@ -96,6 +97,7 @@ AnyEvent: TypeAlias = (
     | AgentWoken
     | ApprovalRequired
     | AskUser
+    | ClientToolCalled
     | ContextOverflow
     | ConversationCompacted
     | CostUnknown
