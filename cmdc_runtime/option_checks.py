@@ -44,9 +44,10 @@ SkillsPath = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x0
 MEMORY_FILES_MAX: Final = 12
 """Together they fit into one action of a plugin."""
 MemoryPaths = Annotated[tuple[SkillsPath, ...], Meta(max_length=MEMORY_FILES_MAX)]
+SKILLS_DIRS_MAX: Final = 64
 SkillsDirs = Annotated[
     tuple[tuple[Literal["", "base", "user", "project", "team"], SkillsPath], ...],
-    Meta(max_length=64),
+    Meta(max_length=SKILLS_DIRS_MAX),
 ]
 """Folders of skills, the most important one last, each behind the word of where it is from."""
 _PAIR: Final = 2
@@ -275,6 +276,8 @@ def check_memory(value: object) -> list[str]:
     """Return memory files, each by its path."""
     if not isinstance(value, list | tuple):
         raise TypeError("expected a list of paths")
+    if len(value) > MEMORY_FILES_MAX:
+        raise TypeError(f"expected at most {MEMORY_FILES_MAX} paths")
     return list(msgspec.convert([_path_text(one) for one in value], MemoryPaths))
 
 
@@ -282,6 +285,8 @@ def check_skills_dirs(value: object) -> list[tuple[str, str]]:
     """Return folders of skills, each with the word of where it is from, "" where none is given."""
     if not isinstance(value, list | tuple):
         raise TypeError("expected a list of folders")
+    if len(value) > SKILLS_DIRS_MAX:
+        raise TypeError(f"expected at most {SKILLS_DIRS_MAX} folders")
     return list(msgspec.convert([_skills_dir(one) for one in value], SkillsDirs))
 
 

@@ -327,7 +327,7 @@ def _with_named_model(given: dict[str, Any]) -> dict[str, Any]:
 def _with_config(given: dict[str, Any]) -> dict[str, Any]:
     """Return what is given, and below it what a config says that has nothing wrong in it."""
     config = given.get("config")
-    if not isinstance(config, Config):
+    if not is_a(config, Config):  # one that is no config is refused by its check
         return given
     try:
         check_config(config)
