@@ -164,6 +164,7 @@ MEANT = {
     "auto_resume": {"true"},
     "clear_queue": {"true"},
     "children": {"true"},
+    "ended": {"true"},
     "checkpoint_id": {"None", "nope"},
     "label": {"None", "nope", "empty"},
     "metadata": {"None", "dict"},

@@ -66,6 +66,7 @@ RIGHT = {
     "ref": "r-1",
     "response": "yes",
     "tool": "shell",
+    "server": cmdc.McpServer("files", command=["files"]),
     "tools": ["shell"],
     "plugin": "m:P",
     "name": "n",
