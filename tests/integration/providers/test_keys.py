@@ -95,7 +95,10 @@ def test_a_key_that_is_nowhere_is_named(ask, raw, keyless, model, variables):
     _, failure = ask(raw, "openai", model=model, provider_opts={"api_key": None})
 
     assert failure.kind == FailureKind.PERMANENT
-    assert failure.reason.startswith(f"there is no key for {model}: set {variables} in the env")
+    assert failure.reason.startswith(
+        f"there is no key for {model}: set {variables} where create_agent is called, or in the "
+        "daemon's environment, or give create_agent(api_key=…)."
+    )
     assert len(raw.seen) < 2
 
 
