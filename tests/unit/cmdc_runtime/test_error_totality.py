@@ -41,6 +41,15 @@ EXTENSIONS = [
 ]
 
 
+def is_error(value):
+    """Say whether a value is a class of errors; a warning is shown, and ends nothing."""
+    return (
+        isinstance(value, type)
+        and issubclass(value, BaseException)
+        and not issubclass(value, Warning)
+    )
+
+
 def exceptions():
     """Return each class of exception that a module of the package defines, by its place."""
     names = [one.name for one in pkgutil.walk_packages(cmdc.__path__, "cmdc_runtime.")]
@@ -49,9 +58,7 @@ def exceptions():
         f"{module.__name__.partition('.')[2]}.{name}": value
         for module in modules
         for name, value in vars(module).items()
-        if isinstance(value, type)
-        and issubclass(value, BaseException)
-        and value.__module__ == module.__name__
+        if is_error(value) and value.__module__ == module.__name__
     }
 
 
@@ -72,7 +79,7 @@ def test_every_public_exception_is_a_cmdc_error():
         value
         for module in modules
         for value in (getattr(module, name) for name in dir(module))
-        if isinstance(value, type) and issubclass(value, BaseException)
+        if is_error(value)
     }
 
     assert cmdc.CmdcError in named

@@ -148,7 +148,8 @@ def test_what_cannot_travel_is_named():
         "tools[0]: tool 'locked' cannot travel, because of closure variable 'holder'"
         " (builtins.dict) → key 'guard' (builtins.list) → item 0 (_thread.lock): cannot pickle"
         " '_thread.lock' object; make it inside the tool when it is called, or install the tool as"
-        ' a package and give "module:name"'
+        ' a package and give "module:name"; with @cmdc.tool(where="client") it stays in this'
+        " program"
     )
 
 

@@ -6,7 +6,15 @@ import threading
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.commands import Abort, Approve, Command, Reject, Steer
+from cmdc_runtime.commands import (
+    Abort,
+    AnswerToolCall,
+    Approve,
+    ClientAnswer,
+    Command,
+    Reject,
+    Steer,
+)
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.options import parse
 from cmdc_runtime.wire import codec
@@ -42,7 +50,7 @@ def nested(levels):
 
 
 def test_every_order_survives_the_wire():
-    """What the agent decodes is what the call made, for each of the calls."""
+    """What the agent decodes is what the call made, for each of the calls, or a tool's program."""
     commands = [
         sent.prompt("hi"),
         sent.abort(reason="enough", clear_queue=False, kill_tools="all", children=False),
@@ -61,6 +69,7 @@ def test_every_order_survives_the_wire():
         sent.update_plugin(("cost_guard", {"max_tokens": 9})),
         sent.detach_plugin("cost_guard"),
         sent.switch_model("a:b", provider_opts={"temperature": 0.1}),
+        AnswerToolCall(ref="a:client-1", outcome=ClientAnswer(ok=True, value=[1, None, "x"])),
     ]
 
     assert [codec.decode(Command, codec.encode(command)) for command in commands] == commands
