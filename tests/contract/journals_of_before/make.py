@@ -266,7 +266,7 @@ def cut(client, model, _daemon):
 
 
 def served(client, model, _daemon):
-    """An MCP server that is attached and called, and another one that goes again."""
+    """An MCP server that is attached and called, another one that goes again; the process dies."""
     notes = cmdc.McpServer("notes", command=["python3", "-c", NOTES], timeout=TURN_S)
     session = client.create_agent(
         session_id="served", model=model(calls("mcp__notes__note"), default="Noted.")
@@ -275,6 +275,10 @@ def served(client, model, _daemon):
     session.attach_mcp_server(cmdc.McpServer("other", command=["python3"], timeout=TURN_S))
     session.detach_mcp_server("other")
     session.run("Note it.")
+    pid = session.agent_pid()
+    os.kill(pid, signal.SIGKILL)  # the next one has not started the server, as after a restart
+    until(lambda: session.agent_pid() not in (None, pid))
+    until(lambda: session.status().state == "idle")
 
 
 def standing(client, session_id):
