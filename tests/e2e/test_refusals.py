@@ -188,7 +188,7 @@ def test_of_many_starts_of_one_id_one_succeeds(client, scripted, agent):
 
 
 def test_stopped_session_tells_its_reason_and_its_id_can_be_used_again(scripted, agent):
-    """A call to an ended session says why it ended, but `messages` reads; the id may begin anew."""
+    """A call to an ended session says why it ended, ``messages`` reads; the id may begin anew."""
     model = scripted(default="fine")
     session = agent(model, session_id="once-more")
     session.run("Hello?", timeout=TURN_S)
