@@ -1,4 +1,4 @@
-"""The calls that steer a session, about its tools and checkpoints, and how sessions stand.
+"""The calls that steer or watch a session, about its tools and checkpoints, and how sessions stand.
 
 Each is written once: its arguments, what they have to be, and what is sent. The sync face is made
 from it, and so are the methods of both kinds of session; ``make sync`` does that.
@@ -11,6 +11,7 @@ from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked,
+    checked_callback,
     checked_checkpoint,
     checked_flag,
     checked_id,
@@ -19,6 +20,7 @@ from cmdc_runtime.client.arguments import (
     checked_plugin,
     checked_question,
     checked_reason,
+    checked_ref,
     checked_response,
     checked_server,
     checked_text,
@@ -27,9 +29,12 @@ from cmdc_runtime.client.arguments import (
     tool_names,
 )
 from cmdc_runtime.client.callers import AsyncCaller
+from cmdc_runtime.client.engine import AsyncCallback
 from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.limits import STOP_TIMEOUT_S
+from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
+from cmdc_runtime.client.stream import AsyncMonitor
 from cmdc_runtime.commands import (
     Abort,
     ApprovalKind,
@@ -360,6 +365,35 @@ class AsyncControl(AsyncCaller):
     async def status(self, session: SessionLike) -> Status:
         """Return how the session stands, also while its process does not answer."""
         return await self._run(Exchange.status, checked_id(session))
+
+    async def monitor(
+        self,
+        session: SessionLike,
+        callback: AsyncCallback | None = None,
+        *,
+        persistent: bool = False,
+    ) -> AsyncMonitor:
+        """Watch for the end of the session's process; ``persistent``: each of its processes.
+
+        ``callback(down)``, plain or a coroutine function, runs as a task of this loop.
+        The streams that this client has of the session hold every event of the process by then.
+        """
+        checked_callback(callback)
+        deliver = self._deliver(callback)
+        watch = AsyncMonitor(checked_id(session), deliver, persistent=persistent)
+        await self._run(Exchange.watch, watch)
+        return watch
+
+    async def demonitor(self, session: SessionLike, ref: AsyncMonitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered."""
+        checked_id(session)
+        watch: Watch | None = None
+        if isinstance(ref, AsyncMonitor):
+            ref.mark_removed()
+            watch, ref = ref, ref.ref
+        watch = await self._run(Exchange.unwatch, checked_ref(ref)) or watch
+        if watch is not None:
+            await self._await_callbacks(watch)
 
     async def list_sessions(self, *, ended: bool = False) -> list[Status]:
         """Return how all live sessions stand.

@@ -1,8 +1,8 @@
 """A client and its sessions: every call of the API that takes part in a conversation.
 
 ``AsyncClient`` has each call once: its arguments, what they have to be, and what is sent; those
-that steer a session or are about its tools and checkpoints are in ``control``. A call of a session
-object is the client's with the id bound: ``make sync`` writes it, and the sync face in
+that steer or watch a session or are about its tools and checkpoints are in ``control``. A call of a
+session object is the client's with the id bound: ``make sync`` writes it, and the sync face in
 ``client/sync``.
 """
 
@@ -16,12 +16,10 @@ from cmdc_runtime.answer_schema import repair_request
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.client.arguments import (
     SessionLike,
-    checked_callback,
     checked_checkpoint,
     checked_group,
     checked_id,
     checked_kind,
-    checked_ref,
     checked_since,
     checked_text,
     checked_timeout,
@@ -34,7 +32,6 @@ from cmdc_runtime.client.engine import AsyncCallback
 from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
-from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.resuming import start_request
@@ -336,35 +333,6 @@ class AsyncClient(AsyncControl):
         else:
             await self._run(Exchange.unfollow, checked_id(stream))
 
-    async def monitor(
-        self,
-        session: SessionLike,
-        callback: AsyncCallback | None = None,
-        *,
-        persistent: bool = False,
-    ) -> AsyncMonitor:
-        """Watch for the end of the session's process; ``persistent``: each of its processes.
-
-        ``callback(down)``, plain or a coroutine function, runs as a task of this loop.
-        The streams that this client has of the session hold every event of the process by then.
-        """
-        checked_callback(callback)
-        deliver = self._deliver(callback)
-        watch = AsyncMonitor(checked_id(session), deliver, persistent=persistent)
-        await self._run(Exchange.watch, watch)
-        return watch
-
-    async def demonitor(self, session: SessionLike, ref: AsyncMonitor | str) -> None:
-        """Forget a monitor; after this returned no notice of it is delivered."""
-        checked_id(session)
-        watch: Watch | None = None
-        if isinstance(ref, AsyncMonitor):
-            ref.mark_removed()
-            watch, ref = ref, ref.ref
-        watch = await self._run(Exchange.unwatch, checked_ref(ref)) or watch
-        if watch is not None:
-            await self._await_callbacks(watch)
-
 
 class AsyncSession(Generic[Output]):
     """One session, for coroutines; as a context manager it stops the session at exit.
@@ -549,6 +517,16 @@ class AsyncSession(Generic[Output]):
         """Return how the session stands, also while its process does not answer."""
         return await self.client.status(self)
 
+    async def monitor(
+        self, callback: AsyncCallback | None = None, *, persistent: bool = False
+    ) -> AsyncMonitor:
+        """Watch for the end of the session's process; ``persistent``: each of its processes."""
+        return await self.client.monitor(self, callback, persistent=persistent)
+
+    async def demonitor(self, ref: AsyncMonitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered."""
+        await self.client.demonitor(self, ref)
+
     async def messages(self) -> list[Message]:
         """Return the conversation, oldest first, system message and tool results included."""
         return await self.client.messages(self)
@@ -589,15 +567,5 @@ class AsyncSession(Generic[Output]):
     ) -> AsyncEventStream:
         """Return the session's events after index ``since``, or from now on."""
         return await self.client.subscribe(self, since=since, types=types)
-
-    async def monitor(
-        self, callback: AsyncCallback | None = None, *, persistent: bool = False
-    ) -> AsyncMonitor:
-        """Watch for the end of the session's process; ``persistent``: each of its processes."""
-        return await self.client.monitor(self, callback, persistent=persistent)
-
-    async def demonitor(self, ref: AsyncMonitor | str) -> None:
-        """Forget a monitor; after this returned no notice of it is delivered."""
-        await self.client.demonitor(self, ref)
 
     # --- end ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked,
+    checked_callback,
     checked_checkpoint,
     checked_flag,
     checked_id,
@@ -16,6 +17,7 @@ from cmdc_runtime.client.arguments import (
     checked_plugin,
     checked_question,
     checked_reason,
+    checked_ref,
     checked_response,
     checked_server,
     checked_text,
@@ -24,9 +26,12 @@ from cmdc_runtime.client.arguments import (
     tool_names,
 )
 from cmdc_runtime.client.callers import Caller
+from cmdc_runtime.client.engine import Callback
 from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.limits import STOP_TIMEOUT_S
+from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
+from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.commands import (
     Abort,
     ApprovalKind,
@@ -351,6 +356,35 @@ class Control(Caller):
     def status(self, session: SessionLike) -> Status:
         """Return how the session stands, also while its process does not answer."""
         return self._run(Exchange.status, checked_id(session))
+
+    def monitor(
+        self,
+        session: SessionLike,
+        callback: Callback | None = None,
+        *,
+        persistent: bool = False,
+    ) -> Monitor:
+        """Watch for the end of the session's process; ``persistent``: each of its processes.
+
+        ``callback(down)`` runs in a thread for callbacks only, and may call this client.
+        The streams that this client has of the session hold every event of the process by then.
+        """
+        checked_callback(callback)
+        deliver = self._deliver(callback)
+        watch = Monitor(checked_id(session), deliver, persistent=persistent)
+        self._run(Exchange.watch, watch)
+        return watch
+
+    def demonitor(self, session: SessionLike, ref: Monitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered."""
+        checked_id(session)
+        watch: Watch | None = None
+        if isinstance(ref, Monitor):
+            ref.mark_removed()
+            watch, ref = ref, ref.ref
+        watch = self._run(Exchange.unwatch, checked_ref(ref)) or watch
+        if watch is not None:
+            self._await_callbacks(watch)
 
     def list_sessions(self, *, ended: bool = False) -> list[Status]:
         """Return how all live sessions stand.

@@ -11,12 +11,10 @@ from cmdc_runtime.answer_schema import repair_request
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.client.arguments import (
     SessionLike,
-    checked_callback,
     checked_checkpoint,
     checked_group,
     checked_id,
     checked_kind,
-    checked_ref,
     checked_since,
     checked_text,
     checked_timeout,
@@ -28,7 +26,6 @@ from cmdc_runtime.client.engine import Callback
 from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
-from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.resuming import start_request
@@ -329,35 +326,6 @@ class Client(Control):
         else:
             self._run(Exchange.unfollow, checked_id(stream))
 
-    def monitor(
-        self,
-        session: SessionLike,
-        callback: Callback | None = None,
-        *,
-        persistent: bool = False,
-    ) -> Monitor:
-        """Watch for the end of the session's process; ``persistent``: each of its processes.
-
-        ``callback(down)`` runs in a thread for callbacks only, and may call this client.
-        The streams that this client has of the session hold every event of the process by then.
-        """
-        checked_callback(callback)
-        deliver = self._deliver(callback)
-        watch = Monitor(checked_id(session), deliver, persistent=persistent)
-        self._run(Exchange.watch, watch)
-        return watch
-
-    def demonitor(self, session: SessionLike, ref: Monitor | str) -> None:
-        """Forget a monitor; after this returned no notice of it is delivered."""
-        checked_id(session)
-        watch: Watch | None = None
-        if isinstance(ref, Monitor):
-            ref.mark_removed()
-            watch, ref = ref, ref.ref
-        watch = self._run(Exchange.unwatch, checked_ref(ref)) or watch
-        if watch is not None:
-            self._await_callbacks(watch)
-
 
 class Session(Generic[Output]):
     """One session, for threads; as a context manager it stops the session at exit.
@@ -542,6 +510,14 @@ class Session(Generic[Output]):
         """Return how the session stands, also while its process does not answer."""
         return self.client.status(self)
 
+    def monitor(self, callback: Callback | None = None, *, persistent: bool = False) -> Monitor:
+        """Watch for the end of the session's process; ``persistent``: each of its processes."""
+        return self.client.monitor(self, callback, persistent=persistent)
+
+    def demonitor(self, ref: Monitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered."""
+        self.client.demonitor(self, ref)
+
     def messages(self) -> list[Message]:
         """Return the conversation, oldest first, system message and tool results included."""
         return self.client.messages(self)
@@ -580,13 +556,5 @@ class Session(Generic[Output]):
     ) -> EventStream:
         """Return the session's events after index ``since``, or from now on."""
         return self.client.subscribe(self, since=since, types=types)
-
-    def monitor(self, callback: Callback | None = None, *, persistent: bool = False) -> Monitor:
-        """Watch for the end of the session's process; ``persistent``: each of its processes."""
-        return self.client.monitor(self, callback, persistent=persistent)
-
-    def demonitor(self, ref: Monitor | str) -> None:
-        """Forget a monitor; after this returned no notice of it is delivered."""
-        self.client.demonitor(self, ref)
 
     # --- end ----------------------------------------------------------------------------------
