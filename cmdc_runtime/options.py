@@ -19,6 +19,7 @@ from typing import (
     Final,
     Literal,
     Protocol,
+    cast,
     get_type_hints,
     runtime_checkable,
 )
@@ -333,7 +334,7 @@ def _with_config(given: dict[str, Any]) -> dict[str, Any]:
         check_config(config)
     except TypeError:  # the check of the field tells it
         return given
-    return config_options(config, given)
+    return config_options(cast(Config, config), given)
 
 
 def _said(options: Options) -> dict[str, Any]:
