@@ -309,10 +309,16 @@ def own():
 
 @pytest.fixture(scope="module")
 def session(own):
-    """A session that has answered once."""
-    with ScriptedModel([], default="fine") as model, own.create_agent(model=model) as found:
-        found.run("Hello.", timeout=TURN_S)
-        yield found
+    """A session that has answered once.
+
+    Its process has litellm, as for an option that only litellm takes: a switch to a model that
+    needs it makes no idle session move to another process, whose start a refusal would wait for.
+    """
+    with ScriptedModel([], default="fine") as model:
+        name, opts = model.model_source()
+        with own.create_agent(model=name, provider_opts={**opts, "drop_params": True}) as found:
+            found.run("Hello.", timeout=TURN_S)
+            yield found
 
 
 @pytest.fixture(autouse=True)
