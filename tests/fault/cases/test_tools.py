@@ -65,7 +65,7 @@ def test_session_that_stops_itself_ends_in_order(place, agent, scripted):
     down = monitor.wait(TURN_S)
     took_s = time.monotonic() - began
     with pytest.raises(cmdc.SessionNotAlive) as caught:
-        session.messages()
+        session.status()
 
     assert "AccessDenied: it comes from a process that a tool of session" in told
     assert (down.reason, down.restarting) == (Shutdown(detail="asked from inside"), False)
