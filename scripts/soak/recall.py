@@ -19,7 +19,7 @@ from scripts.soak import inside
 OF_A_PROCESS: Final = frozenset({"pid", "activity", "waiters", "work"})
 """What of a memory belongs to one process: its work under way, of which there is none at rest."""
 OF_A_MOMENT: Final = frozenset(
-    {"pid", "incarnation", "restarts", "uptime_ms", "timestamp_ms", "last_index"}
+    {"pid", "incarnation", "restarts", "uptime_ms", "timestamp_ms", "last_index", "active_at_ms"}
 )
 """What of a status is another one after a restart."""
 SHOWN_CHARS_MAX: Final = 160
