@@ -1,8 +1,8 @@
 """Subagents: what the model may give a task to, as an application says it and as it travels.
 
 A field that is None is the parent's. ``options.parse`` checks a ``SubAgent``, ``spec.agent_spec``
-makes a ``SubagentSpec`` of it, and ``spec.child_request`` merges that with the parent. To add a
-field, add it to both classes and to ``child_request``.
+makes a ``SubagentSpec`` of it, and ``child_spec.child_request`` merges that with the parent. To add
+a field, add it to both classes and to ``child_spec``.
 """
 
 from typing import Any, Final

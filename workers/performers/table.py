@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.child_spec import Branching, Parent, child_request
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import McpServerStatus
 from cmdc_runtime.events import Event
@@ -19,7 +20,7 @@ from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
 from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.requests import StartSession
-from cmdc_runtime.spec import AgentSpec, Branching, Parent, child_request
+from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tracing import (
     SpanParent,
     branch_span_id,

@@ -3,9 +3,10 @@
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.child_spec import Parent, child_request
 from cmdc_runtime.errors import InvalidFields, InvalidOptions
 from cmdc_runtime.options import parse
-from cmdc_runtime.spec import AgentSpec, Parent, agent_spec, child_request
+from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.subagent import SubagentSpec
 from cmdc_runtime.wire.codec import decode_as
 
