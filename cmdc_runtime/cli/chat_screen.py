@@ -14,8 +14,10 @@ import contextlib
 import io
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prompt_toolkit import PromptSession
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from rich.console import Console
@@ -41,6 +44,22 @@ from cmdc_runtime.runtime_dir import PRIVATE_MODE, default_state_dir
 if TYPE_CHECKING:
     from cmdc_runtime.client.sync.stream import EventStream
     from cmdc_runtime.commands import KillTools
+
+# --- what is typed --------------------------------------------------------------------------------
+
+
+class Keyboard(Vt100Input):
+    """Keys, of a terminal that is raw as long as a chat lasts.
+
+    What is typed while no line is there waits for the next one: between Enter and the daemon's
+    answer, and while something is printed, for which prompt_toolkit gives the terminal back. A
+    terminal that has its keys itself takes a Ctrl-D for an end of input that nobody reads.
+    """
+
+    def cooked_mode(self) -> AbstractContextManager[None]:
+        """Leave the terminal raw; what is written to it is the same in both."""
+        return contextlib.nullcontext()
+
 
 # --- what is kept of what was typed ---------------------------------------------------------------
 
@@ -158,7 +177,9 @@ class ChatScreen:
         self._kills: list[KillTools] = []
         self._over: str | None = None
         self._started_ms: dict[str, int] = {}
+        self._keyboard = Keyboard(sys.stdin)
         self._typed: PromptSession[str] = PromptSession(
+            input=self._keyboard,
             history=FileHistory(str(history_file(os.environ, Path.home()))),
             message=self._message,
             bottom_toolbar=self._toolbar,
@@ -170,9 +191,11 @@ class ChatScreen:
 
     def run(self, since: int) -> None:
         """Show what happens after event ``since``, and take what is typed, until it is left."""
-        with patch_stdout(raw=True), self._client.subscribe(self._session, since=since) as stream:
-            import sys  # noqa: PLC0415 - the stream that has just been put in place
-
+        with (
+            self._keyboard.raw_mode(),
+            patch_stdout(raw=True),
+            self._client.subscribe(self._session, since=since) as stream,
+        ):
             self._printer = Printer(sys.stdout.write)
             self._look()
             follower = threading.Thread(

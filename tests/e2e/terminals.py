@@ -42,6 +42,10 @@ class PseudoTerminal:
                 raise AssertionError(f"no {text!r} in {self._unread!r}")
         self._unread = self._unread.partition(text)[2]
 
+    def is_raw(self):
+        """Whether what is typed reaches the command as it is, key by key."""
+        return not termios.tcgetattr(self._fd)[3] & termios.ICANON
+
     @property
     def unread(self):
         """What the command has written since."""

@@ -4,8 +4,11 @@ The person is played: bytes into a pseudo-terminal, and what the program writes 
 """
 
 import os
+import pty
 import re
+import signal
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -15,12 +18,18 @@ from cmdc_runtime.testing import Hold, ScriptedModel, ToolCalls, ToolUse
 from tests.e2e.terminals import RUN_S, typing
 
 pytest.importorskip("prompt_toolkit")
+from cmdc_runtime.cli.chat_screen import Keyboard
+
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 CMDC = Path(sys.executable).with_name("cmdc")
 STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()][A-Z0-9]|\r")
 READY = "tokens"
 """In the status line, which is there when the line is."""
+LINE_IS_LEFT = "\x1b[?2004l"
+"""What the line ends with: pastes are no longer marked."""
+COOKED_S = 1.0
+"""Within so long a terminal that is given back between two lines is seen to be."""
 
 
 def environment(daemon, home):
@@ -122,6 +131,33 @@ def test_a_prompt_may_have_several_lines(chatting):
         status = leave(terminal)
 
     assert (status, asked(model)) == (0, ["first\nsecond"])
+
+
+def test_a_key_typed_while_no_line_is_there_waits_for_the_next(chatting, cmdc_daemon, poll):
+    """Between Enter and the daemon's answer the terminal takes no key for itself."""
+    with ScriptedModel(["Taken."]) as model, chatting(model) as terminal:
+        terminal.expect(READY)
+        os.kill(cmdc_daemon.pid, signal.SIGSTOP)
+        try:
+            terminal.type("one\r")
+            terminal.expect(LINE_IS_LEFT)
+            is_cooked = poll(lambda: not terminal.is_raw(), COOKED_S)
+            terminal.type("\x04")
+        finally:
+            os.kill(cmdc_daemon.pid, signal.SIGCONT)
+        status = terminal.status()
+
+    assert (status, is_cooked) == (0, False)
+
+
+def test_the_terminal_stays_raw_while_something_is_printed():
+    """For that, prompt_toolkit would give it back, and a Ctrl-D of that moment would be lost."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0), os.fdopen(theirs) as terminal:
+        keyboard = Keyboard(terminal)
+        with keyboard.raw_mode(), keyboard.cooked_mode():
+            local = termios.tcgetattr(theirs)[3]
+        assert not local & (termios.ICANON | termios.ECHO)
 
 
 def test_what_was_sent_comes_back_with_up_in_the_next_chat(chatting, tmp_path):
