@@ -20,6 +20,7 @@ import structlog
 
 import supervisor
 from cmdc_runtime.errors import CmdcError, InvalidOptions
+from cmdc_runtime.installation import has_supervisor_beside, package_problem
 from cmdc_runtime.lines import unbroken
 from cmdc_runtime.prctl import set_dumpable, set_title
 from cmdc_runtime.process import DAEMON_TITLE
@@ -55,6 +56,7 @@ def main() -> None:
     set_title(DAEMON_TITLE, " ".join((DAEMON_TITLE, *sys.argv[1:])))
     bound_arenas()
     configure_logs(config.log_level, config.log_format)
+    _warn_of_neighbours()
     # The stacks of all threads, when a watchdog's SIGABRT or a crash ends the process.
     faulthandler.enable()
     # What is the daemon's alone; agents and their tools inherit the rest.
@@ -113,13 +115,15 @@ def _check_platform(config: DaemonConfig) -> None:
     if not hasattr(os, "pidfd_open") or sys.platform != "linux":
         _fail(config.ready_fd, "the daemon needs Linux 5.10 or newer (pidfd)", EXIT_FAILED)
     ours = Path(__file__).resolve().parent
-    found = Path(supervisor.__file__ or "").resolve().parent
-    if found != ours:
-        problem = (
-            f"another package named supervisor is installed at {found}; give cmdc-runtime a "
-            "virtual environment of its own"
-        )
-        _fail(config.ready_fd, problem, EXIT_FAILED)
+    origin = supervisor.__spec__.origin  # None of a folder that has lost its __init__.py
+    if origin is None or Path(origin).resolve().parent != ours:
+        _fail(config.ready_fd, package_problem(ours.name), EXIT_FAILED)
+
+
+def _warn_of_neighbours() -> None:
+    """Log whose package lies in one folder with the daemon's: it works, until one is removed."""
+    if has_supervisor_beside() and (problem := package_problem(supervisor.__name__)):
+        log.warning("package.shared", problem=problem)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -23,12 +23,14 @@ from typing import Final, Literal
 import click
 import msgspec
 
+from cmdc_runtime import installation
 from cmdc_runtime.cli.choices import address_option, json_option
 from cmdc_runtime.cli.terminal import Terminal, json_line, show_table
 from cmdc_runtime.confinement import landlock, namespaces, seccomp
 from cmdc_runtime.confinement.bubblewrap import VERSION_MIN
 from cmdc_runtime.confinement.layer import LayerMissing
 from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.installation import package_problem
 from cmdc_runtime.prctl import refusal
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import (
@@ -100,6 +102,17 @@ def doctor(*, as_json: bool, address: str | None) -> int:
 def _python() -> Iterator[Finding]:
     found = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
     yield Finding(name="python", status="ok", found=found)
+
+
+def _packages() -> Iterator[Finding]:
+    """Say whether what is installed under the names of our packages is ours, and whole."""
+    problems = [text for name in installation.PACKAGES if (text := package_problem(name))]
+    if not problems:
+        found = f"{', '.join(installation.PACKAGES)} at {installation.HOME}"
+        yield Finding(name="packages", status="ok", found=found)
+    for text in problems:
+        found, advice = text.split(f" {installation.MEND}")[0], installation.MEND
+        yield Finding(name="packages", status="problem", found=found, advice=advice)
 
 
 def _kernel() -> Iterator[Finding]:
@@ -255,6 +268,7 @@ def _tools() -> Iterator[Finding]:
 
 MACHINE: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     _python,
+    _packages,
     _kernel,
     _huge_pages,
     _service_manager,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cmdc_runtime import installation
 from cmdc_runtime.client.limits import (
     DAEMON_KILL_S,
     LOG_BYTES_SHOWN,
@@ -31,6 +32,8 @@ NOTICE_AFTER_S: Final = 1.0
 """A start that takes longer says what it does."""
 _READ_BYTES: Final = 4096
 _LOOK_AGAIN_S: Final = 0.2
+_LOOK_S: Final = 10.0
+"""For a look at what is installed, which reads some hundred small files."""
 _SAID_CHARS_MAX: Final = 80
 """Of a line that is no answer of a daemon, how much is shown."""
 
@@ -181,11 +184,20 @@ class DaemonStart:
     def _silent_end(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(DAEMON_KILL_S)
-        log = self.last_lines()
-        hint = ""
-        if f"No module named {MODULE}" in log:
-            hint = (
-                f"{sys.executable} does not find the package {MODULE!r} of cmdc-runtime: "
-                "install cmdc-runtime into its environment, or set PYTHONPATH. "
-            )
-        return f"did not start, status {self.process.poll()}. {hint}{log}"
+        problem = _installation_problem()
+        hint = f"{problem} " if problem else ""
+        return f"did not start, status {self.process.poll()}. {hint}{self.last_lines()}"
+
+
+def _installation_problem() -> str:
+    """Return what another process of this interpreter says of our packages; it has no cwd either.
+
+    Nothing where it can't say: then the log has to do.
+    """
+    command = [sys.executable, "-P", "-m", installation.__name__]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603 - our own interpreter and module
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_LOOK_S
+        )
+        return " ".join(done.stdout.decode(errors="replace").split())
+    return ""

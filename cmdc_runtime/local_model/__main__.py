@@ -11,7 +11,8 @@ import sys
 import threading
 from pathlib import Path
 
-from cmdc_runtime.local_model.server import Engine, LocalServer, Unavailable, weights
+from cmdc_runtime.local_model.server import Engine, LocalServer
+from cmdc_runtime.local_model.weights import Unavailable, weights
 from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_OK
 
 # --- until nobody needs it ------------------------------------------------------------------------
@@ -47,7 +48,7 @@ def wait_unneeded(stdin_fd: int, owner_pid: int | None) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m cmdc_runtime.local_model", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 (default): the system chooses")
-    parser.add_argument("--gguf", type=Path, help="weights other than those of `make setup-local`")
+    parser.add_argument("--gguf", type=Path, help="weights other than those of the small model")
     # More threads are faster on an idle machine and spin against each other on a busy one.
     parser.add_argument("--threads", type=int, default=1, help="of the computation; default 1")
     parser.add_argument("--owner-pid", type=int, help="end when this process is gone")

@@ -1,6 +1,7 @@
 """``LocalModel``: the local model as a child process of whoever needs it."""
 
 import contextlib
+import importlib.util
 import os
 import re
 import select
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from cmdc_runtime.errors import TransientError, UsageError
+from cmdc_runtime.local_model.weights import ENGINE, INSTALL, Unavailable, weights
 
 READY_S_MAX: Final = 60.0
 """From the start of the process to its answer; the weights are read from disk in this time."""
@@ -30,7 +32,7 @@ class LocalModel:
     """
 
     def __init__(self, *, gguf: Path | None = None, threads: int = 1) -> None:
-        """Start nothing yet; ``gguf`` None: the weights that ``make setup-local`` installs."""
+        """Start nothing yet; ``gguf`` None: the small model, fetched once by the first start."""
         self._gguf = gguf
         self._threads = threads
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,13 +64,16 @@ class LocalModel:
     def start(self) -> str:
         """Return the base URL of the model's API once it answers; starts the process if needed.
 
+        The first start of all fetches the weights, a hundred megabytes, and blocks meanwhile.
+
         Raises:
             UsageError: the library or the weights are missing; says how to get them.
             TransientError: it was not ready within ``READY_S_MAX`` seconds.
         """
         if self._url is None:
+            gguf = self._weights()
             with tempfile.TemporaryFile() as complaints:
-                self._process = self._started(complaints)
+                self._process = self._started(gguf, complaints)
                 try:
                     self._url = _ready_url(self._process, complaints)
                 except BaseException:
@@ -88,10 +93,17 @@ class LocalModel:
                 process.wait(STOP_S_MAX)
             process.kill()
 
-    def _started(self, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _weights(self) -> Path:
+        if self._gguf is None and importlib.util.find_spec(ENGINE) is None:
+            raise UsageError(f"the local model needs {ENGINE}; {INSTALL}")
+        try:
+            return weights(self._gguf)
+        except Unavailable as error:
+            raise UsageError(str(error)) from error
+
+    def _started(self, gguf: Path, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "cmdc_runtime.local_model"]
-        command += [f"--threads={self._threads}", f"--owner-pid={os.getpid()}"]
-        command += [] if self._gguf is None else [f"--gguf={self._gguf}"]
+        command += [f"--threads={self._threads}", f"--owner-pid={os.getpid()}", f"--gguf={gguf}"]
         return subprocess.Popen(  # noqa: S603 - our own module, with options of ours
             command,
             stdin=subprocess.PIPE,

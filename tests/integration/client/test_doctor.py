@@ -16,6 +16,7 @@ from cmdc_runtime.version import VERSION
 WAIT_S = 20.0
 MACHINE = (
     "python",
+    "packages",
     "kernel",
     "huge pages",
     "systemd",

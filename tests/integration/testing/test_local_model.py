@@ -67,7 +67,7 @@ def local_url():
 def test_missing_weights_are_a_clear_error(tmp_path):
     """What is missing is named, with the way to get it, and no process is left."""
     model = LocalModel(gguf=tmp_path / "none.gguf")
-    with pytest.raises(UsageError, match=r"none\.gguf.*make setup-local"):
+    with pytest.raises(UsageError, match=r"none\.gguf.*name a GGUF file"):
         model.start()
 
     assert model.pid is None
