@@ -82,7 +82,7 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # of its own; all are told when all are done. What judges a run of all end-to-end tests runs with them.
 TEST_LANES  := 'tests/architecture tests/e2e' \
                'tests/integration tests/systemd' \
-               'tests/unit tests/contract tests/model tests/conformance tests/typing'
+               'tests/unit tests/contract tests/model tests/conformance tests/typing tests/programs'
 FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
 test: setup setup-local setup-mocks setup-mcp check ## Set up, check, and run every test but the faults

@@ -12,7 +12,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import ClientToolCalled, ToolExecutionEnd
 from cmdc_runtime.testing import Chaos, ScriptedModel, ToolCalls, ToolUse
-from tests.e2e.programs import run_program
+from tests.programs.running import run_program
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

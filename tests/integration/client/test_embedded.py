@@ -18,7 +18,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import default
 from cmdc_runtime.client.embedded import Lease, lease
-from tests.e2e.terminals import typing
+from tests.programs.terminals import typing
 
 READY = """
 import argparse, fcntl, json, os, signal, sys

@@ -15,7 +15,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import Hold, ScriptedModel, ToolCalls, ToolUse
-from tests.e2e.terminals import RUN_S, typing
+from tests.programs.terminals import RUN_S, typing
 
 pytest.importorskip("prompt_toolkit")
 from cmdc_runtime.cli.chat_screen import Keyboard

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.programs import run_program
+from tests.programs.running import run_program
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "typed-answers.md"
 PIECE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.testing import Error, Hold, ScriptedModel, ToolCalls, ToolUse
-from tests.e2e.terminals import RUN_S, typing
+from tests.programs.terminals import RUN_S, typing
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.errors import InvalidSession
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
-from tests.e2e.terminals import RUN_S, typing
+from tests.programs.terminals import RUN_S, typing
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
