@@ -39,6 +39,7 @@ class CodingAgent(Blueprint, frozen=True, kw_only=True):
             *_READING,
             tools.WriteFile,
             tools.EditFile,
+            tools.ApplyPatch,
             tools.Shell,
             tools.WriteTodos,
         ]

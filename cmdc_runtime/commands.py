@@ -35,7 +35,13 @@ CALL_BYTES_MAX: Final = 2**20
 REASON_BYTES_MAX: Final = 2**16
 """Of the reason of one abort: each event, record and answer about it has it."""
 
-IMMUNE_TOOLS: Final = ("write_file", "edit_file", "write_todos", "compact_conversation")
+IMMUNE_TOOLS: Final = (
+    "write_file",
+    "edit_file",
+    "apply_patch",
+    "write_todos",
+    "compact_conversation",
+)
 """Tools that an abort and a steering leave running: half of their work would be worse."""
 TOOLS_MAX: Final = 512
 """Tools of one session."""

@@ -4,13 +4,18 @@ These are light references: an application imports no worker code. A field is an
 ``create`` in ``workers.builtin.tools.<short_name>``, which takes its default from here.
 """
 
-from typing import Annotated, ClassVar, Final
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta, field
 
+from cmdc_runtime.errors import InvalidTool, ToolNotFound
+from cmdc_runtime.extensions.context import ToolContext
 from cmdc_runtime.extensions.sandbox import ShellKind
+from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.option_checks import SkillsDirs
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltIn, Packed, built_ins, pack
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning.limits import Reason
 
 SHELL_TIMEOUT_S: Final = 120.0
@@ -43,6 +48,15 @@ class EditFile(BuiltIn, frozen=True, kw_only=True):
     """Replaces a passage that occurs exactly once in a text file."""
 
     short_name: ClassVar[str] = "edit_file"
+
+
+class ApplyPatch(BuiltIn, frozen=True, kw_only=True):
+    """Changes, adds, deletes and moves text files by a patch, all of them or none.
+
+    It takes unified diffs, and patches from "*** Begin Patch" to "*** End Patch".
+    """
+
+    short_name: ClassVar[str] = "apply_patch"
 
 
 class Grep(BuiltIn, frozen=True, kw_only=True):
@@ -111,6 +125,85 @@ class CompactConversation(BuiltIn, frozen=True, kw_only=True):
     short_name: ClassVar[str] = "compact_conversation"
 
 
+# --- of a list of tools ---------------------------------------------------------------------------
+
+_OPEN: Final = "workers.loader:load_tools"
+"""What an agent opens built-in tools with; it is loaded where somebody asks for their schema."""
+
+
+def find(tools: Iterable[Any], name: str) -> Any:  # Any: whatever ``tools=`` takes
+    """Return the first tool of this name, as it stands in the list: ``tools`` of ``create_agent``.
+
+    Raises:
+        ToolNotFound: there is none; it names those that are there.
+        InvalidTool: what stands before it is no tool.
+    """
+    names: list[str] = []
+    for one in tools:
+        names.append(_name_of(one))
+        if names[-1] == name:
+            return one
+    there = f"there are {', '.join(names)}" if names else "there are none"
+    raise ToolNotFound(f"no tool is named {short(name)}; {there}")
+
+
+def to_schema(tools: Iterable[Any], context: ToolContext | None = None) -> list[dict[str, Any]]:
+    """Return what a model is told of tools, in the form of OpenAI's requests, in their order.
+
+    ``context`` is for tools that describe themselves by the folder, shell or subagents of their
+    session.
+
+    Raises:
+        InvalidTool: one is no tool; the message says what to change.
+    """
+    specs = [_opened(one).spec(context or ToolContext()) for one in tools]
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": spec.name,
+                "description": spec.description,
+                "parameters": spec.parameters,
+            },
+        }
+        for spec in specs
+    ]
+
+
+def _name_of(thing: Any) -> str:  # Any: as above
+    built_in = _reference(thing)
+    if built_in is None:
+        return as_tool(thing).name
+    given: str = getattr(built_in, "name", built_in.short_name)
+    return given
+
+
+def _opened(thing: Any) -> Tool:  # Any: as above
+    built_in = _reference(thing)
+    if built_in is None:
+        return as_tool(thing)
+    load: Callable[[list[Packed]], tuple[Tool, ...]] = resolve(_OPEN)  # type: ignore[assignment]  # it is
+    try:
+        [opened] = load([pack(built_in, built_in.short_name)])
+    except InvalidTool:
+        raise
+    except Exception as error:  # the error of what loads it, whose class is not known here
+        raise InvalidTool(str(error)) from error
+    return opened
+
+
+def _reference(thing: Any) -> BuiltIn | None:  # Any: as above
+    """Return the light reference that something is or names, None for other tools."""
+    there = built_ins("tool")
+    if isinstance(thing, str) and ":" not in thing:
+        if thing not in there:
+            raise InvalidTool(f"no built-in tool is named {short(thing)}")
+        return there[thing]()
+    if isinstance(thing, type):
+        return next((kind() for kind in there.values() if kind is thing), None)
+    return thing if isinstance(thing, BuiltIn) and type(thing) in there.values() else None
+
+
 __all__ = [
     "ASK_USER_TIMEOUT_S",
     "ASK_USER_TIMEOUT_S_MAX",
@@ -118,6 +211,7 @@ __all__ = [
     "SHELL_TIMEOUT_S_MAX",
     "TASK_TIMEOUT_S",
     "TASK_TIMEOUT_S_MAX",
+    "ApplyPatch",
     "AskUser",
     "CompactConversation",
     "EditFile",
@@ -131,4 +225,6 @@ __all__ = [
     "Task",
     "WriteFile",
     "WriteTodos",
+    "find",
+    "to_schema",
 ]

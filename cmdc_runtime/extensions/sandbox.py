@@ -8,12 +8,14 @@ What can't be done raises ``SandboxError``, whose text is for the model: a tool 
 fails with it. It names the path as the caller wrote it.
 
 To write one: subclass ``Sandbox`` with the eight operations, and hold it to the tests in
-``tests/contract/test_sandboxes.py``. Operations on files are plain functions that may wait for a
-disk or a network, so they are called from threads and from processes of calls, several at a time;
-``execute`` is a coroutine, and what it has started is gone when it returns or is cancelled.
+``tests/contract/test_sandboxes.py``; ``change_file`` goes by these until you write it. Operations
+on files are plain functions that may wait for a disk or a network, so they are called from threads
+and from processes of calls, several at a time; ``execute`` is a coroutine, and what it has started
+is gone when it returns or is cancelled.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -26,6 +28,8 @@ LINES_MAX: Final = 2000
 """Lines of one ``read_file``."""
 READ_BYTES_MAX: Final = 50 * 1024
 """Of what one ``read_file`` returns."""
+CHANGED_CHARS_MAX: Final = 16 * 2**20
+"""Of a file that ``change_file`` puts together of parts."""
 GREP_RESULTS: Final = 100
 GLOB_RESULTS: Final = 500
 EXECUTE_TIMEOUT_S: Final = 30.0
@@ -236,3 +240,41 @@ class Sandbox(ABC):
     @abstractmethod
     def file_exists(self, path: str) -> bool:
         """Say whether a file or folder is there; False for what can't be reached."""
+
+    def change_file(
+        self, path: str, change: Callable[[bytes | None], bytes | None], *, to: str | None = None
+    ) -> None:
+        """Give a text file the content that ``change`` makes of the one it has, in one piece.
+
+        ``change`` is given None for a file that is not there, and returns None for one that shall
+        not be there; what it returns unchanged is not written. A ``ValueError`` of it is one of
+        the sandbox's. With ``to`` the file is moved there, where nothing may be yet, and keeps its
+        mode. This one reads and writes by the operations above: it takes UTF-8 alone, overlooks
+        what others change meanwhile, and neither deletes nor moves.
+        """
+        try:
+            before = self._whole(path) if self.file_exists(path) else None
+            after = change(before)
+        except ValueError as error:
+            raise SandboxError(f"Cannot change {path}: {error}") from error
+        if to is not None or (after is None and before is not None):
+            verb = "delete" if to is None else "move"
+            raise SandboxError(f"Cannot {verb} {path}: this sandbox can't")
+        if after is not None and after != before:
+            try:
+                self.write_file(path, after.decode())
+            except UnicodeDecodeError as error:
+                raise SandboxError(f"Cannot change {path}: it is no UTF-8") from error
+
+    def _whole(self, path: str) -> bytes:
+        parts: list[str] = []
+        offset: int | None = 1
+        while offset is not None:
+            part = self.read_file(path, offset)
+            if part.is_cut or "\N{REPLACEMENT CHARACTER}" in part.text:
+                raise ValueError("it has lines that are too long, or no UTF-8")
+            parts.append(part.text)
+            if sum(map(len, parts)) > CHANGED_CHARS_MAX:
+                raise ValueError(f"it has more than {CHANGED_CHARS_MAX} characters")
+            offset = part.next_line
+        return "".join(parts).encode()

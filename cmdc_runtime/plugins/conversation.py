@@ -186,7 +186,7 @@ class MemoryLoader(BuiltInPlugin, frozen=True, kw_only=True):
     ] = ("AGENTS.md",)
     """Relative to the session's working folder or absolute, "~" for the user's home."""
     auto_reload: bool = True
-    """Look at the files again after each ``write_file`` and ``edit_file``."""
+    """Look at the files again after each ``write_file``, ``edit_file`` and ``apply_patch``."""
     nested: bool = False
     """Show besides, of the working folder and of each folder in it that a tool for files works in,
     the ``AGENTS.md``, or the ``CLAUDE.md`` where there is none; one behind a link out of the

@@ -11,11 +11,19 @@ from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.extensions.sandbox import (
     ExecuteSettings,
     GrepSettings,
+    Sandbox,
     SandboxError,
     SandboxPlace,
 )
 from workers.builtin.sandboxes import _reach, bubblewrap, landlock, local
 from workers.builtin.sandboxes.local import Local
+
+
+class Plain(Local):
+    """Changes files by its other operations, as a sandbox does that has nothing better."""
+
+    change_file = Sandbox.change_file
+
 
 # fmt: off
 KINDS = {
@@ -23,11 +31,14 @@ KINDS = {
     "local":           (local.create,       {},                       True),
     "local by names":  (local.create,       {},                       False),
     "not virtual":     (local.create,       {"virtual_mode": False},  True),
+    "plain":           (Plain,              {},                       True),
     "landlock":        (landlock.create,    {},                       True),
     "bubblewrap":      (bubblewrap.create,  {},                       True),
 }
 # fmt: on
-VIRTUAL = ("local", "local by names", "landlock", "bubblewrap")
+VIRTUAL = ("local", "local by names", "plain", "landlock", "bubblewrap")
+MOVING = ("local", "local by names", "not virtual", "landlock", "bubblewrap")
+"""Those that delete and move."""
 TEXT = "one\ntwo\nthree\n"
 
 
@@ -80,6 +91,105 @@ def test_a_passage_is_replaced_where_it_is_the_only_one(sandbox):
     assert "are the same" in refused(sandbox.edit_file, "a", "one", "one")
     assert "it is a folder" in refused(sandbox.edit_file, ".", "one", "two")
     assert sandbox.read_file("a").text == "one\n2\nthree\n"
+
+
+def test_a_file_is_changed_by_a_function(sandbox, folder):
+    """It sees what is there, None for nothing; what it returns unchanged is not written."""
+    seen = []
+
+    def change(content):
+        seen.append(content)
+        return (content or b"") + b"x\r\n"
+
+    sandbox.change_file("a/b", change)
+    sandbox.change_file("a/b", change)
+    before = (folder / "a/b").stat()
+    sandbox.change_file("a/b", lambda content: content)
+    sandbox.change_file("absent", lambda content: content)
+
+    assert seen == [None, b"x\r\n"]
+    assert (folder / "a/b").read_bytes() == b"x\r\nx\r\n"
+    assert (folder / "a/b").stat().st_ino == before.st_ino
+    assert not (folder / "absent").exists()
+
+
+def test_a_file_that_can_t_be_changed_is_told(sandbox, folder):
+    """What is wrong with it, or what the function says; nothing has changed."""
+    (folder / "binary").write_bytes(b"a\0b")
+
+    def no(content):
+        raise ValueError("not so")
+
+    for path, why in (
+        ("binary", "it is a binary file of 3 bytes"),
+        (".", "it is a folder"),
+        ("nul\0", "not so" if isinstance(sandbox, Plain) else "embedded null byte"),
+        ("absent", "Cannot change absent: not so"),
+    ):
+        assert why in refused(sandbox.change_file, path, no)
+
+
+def test_a_long_file_is_changed_as_a_whole(sandbox, folder):
+    """However many parts it is read in."""
+    text = "".join(f"{at} ÄÖ\n" for at in range(20_000))
+    (folder / "long").write_text(text)
+    sandbox.change_file("long", lambda content: content + b"end\n")
+
+    assert (folder / "long").read_text() == text + "end\n"
+
+
+@pytest.mark.parametrize("sandbox", MOVING, indirect=True)
+def test_files_are_deleted_and_moved(sandbox, folder):
+    """Not over others, and not links; a file that is moved keeps its mode."""
+    sandbox.write_file("a", "x")
+    sandbox.write_file("b", "y")
+    (folder / "a").chmod(0o750)
+    (folder / "link").symlink_to("b")
+
+    def move(path, to):
+        sandbox.change_file(path, lambda content: content + b"!", to=to)
+
+    def delete(path):
+        sandbox.change_file(path, lambda _: None)
+
+    assert "something is there already" in refused(move, "a", "b")
+    assert "it is a symbolic link" in refused(delete, "link")
+    assert "it is a symbolic link" in refused(move, "link", "c")
+    move("a", "c/d")
+    delete("b")
+    delete("absent")
+
+    assert sorted(path.name for path in folder.rglob("*")) == ["c", "d", "link"]
+    assert (folder / "c/d").read_text() == "x!"
+    assert (folder / "c/d").stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("sandbox", ["plain"], indirect=True)
+def test_a_sandbox_without_better_neither_deletes_nor_moves(sandbox, folder):
+    """It says so, and leaves the file as it was; what is no UTF-8 it leaves alone, too."""
+    sandbox.write_file("a", "x")
+    (folder / "latin").write_bytes(b"caf\xe9")
+
+    assert "Cannot delete a: this sandbox can't" in refused(
+        sandbox.change_file, "a", lambda _: None
+    )
+    with pytest.raises(SandboxError, match="Cannot move a: this sandbox can't"):
+        sandbox.change_file("a", lambda content: content, to="b")
+    assert "no UTF-8" in refused(sandbox.change_file, "latin", lambda _: b"x")
+    assert sandbox.read_file("a").text == "x"
+
+
+@pytest.mark.parametrize("sandbox", ["landlock", "bubblewrap"], indirect=True)
+def test_what_is_protected_is_not_changed_by_a_function(sandbox, folder):
+    """As it is not written; it is not deleted, and nothing is moved there."""
+    (folder / ".git/hooks").mkdir(parents=True)
+    (folder / ".git/hooks/h").write_text("x")
+    sandbox.write_file("a", "x")
+
+    assert "is protected" in refused(sandbox.change_file, ".git/hooks/h", lambda _: None)
+    with pytest.raises(SandboxError, match="is protected"):
+        sandbox.change_file("a", lambda content: content, to=".git/hooks/a")
+    assert sorted(path.name for path in (folder / ".git/hooks").iterdir()) == ["h"]
 
 
 def test_a_folder_is_listed(sandbox):
@@ -224,6 +334,9 @@ def test_operations_leave_no_descriptor(sandbox):
             partial(sandbox.write_file, path, "x"),
             partial(sandbox.read_file, path),
             partial(sandbox.edit_file, path, "x", "y"),
+            partial(sandbox.change_file, path, lambda _: b"z"),
+            partial(sandbox.change_file, path, lambda _: b"z", to="c/d"),
+            partial(sandbox.change_file, path, lambda _: None),
             partial(sandbox.list_dir, path),
             partial(sandbox.grep, "x", path),
             partial(sandbox.glob, "**", path),

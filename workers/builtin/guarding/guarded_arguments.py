@@ -1,7 +1,8 @@
 """Judges the arguments of a tool that are paths, and says which are.
 
 An argument sounds like a path by the last word of its name: ``path``, ``target_file``,
-``outputDir``. A new word is an entry of ``_PATH_WORDS``.
+``outputDir``; one that sounds like a patch has the paths that it names. A new word is an entry of
+``_PATH_WORDS``.
 """
 
 import posixpath
@@ -26,6 +27,7 @@ from workers.builtin.guarding.blocked_paths import (
 )
 from workers.builtin.guarding.guarded_shell import Finding
 from workers.builtin.guarding.shell_paths import is_read
+from workers.builtin.patches.reading import paths_of
 from workers.builtin.shell.words import Part, TooManyWordsError, braced
 
 NESTING_MAX: Final = 8
@@ -35,6 +37,7 @@ _PATH_WORDS: Final = frozenset({
     "dirs", "directory", "directories", "folder", "folders", "pathname", "workdir", "cwd", "root",
     "roots", "src", "dst", "dest", "destination", "source", "target", "uri", "url", "location",
 })  # fmt: skip
+_PATCH_WORDS: Final = frozenset({"patch", "diff"})
 _COMMAND_WORDS: Final = frozenset({"command", "commands", "cmd", "cmdline", "script"})
 _WORDS: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _FILE_URL: Final = re.compile(r"file:(?://[^/]*)?", re.IGNORECASE)
@@ -75,6 +78,9 @@ def _named(name: str, value: Any, more: Collection[str]) -> Iterator[Argument]: 
         is_row = isinstance(value, list) and last in ("command", "cmd")
         rows = [shlex.join(texts)] if is_row and texts else texts
         yield from (Argument(text, is_command=True) for text in rows)
+    elif last in _PATCH_WORDS:
+        named = (path for text in texts for path in paths_of(text))
+        yield from (Argument(path, is_command=False) for path in named)
     elif last in _PATH_WORDS or name in more:
         yield from (Argument(text, is_command=False) for text in texts)
 

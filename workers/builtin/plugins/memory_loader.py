@@ -1,8 +1,8 @@
 """Shows memory files in the system prompt, and shows them anew when a tool has changed one.
 
-The files are read when the session's process starts, and after each ``write_file`` and
-``edit_file``: they are few and short, so that reading them costs less than finding out which file a
-call was about. Nothing is said where they are as they were.
+The files are read when the session's process starts, and after each ``write_file``,
+``edit_file``, and ``apply_patch``: they are few and short, so that reading them costs less than
+finding out which file a call was about. Nothing is said where they are as they were.
 
 With ``nested`` a folder in the working folder has a memory of its own, which is shown from the
 first call on that works there, behind those of the folders above: the nearest one wins.
@@ -27,7 +27,7 @@ from cmdc_runtime.option_checks import MEMORY_FILES_MAX
 from workers.builtin.plugins._memory_files import memory_path, read_memory, shown_name
 from workers.builtin.tools._files import reason_of
 
-CHANGING_TOOLS = ("edit_file", "write_file")
+CHANGING_TOOLS = ("apply_patch", "edit_file", "write_file")
 FILE_TOOLS = ("edit_file", "glob", "grep", "list_dir", "read_file", "write_file")
 NESTED_NAMES: Final = ("AGENTS.md", "CLAUDE.md")
 """Of a folder the first that is there is its memory."""

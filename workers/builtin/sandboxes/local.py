@@ -11,7 +11,9 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -47,6 +49,7 @@ from workers.builtin.tools._files import (
     one_at_a_time,
     put,
     reason_of,
+    status_of_writable,
     text_file,
     whole,
 )
@@ -57,6 +60,14 @@ PLACES_MAX: Final = 5
 """So many places of a text that is not unique are named."""
 
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A file as it was when it was read."""
+
+    content: bytes
+    status: os.stat_result
 
 
 class Local(Sandbox):
@@ -113,6 +124,61 @@ class Local(Sandbox):
                 edited, line = _edited(whole(text_file(descriptor)), before, after)
                 put(folder, name, edited)
         return EditedFile(line=line)
+
+    def change_file(
+        self, path: str, change: Callable[[bytes | None], bytes | None], *, to: str | None = None
+    ) -> None:
+        """Change, add, delete or move a file; see the contract. Of two of our calls none is lost.
+
+        A link is no file that is deleted or moved. A move writes the new file before the old one
+        goes, so that a crash leaves both.
+        """
+        with _told("change", path), one_at_a_time():
+            held = self._held(path)
+            after = change(None if held is None else held.content)
+            if to is not None:
+                self._move(path, held, to, after)
+            elif after is None:
+                if held is not None:
+                    self._delete(path)
+            elif held is None or after != held.content:
+                with self._reach.folder_of(path, makes=True) as (folder, name):
+                    put(folder, name, after)
+
+    def _held(self, path: str) -> _Held | None:
+        try:
+            with self._reach.folder_of(path) as (folder, name):
+                status = status_of_writable(folder, name)
+                if status is None:
+                    return None
+                descriptor = os.open(name, READING | os.O_NOFOLLOW, dir_fd=folder)
+                return _Held(whole(text_file(descriptor)), status)
+        except FileNotFoundError:  # of its folder
+            return None
+
+    def _delete(self, path: str) -> None:
+        self._refuse_a_link(path)
+        with self._reach.folder_of(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
+    def _move(self, path: str, held: _Held | None, to: str, after: bytes | None) -> None:
+        if held is None or after is None:
+            raise ValueError("there is nothing to move")
+        self._refuse_a_link(path)
+        with _told("move to", to), self._reach.folder_of(to, makes=True) as (folder, name):
+            if status_of_writable(folder, name) is not None:
+                raise ValueError("something is there already")
+            put(folder, name, after, like=held.status)
+        self._delete(path)
+
+    def _refuse_a_link(self, path: str) -> None:
+        parent, name = os.path.split(path.rstrip("/"))
+        folder = self._reach.open(parent or ".", os.O_PATH | os.O_DIRECTORY)
+        try:
+            if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise ValueError("it is a symbolic link; only files are deleted and moved")
+        finally:
+            os.close(folder)
 
     def list_dir(self, path: str = ".") -> Listing:
         """Return what is in a folder; see the contract."""

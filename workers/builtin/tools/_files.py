@@ -185,22 +185,23 @@ def replace(path: Path, content: bytes) -> bool:
         os.close(folder)
 
 
-def put(folder: int, name: str, content: bytes) -> bool:
+def put(folder: int, name: str, content: bytes, *, like: os.stat_result | None = None) -> bool:
     """Give the file of a folder this content, as ``replace`` does, and say whether it is new.
 
-    The name is that of the file itself and no link's.
+    The name is that of the file itself and no link's. A new one has the mode and the owner of
+    ``like``.
 
     Raises:
         OSError: it cannot be written; nothing has changed.
         ValueError: there is something else than a file.
     """
-    status = _status_of_writable(folder, name)
+    status = status_of_writable(folder, name)
     clear_drafts(folder)
     part, descriptor = draft(folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if status is not None:
-                _inherit(descriptor, status)
+            if (model := status or like) is not None:
+                _inherit(descriptor, model)
             file.write(content)
             file.flush()
             os.fsync(descriptor)
@@ -269,7 +270,13 @@ def _refuse_what_is_no_file(status: os.stat_result) -> None:
         raise ValueError("it is a device, socket or pipe")
 
 
-def _status_of_writable(folder: int, name: str) -> os.stat_result | None:
+def status_of_writable(folder: int, name: str) -> os.stat_result | None:
+    """Return the status of a file of a folder, None where nothing is.
+
+    Raises:
+        OSError: it can't be looked at.
+        ValueError: there is something else than a file, or it is write-protected.
+    """
     if not name:
         raise ValueError(_A_FOLDER)
     try:

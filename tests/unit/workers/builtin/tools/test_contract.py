@@ -22,6 +22,8 @@ ENTRY = {"id": "1", "content": "test it", "status": "completed"}
 # fmt: off
 SAMPLES = {
     # name                  isolation   effects       arguments
+    "apply_patch":          ("thread",  "write",      {"patch": "*** Begin Patch\n"
+                                                       "*** Delete File: a\n*** End Patch"}),
     "ask_user":             ("task",    "idempotent", {"question": "Which?"}),
     "compact_conversation": ("task",    "idempotent", {}),
     "edit_file":            ("thread",  "write",      {"path": "a", "old_string": "b",
@@ -39,6 +41,7 @@ SAMPLES = {
 }
 # What people read about these calls.
 META = {
+    "apply_patch":          "Patch a",
     "ask_user":             "Ask: Which?",
     "compact_conversation": "Compact the conversation: manual compact",
     "edit_file":            "Edit a",
