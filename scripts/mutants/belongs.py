@@ -69,6 +69,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
     "supervisor/adapters/journal/sql_store.py": SQL,
     "supervisor/adapters/journal/writer.py": (
         "tests/integration/supervisor/test_writer.py",
+        "tests/integration/supervisor/test_writer_copies.py",
         "tests/integration/supervisor/test_journal_copy.py",
         "tests/integration/supervisor/test_journal_faults.py",
         *JOURNAL[:1],

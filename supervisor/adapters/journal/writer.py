@@ -237,7 +237,7 @@ class GroupWriter:
             self._fail(list(self._held), JournalFull(self._store.cause))
             self._give_copies_up(JournalFailed("the journal was closed before it was copied"))
         elif self._copies:
-            self._copy_on(self._copies[0])
+            self._copy_on()
         return not is_last
 
     def _take(self) -> list[_Job | _CopyJob | None]:
@@ -360,14 +360,15 @@ class GroupWriter:
 
     # --- copies ---------------------------------------------------------------------------------
 
-    def _copy_on(self, job: _CopyJob) -> None:
-        """Do the next step of a copy; what it fails by concerns nobody else."""
+    def _copy_on(self) -> None:
+        """Do the next step of the first copy; what it fails by concerns nobody else."""
         if self._broken is not None:
             self._give_copies_up(JournalFailed(self._broken))
             return
         if self._store.level is not Level.PLENTY:  # what it takes is missing elsewhere
             self._give_copies_up(JournalFull(self._store.cause))
             return
+        job = self._copies[0]
         try:
             if job.under_way is None:
                 job.under_way = self._store.begin_copy(job.path)
@@ -381,9 +382,8 @@ class GroupWriter:
             elif not isinstance(error, self._store.failures):
                 log.exception("journal.copy_failed")
             job.error = _failed(error)
-        if job in self._copies:
-            self._copies.remove(job)
-            self._post(self._deliver, [job])
+        self._copies.popleft()
+        self._post(self._deliver, [job])
 
     def _give_copies_up(self, error: JournalFailed) -> None:
         for job in self._copies:
@@ -403,7 +403,6 @@ class GroupWriter:
             self._post(self.health.turn, Condition.FAILED, self._broken)
             held, self._held = self._held, deque()
             self._fail(list(held), JournalFailed(self._broken))
-            self._give_copies_up(JournalFailed(self._broken))
 
     def _publish_level(self) -> None:
         if self._store.level is Level.PLENTY:
