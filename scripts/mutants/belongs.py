@@ -64,6 +64,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/unit/supervisor/test_tree_runtime.py",
         "tests/unit/supervisor/test_runtime_zygote_child.py",
         "tests/unit/supervisor/test_recordings.py",
+        "tests/unit/supervisor/test_reports.py",
         "tests/conformance",
     ),
     "supervisor/adapters/journal/sql_store.py": SQL,
