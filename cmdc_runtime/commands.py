@@ -113,6 +113,10 @@ class McpServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     tools: tuple[str, ...] = ()
     problem: str = ""
+    confined_by: str = ""
+    """The sandbox that its program runs in; "": none confines it, or it is at a url."""
+    network: bool = False
+    """It is declared to need the network, so it has it whatever that sandbox gives tools."""
 
 
 class SkillStatus(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):

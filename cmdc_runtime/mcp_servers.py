@@ -38,9 +38,9 @@ class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
     """A server of the Model Context Protocol, whose tools the session's model may call.
 
     Either ``command`` starts a program that speaks the protocol on stdin and stdout, in the
-    session's working directory with the environment of tools and ``env``; or ``url`` is where a
-    server speaks it by HTTP, which every request asks with ``headers``. Its tool ``read`` is called
-    ``mcp__<name>__read``.
+    session's working directory and sandbox, with the environment of tools and ``env``; or ``url``
+    is where a server speaks it by HTTP, which every request asks with ``headers``. Its tool
+    ``read`` is called ``mcp__<name>__read``.
     """
 
     __repr__ = printed
@@ -56,6 +56,9 @@ class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
     """Seconds for it to be ready, its tools listed: a request waits no longer for it."""
     allow: list[str] | None = None
     """The tools that the model may have, by the server's own names; None: all of them."""
+    network: bool = False
+    """Its program needs the network: it has it also where the session's sandbox gives tools
+    none."""
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -68,6 +71,7 @@ class _Typed(msgspec.Struct, frozen=True):
     headers: Annotated[dict[str, str], Meta(max_length=VARIABLES_MAX)]
     timeout: Moment
     allow: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] | None
+    network: bool
 
 
 def server_problems(server: McpServer) -> Iterator[str]:
@@ -109,6 +113,8 @@ def _program_problems(server: McpServer) -> Iterator[str]:
 def _address_problems(server: McpServer, url: str) -> Iterator[str]:
     if server.command or server.env:
         yield ": a server has a url, or a command with its env, and not both"
+    if server.network:
+        yield ".network: it is for a command; a url is asked by the session itself"
     if not _ADDRESS.fullmatch(url):
         yield ".url: expected http:// or https:// with a host, without blanks"
     for name, value in server.headers.items():

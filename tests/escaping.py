@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cmdc_runtime.extensions.sandbox import ExecuteSettings, Sandbox, SandboxError, SandboxPlace
+from cmdc_runtime.tool_environment import passed_on
+from workers.mcp.process import ServerProcess, ServerProgram
 
 CORPUS = Path(__file__).parent / "integration/escapes/attempts.toml"
 LIBRARY = Path(__file__).parents[1]
@@ -174,8 +176,11 @@ def _victim(outside: Path, environment: dict[str, str]) -> Iterator[dict[str, st
             victim.kill()
 
 
-def escaped(sandbox: Sandbox, place: Ground) -> set[str]:
-    """Return the ids of the attempts that have escaped from a new sandbox."""
+def escaped(sandbox: Sandbox, place: Ground, *, is_server: bool = False) -> set[str]:
+    """Return the ids of the attempts that have escaped from a new sandbox.
+
+    Commands are those of a tool, or of a server.
+    """
     sandbox.begin(SandboxPlace(session_id="s-escapes", working_dir=str(place.work)))
     played = [one for one in corpus() if not skipped(one, confines=sandbox.confines)]
     commands = [one for one in played if one.layer != "tools"]
@@ -183,14 +188,34 @@ def escaped(sandbox: Sandbox, place: Ground) -> set[str]:
     found = {one.id for one in played if one.layer == "tools" and _has_done(sandbox, one, place)}
     rows = [(one.id, one.command, ATTEMPT_S) for one in commands]
     (place.work / "attempts.json").write_text(json.dumps(rows))
-    settings = ExecuteSettings(timeout_s=ALL_S, env=place.environment)
-    told = asyncio.run(sandbox.execute(f"{sys.executable} driver.py", settings))
-    assert told.exit_status == 0, told.output
-    found |= set(json.loads(told.output.splitlines()[-1]))
+    told = asyncio.run(_served(sandbox, place) if is_server else _executed(sandbox, place))
+    found |= set(json.loads(told.splitlines()[-1]))
     if place.state() == before:  # what was written lies in a folder of the sandbox's own
         writers = [one for one in commands if one.kind == "write" or "test -e $OUT" in one.command]
         found -= {one.id for one in writers if "out" in one.command.lower()}
     return found
+
+
+async def _executed(sandbox: Sandbox, place: Ground) -> str:
+    settings = ExecuteSettings(timeout_s=ALL_S, env=place.environment)
+    done = await sandbox.execute(f"{sys.executable} driver.py", settings)
+    assert done.exit_status == 0, done.output
+    return done.output
+
+
+async def _served(sandbox: Sandbox, place: Ground) -> str:
+    command = sandbox.server_program([sys.executable, "driver.py"])
+    environment = {**passed_on(os.environ), **place.environment}
+    program = ServerProgram(command, str(place.work), environment, confines_itself=True)
+    process = await ServerProcess.start(program, lambda _: None)
+    try:
+        async with asyncio.timeout(ALL_S):
+            told = await process.stdout.read()
+            await process.ended.wait()
+    finally:
+        await process.close()
+    assert process.status == 0, process.last_words
+    return told.decode()
 
 
 def _has_done(sandbox: Sandbox, attempt: Attempt, place: Ground) -> bool:

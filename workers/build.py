@@ -389,7 +389,7 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
     opener = CodeOpener(context.report_code_step)
     subagents = Subagents(str(context.runtime_dir), agent.post)
     steps = partial(subagents.past.steps, assign.session_id)
-    servers = _mcp_servers(assign, spec, agent, context)
+    servers = _mcp_servers(assign, spec, agent, loaded)
     tool_settings = _tool_settings(assign, spec, loaded, servers)
     tool_settings = replace(tool_settings, recall=steps, opener=opener)
     runner = ToolRunner(loaded.tools, tool_settings, agent.post, link, pipeline)
@@ -462,13 +462,12 @@ def _backoff(spec: AgentSpec) -> Backoff:
     return Backoff(spec.retry_base_delay, spec.retry_max_delay, spec.retry_jitter)
 
 
-def _mcp_servers(
-    assign: Assign, spec: AgentSpec, agent: Agent, context: BuildContext
-) -> McpServers:
+def _mcp_servers(assign: Assign, spec: AgentSpec, agent: Agent, loaded: Loaded) -> McpServers:
     marks = {"CMDC_SESSION_ID": assign.session_id, "CMDC_INCARNATION": str(assign.incarnation)}
     environment = {**passed_on(os.environ), **chosen(os.environ, spec.tool_env), **marks}
-    surroundings = ServerSurroundings(spec.working_dir, {**environment, "PWD": spec.working_dir})
-    on_crash = context.exit_callbacks.on_crash
+    environment["PWD"] = spec.working_dir
+    surroundings = ServerSurroundings(spec.working_dir, environment, loaded.sandbox)
+    on_crash = loaded.context.exit_callbacks.on_crash
     return McpServers(agent.memory, surroundings, agent.post, on_crash)
 
 

@@ -1,4 +1,4 @@
-"""Confines itself and becomes a program: what stands before each command of a sandbox.
+"""Confines itself and becomes a program: what stands before each command and server of a sandbox.
 
 It is run as a script, with nothing but the standard library, so that it is there in some 30 ms; its
 arguments are what is to be done (``all`` layers, ``separate`` for those before ``bwrap``, ``close``
@@ -37,7 +37,7 @@ def main() -> None:
     }
     try:
         parts[what](Confinement(**given))
-        os.execv(program[0], program)  # noqa: S606 - running what the model wants is the tool
+        os.execvp(program[0], program)  # noqa: S606 - running what is asked for is its purpose
     except LayerMissing as error:
         problem = f"the sandbox can't be had: {error}"
     except OSError as error:

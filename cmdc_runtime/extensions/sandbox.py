@@ -15,7 +15,7 @@ is gone when it returns or is cancelled.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -206,6 +206,29 @@ class Sandbox(ABC):
         Raises:
             SandboxUnavailable: it can't; the tool does not run then.
         """
+
+    def server_program(
+        self,
+        program: Sequence[str],
+        *,
+        needs_network: bool = False,  # noqa: ARG002 - of those that confine
+    ) -> Sequence[str]:
+        """Return what is run for a program that serves the session, as an MCP server does.
+
+        It speaks on stdin and stdout for as long as the session's process lives, and is started in
+        the session's working folder. Where the sandbox confines, the answer does so to it and to
+        all that it starts, with the network if ``needs_network``. Called in the event loop of the
+        agent, so it does not block.
+
+        Raises:
+            SandboxError: it can't; the default can't where the sandbox confines.
+        """
+        if self.confines:
+            raise SandboxError(
+                f"the sandbox {self.name} has no server_program, so no server is started in it;"
+                " give it one, or a server at a url"
+            )
+        return program
 
     @abstractmethod
     def read_file(self, path: str, offset: int = 1, limit: int = LINES_MAX) -> FilePart:

@@ -53,6 +53,13 @@ def pid() -> str:
 
 
 @server.tool()
+def shell(command: str) -> str:
+    """Run a command line; tell its exit status and what it says."""
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    return f"{done.returncode} {done.stdout}"
+
+
+@server.tool()
 def variables() -> str:
     """Tell the names of the environment's variables."""
     return " ".join(sorted(os.environ))

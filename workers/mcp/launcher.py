@@ -6,8 +6,9 @@ environment. When the server ends, when it is asked to (SIGTERM) or when its age
 kernel sends it the same signal), it kills all that is below it, and ends. The server itself is
 killed by the kernel where this process is.
 
-Its arguments are the pid of the agent, a descriptor to write the server's status to, ``kept`` or
-``unset`` for the variable LC_CTYPE, and the program with its arguments.
+Its arguments are the pid of the agent; a descriptor to write the server's status to; the one of a
+ruleset of Landlock that the server runs in, with the capabilities that it is not to have, or
+``none``; ``kept`` or ``unset`` for the variable LC_CTYPE; and the program with its arguments.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ ROUND_S: Final = 0.05
 EXIT_NOT_STARTED: Final = 126
 """As a shell says it of a program that it can't run."""
 _SET_PDEATHSIG: Final = 1
+_CAPBSET_DROP: Final = 24
 _SET_CHILD_SUBREAPER: Final = 36
+_SET_NO_NEW_PRIVS: Final = 38
+_RESTRICT_SELF: Final = 446
 _WATCHED: Final = {signal.SIGTERM, signal.SIGCHLD}
 
 
 def main() -> NoReturn:
     """Run a server and see to its end; never returns."""
-    agent, report, locale, *program = sys.argv[1:]
+    agent, report, shield, locale, *program = sys.argv[1:]
     os.set_inheritable(int(report), False)  # noqa: FBT003 - the name is the function's
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     prctl = ctypes.CDLL(None).prctl
@@ -46,9 +50,10 @@ def main() -> NoReturn:
     if pid == 0:
         prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == own:
-            _become(program, is_unset=locale == "unset")
+            _become(program, shield, is_unset=locale == "unset")
         os._exit(EXIT_NOT_STARTED)
-    for descriptor in range(3):  # the pipes end with those who use them
+    # The pipes end with those who use them.
+    for descriptor in (0, 1, 2, *_ruleset_of(shield)):
         os.close(descriptor)
     status = _status_of(pid)
     _end_all()
@@ -57,7 +62,7 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _become(program: list[str], *, is_unset: bool) -> NoReturn:
+def _become(program: list[str], shield: str, *, is_unset: bool) -> NoReturn:
     """Run the program as if no interpreter stood before it, which ignores two signals."""
     try:
         os.setpgid(0, 0)
@@ -66,11 +71,26 @@ def _become(program: list[str], *, is_unset: bool) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         if is_unset:
             os.environ.pop("LC_CTYPE", None)
+        for ruleset in _ruleset_of(shield):
+            _enforce(ruleset, [int(number) for number in shield.split(",")[1:]])
         os.execvp(program[0], program)  # noqa: S606 - running what the application declares
     except OSError as error:
         os.write(2, f"cannot run {program[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(EXIT_NOT_STARTED)
+
+
+def _ruleset_of(shield: str) -> list[int]:
+    return [] if shield == "none" else [int(shield.split(",", maxsplit=1)[0])]
+
+
+def _enforce(ruleset: int, capabilities: list[int]) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    for number in capabilities:
+        libc.prctl(_CAPBSET_DROP, number, 0, 0, 0)  # who has none can't, and need not
+    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_RESTRICT_SELF, ruleset, 0):
+        raise OSError(ctypes.get_errno(), "the kernel takes no domain of Landlock")
+    os.close(ruleset)
 
 
 def _status_of(pid: int) -> int | None:

@@ -2,8 +2,9 @@
 
 The SDK's own start calls ``setsid``, after which nobody who sweeps an agent's processes finds the
 server. Here it stays in the agent's POSIX session and cgroup, below ``launcher``, and bears the
-session's marks in an environment of what tools get. Its stderr goes to the agent's log by lines,
-and the end of it is told where the server fails.
+session's marks in an environment of what tools get. The session's sandbox says what is run for it;
+where that confines nothing, a domain of Landlock keeps it from looking into other processes. Its
+stderr goes to the agent's log by lines, and the end of it is told where the server fails.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cmdc_runtime.confinement import landlock, namespaces
 from cmdc_runtime.plain import without_controls
 
 MESSAGE_BYTES_MAX: Final = 16 * 2**20
@@ -47,6 +49,8 @@ class ServerProgram:
     command: Sequence[str]
     working_dir: str
     environment: Mapping[str, str]
+    confines_itself: bool = False
+    """The command puts more round itself than what keeps it from looking into other processes."""
 
 
 class ServerProcess:
@@ -195,15 +199,22 @@ def _pipes() -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
 def _launched(program: ServerProgram, theirs: Sequence[int]) -> subprocess.Popen[bytes]:
     stdin, stdout, stderr, report = theirs
     locale = "kept" if "LC_CTYPE" in program.environment else "unset"
+    ruleset = None if program.confines_itself else landlock.shield()
+    given = (ruleset, *namespaces.OVER_PROCESSES)
+    shield = "none" if ruleset is None else ",".join(map(str, given))
     script = [sys.executable, "-I", "-S", str(_LAUNCHER)]
-    # By this thread: the kernel tells the launcher when the thread that started it ends.
-    return subprocess.Popen(  # noqa: S603 - running what the application declares
-        [*script, str(os.getpid()), str(report), locale, *program.command],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        cwd=program.working_dir,
-        env=program.environment,
-        process_group=0,
-        pass_fds=(report,),
-    )
+    try:
+        # By this thread: the kernel tells the launcher when the thread that started it ends.
+        return subprocess.Popen(  # noqa: S603 - running what the application declares
+            [*script, str(os.getpid()), str(report), shield, locale, *program.command],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=program.working_dir,
+            env=program.environment,
+            process_group=0,
+            pass_fds=(report,) if ruleset is None else (report, ruleset),
+        )
+    finally:
+        if ruleset is not None:
+            os.close(ruleset)

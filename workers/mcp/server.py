@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cmdc_runtime.extensions.context import Context, SessionPort
+from cmdc_runtime.extensions.sandbox import Sandbox, SandboxError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.mcp_servers import McpServer
 from workers.core import elicitation
 from workers.core.elicitation import Answered, Question
 from workers.mcp.process import NOT_STARTED, NotStartedError, ServerProcess, ServerProgram
-from workers.mcp.tools import PROGRESS, PROGRESS_MAX
 
 if TYPE_CHECKING:
     from workers.mcp.connection import Connection, ListedTool
@@ -35,6 +35,11 @@ END_S: Final = 1.0
 """For a process whose pipes have closed to be gone, too."""
 ASKED_MAX: Final = 3
 """How often the user is asked the same where the answer does not fit."""
+
+PROGRESS: Final = "mcp_progress"
+"""The name of the event that tells how far a call is."""
+PROGRESS_MAX: Final = 500
+"""Events of one call; what it tells beyond them is left out."""
 
 _CALL: Final[ContextVar[Context | None]] = ContextVar("the call that runs", default=None)
 
@@ -54,6 +59,8 @@ class ServerSurroundings:
 
     working_dir: str
     environment: Mapping[str, str]
+    sandbox: Sandbox
+    """What its program runs in."""
 
 
 class ServerLink:
@@ -120,7 +127,16 @@ class ServerLink:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         surroundings = self._surroundings
         environment = {**surroundings.environment, **self._declared.env}
-        program = ServerProgram(self._declared.command, surroundings.working_dir, environment)
+        try:
+            command = surroundings.sandbox.server_program(
+                self._declared.command, needs_network=self._declared.network
+            )
+        except SandboxError as error:
+            raise LostError(str(error), is_final=True) from error
+        confines = surroundings.sandbox.confines
+        program = ServerProgram(
+            command, surroundings.working_dir, environment, confines_itself=confines
+        )
         try:
             process = await ServerProcess.start(program, _teller(self._declared.name))
         except NotStartedError as error:

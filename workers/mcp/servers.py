@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import importlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -22,7 +22,7 @@ import structlog
 from cmdc_runtime.commands import McpServerStatus
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context
-from cmdc_runtime.extensions.tool import ToolError, as_tool
+from cmdc_runtime.extensions.tool import Tool, ToolError, as_tool
 from cmdc_runtime.foreign import ForeignError, summary_of
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.mcp_servers import McpServer
@@ -31,7 +31,6 @@ from workers.core.inputs import McpServerReported, McpToolsListed, Result
 from workers.core.mcp import ServerLife, ServerState
 from workers.core.state import Memory
 from workers.mcp.server import LostError, ServerLink, ServerSurroundings
-from workers.mcp.tools import McpTool
 from workers.threads import Threads
 
 if TYPE_CHECKING:
@@ -50,6 +49,29 @@ PROBLEM_CHARS_MAX: Final = 1_000
 """Of what is told about a server."""
 _SDK: Final = "workers.mcp.connection"
 _NO_SDK: Final = "the package mcp is not installed here: pip install 'cmdc-runtime[mcp]'"
+
+
+Call = Callable[[str, dict[str, Any], Context], Awaitable[str]]
+"""Calls a tool of one server by the server's own name for it (Any: whatever the tool takes)."""
+
+
+class McpTool(Tool):
+    """One tool of a server; what it does nobody knows, so it is not run twice."""
+
+    isolation = "task"
+    effects = "write"
+
+    def __init__(self, name: str, listed: "ListedTool", call: Call) -> None:
+        """Be called ``name`` here; ``call`` has the server do it."""
+        self.name = name
+        self.description = listed.description or listed.name
+        self.parameters = listed.parameters
+        self._own_name, self._call = listed.name, call
+
+    # Any: whatever the tool takes.
+    async def execute(self, args: dict[str, Any], context: Context) -> str:
+        """Have the server do it."""
+        return await self._call(self._own_name, args, context)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,15 +171,14 @@ class McpServers:
         problems = {server: list(lines) for server, lines in names.problems.items()}
         found: list[McpTool] = []
         for (server, own_name), name in names.given.items():
-            listed = wanted[server, own_name]
-            tool = McpTool(name, own_name, listed.description, listed.parameters)
+            tool = McpTool(name, wanted[server, own_name], self._caller(server))
             tool.needs_approval = serverset.needs_approval(memory, name)
             try:
                 as_tool(tool)
             except InvalidTool as error:
                 problems.setdefault(server, []).append(f"it is left out: {error}")
                 continue
-            found.append(tool.bind(self._caller(server)))
+            found.append(tool)
         self._problems = {server: tuple(lines) for server, lines in problems.items()}
         return tuple(found)
 
@@ -280,7 +301,8 @@ class McpServers:
         self._changed = asyncio.Event()
 
     def _status_of(self, one: _Server) -> McpServerStatus:
-        name, allow = one.declared.name, one.declared.allow
+        name, allow, sandbox = one.declared.name, one.declared.allow, self._surroundings.sandbox
+        is_confined = one.declared.url is None and sandbox.confines
         allowed = [tool.name for tool in one.listed if allow is None or tool.name in allow]
         missing = set(allow or ()) - {tool.name for tool in one.listed}
         problems = [one.life.problem, *self._problems.get(name, ())]
@@ -291,6 +313,8 @@ class McpServers:
             state=one.life.state.value,
             tools=tuple(mcp.tool_name(name, tool) for tool in allowed),
             problem=one_line("; ".join(filter(None, problems)), PROBLEM_CHARS_MAX),
+            confined_by=sandbox.name if is_confined else "",
+            network=one.declared.network,
         )
 
     def _next_due_s(self) -> float | None:
@@ -301,7 +325,7 @@ class McpServers:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _caller(self, server: str) -> Any:  # Any: a Call of ``tools``
+    def _caller(self, server: str) -> Call:
         async def call(own_name: str, args: dict[str, Any], context: Context) -> str:
             return await self._call(server, own_name, args, context)
 

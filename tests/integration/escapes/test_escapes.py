@@ -16,16 +16,17 @@ LAYERS = {"landlock", "namespaces", "seccomp", "capabilities", "tools"}
 PAGE = LIBRARY / "docs/escapes.md"
 
 
+@pytest.mark.parametrize("is_server", [False, True], ids=["tool", "server"])
 @pytest.mark.parametrize("kind", [landlock, bubblewrap], ids=lambda kind: kind.__name__[27:])
-def test_nothing_escapes(kind, tmp_path):
-    """Every attempt is stopped, and what lies outside is as it was."""
+def test_nothing_escapes(kind, is_server, tmp_path):
+    """Every attempt of a tool and of a server is stopped; what lies outside is as it was."""
     try:
         kind.create().begin(SandboxPlace(session_id="s", working_dir=str(tmp_path)))
     except SandboxUnavailable as missing:
         pytest.skip(str(missing))
     with ground(tmp_path / "ground") as place:
         before = place.state()
-        found = escaped(kind.create(), place)
+        found = escaped(kind.create(), place, is_server=is_server)
         after = place.state()
 
     assert found == set()

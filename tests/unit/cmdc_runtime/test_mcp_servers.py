@@ -35,6 +35,7 @@ def problems_of(*servers):
         ({"timeout": 0}, ".timeout: Expected `float` > 0"),
         ({"timeout": float("nan")}, ".timeout: "),
         ({"allow": "add"}, ".allow: Expected `array | null`, got `str`"),
+        ({"network": "on"}, ".network: Expected `bool`, got `str`"),
     ],
 )
 def test_each_wrong_part_is_named(given, problem):
@@ -52,6 +53,7 @@ def test_each_wrong_part_is_named(given, problem):
         ({"url": 5}, ".url: Expected `str | null`, got `int`"),
         ({"headers": {"a b": "1"}}, ".headers: 'a b' is no name of a header"),
         ({"headers": {"a": "1\r\nb: 2"}}, ".headers['a']: it has characters"),
+        ({"network": True}, ".network: it is for a command"),
         ({"headers": {"a": 1}}, ".headers: Expected `str`, got `int`"),
     ],
 )

@@ -15,6 +15,7 @@ from typing import Literal
 
 from cmdc_runtime.confinement import apply
 from cmdc_runtime.confinement.bubblewrap import arguments_of, inside
+from cmdc_runtime.confinement.layer import Confinement
 from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S, Sandbox, SandboxPlace
 from workers.builtin.sandboxes.landlock import Landlock, launched, policy_from
@@ -32,12 +33,9 @@ class Bubblewrap(Landlock):
         if why := _problem():
             raise SandboxUnavailable("bubblewrap", why)
 
-    def program(self, command: str) -> Sequence[str]:
-        """Return a command line behind ``bwrap``."""
-        if self._is_confined:
-            return super().program(command)
-        wanted = self.wanted
-        inner = launched("close", inside(wanted), super(Landlock, self).program(command))
+    def _behind(self, program: Sequence[str], wanted: Confinement) -> Sequence[str]:
+        """Return a program behind ``bwrap``."""
+        inner = launched("close", inside(wanted), program)
         # All of /etc is there, and what not everybody may read is covered.
         rest = [path for path in wanted.readable if not path.startswith("/etc/")]
         shown = replace(wanted, readable=(*rest, "/etc"))

@@ -72,7 +72,17 @@ class Landlock(Local):
     def program(self, command: str) -> Sequence[str]:
         """Return a command line behind what confines it."""
         program = super().program(command)
-        return program if self._is_confined else launched("all", self.wanted, program)
+        return program if self._is_confined else self._behind(program, self.wanted)
+
+    def server_program(
+        self, program: Sequence[str], *, needs_network: bool = False
+    ) -> Sequence[str]:
+        """Return a program behind what confines it, as a command is."""
+        wanted = replace(self.wanted, network="on") if needs_network else self.wanted
+        return self._behind(program, wanted)
+
+    def _behind(self, program: Sequence[str], wanted: Confinement) -> Sequence[str]:
+        return launched("all", wanted, program)
 
     def _bounds(self) -> Confinement:
         """Return what is given: paths by what they are now, whoever makes links later."""
