@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks setup-mcp demo test hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot screens conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks setup-mcp demo test first-hour hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot screens conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,10 @@ FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
 test: setup setup-local setup-mocks setup-mcp check ## Set up, check, and run every test but the faults
 	@$(BIN)/python -m scripts.lanes $(TEST_LANES)
+
+# Two environments from an index, of the oldest and of the newest Python of this machine: minutes.
+first-hour: setup ## The programs of five kinds of users, with the wheel and all extras, on two Pythons
+	@CMDC_FIRST_HOUR=1 $(BIN)/pytest -p no:cacheprovider --timeout 0 tests/e2e/first_hour/test_users.py
 
 screens: setup ## Make the pictures of chat, ps, tree and tail in docs/screens, from real runs
 	@$(BIN)/python -m scripts.screens

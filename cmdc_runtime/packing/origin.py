@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import msgspec
+
 MAIN: Final = "__main__"
 _OWN_PACKAGES: Final = ("cmdc_runtime", "supervisor", "workers")
 
@@ -114,6 +116,8 @@ def _reached(module: ModuleType, qualname: str) -> object:
 def _installed_folders() -> tuple[str, ...]:
     folders = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
+    # What this program depends on may lie elsewhere: in a folder of PYTHONPATH or of a path file.
+    folders += [str(Path(msgspec.__file__).parents[1])]
     ours = Path(__file__).parents[2]
     folders += [str(ours / package) for package in _OWN_PACKAGES]
     both = {*folders, *(os.path.realpath(folder) for folder in folders)}

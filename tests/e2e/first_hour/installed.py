@@ -1,7 +1,7 @@
 """Environments of their own, into which the wheel of this work tree is installed.
 
-In the suite they are of the Python that runs it, and see the dependencies where that one has them,
-by a path file: what is installed is the wheel alone, and the repository is on no path.
+In the suite they are of the Python that runs it and link the dependencies from where that one has
+them: what is installed is the wheel alone, and the repository is on no path.
 """
 
 import base64
@@ -15,7 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 INSTALL_S = 120.0
-PROGRAM_S = 90.0
+FILL_S = 1800.0
+"""For everything, over a slow line."""
+PROGRAM_S = 240.0
 
 
 def build_wheel(folder):
@@ -64,25 +66,38 @@ class Environment:
         (self.packages,) = folder.glob("lib/python3*/site-packages")
 
     def share_dependencies(self):
-        """Let it see what the Python that runs the tests has, behind what it has itself.
+        """Have what the Python that runs the tests has, but for this project.
 
-        A path file in a folder that is named by another one is not read: so the editable
-        installation of the work tree is not seen.
+        A link for each entry of the folder, where pip would have put a copy of it.
         """
-        (self.packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        for path in Path(sysconfig.get_path("purelib")).iterdir():
+            is_own = path.name.startswith(("cmdc_runtime", "_cmdc_runtime"))
+            if not is_own and path.suffix != ".pth" and path.name != "__pycache__":
+                (self.packages / path.name).symlink_to(path)
 
     def pip(self, *words):
         """Install or uninstall without asking any index."""
-        command = [sys.executable, "-m", "pip", "--python", str(self.python), *words]
-        environ = clean_environ() | {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=INSTALL_S, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        self._pip(INSTALL_S, *words, PIP_NO_INDEX="1")
+
+    def fill(self, *requirements):
+        """Install with all dependencies, from the index that the user's pip asks."""
+        self._pip(FILL_S, "install", "--quiet", *requirements)
 
     def install(self, wheel):
         """Install a wheel, over what is there."""
         self.pip("install", "--quiet", "--no-deps", "--no-compile", "--force-reinstall", str(wheel))
+
+    def _pip(self, timeout_s, *words, **environ):
+        command = [sys.executable, "-m", "pip", "--python", str(self.python), *words]
+        done = subprocess.run(
+            command,
+            env=clean_environ() | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"} | environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
     def run(self, *words, cwd, **environ):
         """Return how a program of it ended; it finds neither a daemon nor the repository."""

@@ -122,3 +122,26 @@ def test_an_import_is_local_where_any_part_of_it_is(loaded, monkeypatch, name, i
     importlib.invalidate_caches()
 
     assert is_local_import(name) is is_it
+
+
+def test_the_folder_of_our_dependencies_counts_as_installed(monkeypatch, tmp_path):
+    """They may lie on PYTHONPATH alone; each process of ours imports them from there."""
+    (tmp_path / "msgspec").mkdir()
+    (tmp_path / "beside_it.py").write_text("")
+    monkeypatch.setattr(origin.msgspec, "__file__", str(tmp_path / "msgspec" / "__init__.py"))
+    monkeypatch.syspath_prepend(tmp_path)
+    _forget_folders()
+    try:
+        importlib.import_module("beside_it")
+        found = is_installed("beside_it")
+    finally:
+        monkeypatch.undo()
+        _forget_folders()
+        sys.modules.pop("beside_it", None)
+
+    assert found
+
+
+def _forget_folders():
+    origin._installed_folders.cache_clear()
+    origin._is_installed_path.cache_clear()
