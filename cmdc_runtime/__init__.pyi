@@ -13,6 +13,8 @@ from cmdc_runtime import tools as tools
 from cmdc_runtime.blueprint import Blueprint as Blueprint
 from cmdc_runtime.checkpoints import Snapshot as Snapshot
 from cmdc_runtime.client.functions import abort as abort
+from cmdc_runtime.client.functions import add_memory as add_memory
+from cmdc_runtime.client.functions import add_skills_dirs as add_skills_dirs
 from cmdc_runtime.client.functions import agent_pid as agent_pid
 from cmdc_runtime.client.functions import approve as approve
 from cmdc_runtime.client.functions import attach_mcp_server as attach_mcp_server

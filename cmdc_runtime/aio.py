@@ -13,6 +13,8 @@ from cmdc_runtime.client.runner import AsyncParallel as Parallel
 from cmdc_runtime.client.runner import AsyncRunner as Runner
 
 abort = of_owner(_client.abort)
+add_memory = of_owner(_client.add_memory)
+add_skills_dirs = of_owner(_client.add_skills_dirs)
 agent_pid = of_owner(_client.agent_pid)
 approve = of_owner(_client.approve)
 attach_mcp_server = of_owner(_client.attach_mcp_server)
@@ -58,6 +60,8 @@ __all__ = [
     "Parallel",
     "Runner",
     "abort",
+    "add_memory",
+    "add_skills_dirs",
     "agent_pid",
     "approve",
     "attach_mcp_server",

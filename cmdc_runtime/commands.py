@@ -334,13 +334,17 @@ class AnswerToolCall(Command, frozen=True, kw_only=True):
 
 
 class AttachTools(Command, frozen=True, kw_only=True):
-    """Add tools, all or none; ``single`` asks for the errors of one tool instead of a batch's."""
+    """Add tools, all or none; ``single`` asks for the errors of one tool instead of a batch's.
+
+    With ``is_update`` a tool takes the place of the one of its name, if there is one.
+    """
 
     durable: ClassVar[bool] = True
     answer: ClassVar[Any] = tuple[str, ...]
 
     tools: tuple[Packed, ...]
     single: bool = False
+    is_update: bool = False
 
 
 class DetachTools(Command, frozen=True, kw_only=True):
@@ -381,7 +385,8 @@ class DetachMcpServer(Command, frozen=True, kw_only=True):
 class AttachPlugin(Command, frozen=True, kw_only=True):
     """Add a plugin, or (``is_update``) put it in the place of the one of its name.
 
-    The answer is its name. An updated plugin keeps its state.
+    The answer is its name. An updated plugin keeps its state. ``tools`` are attached
+    behind it; no client sends any.
     """
 
     durable: ClassVar[bool] = True
@@ -389,6 +394,7 @@ class AttachPlugin(Command, frozen=True, kw_only=True):
 
     plugin: Packed
     is_update: bool = False
+    tools: tuple[Packed, ...] = ()
 
 
 class DetachPlugin(Command, frozen=True, kw_only=True):
@@ -397,6 +403,30 @@ class DetachPlugin(Command, frozen=True, kw_only=True):
     durable: ClassVar[bool] = True
 
     name: str
+
+
+class AddSkillsDirs(Command, frozen=True, kw_only=True):
+    """Have the skills of these folders, too: each with the word of where it is from, or "".
+
+    They outrank those that are there. The answer names the tools that have changed.
+    """
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = tuple[str, ...]
+
+    dirs: tuple[tuple[str, str], ...]
+
+
+class AddMemory(Command, frozen=True, kw_only=True):
+    """Show these memory files, too, behind those that are shown.
+
+    The answer is the name of the plugin that does, "" where nothing has changed.
+    """
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = str
+
+    files: tuple[str, ...]
 
 
 class SwitchModel(Command, frozen=True, kw_only=True):

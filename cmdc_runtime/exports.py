@@ -8,6 +8,8 @@ from typing import Final
 
 CALLS: Final = (
     "abort",
+    "add_memory",
+    "add_skills_dirs",
     "agent_pid",
     "approve",
     "attach_mcp_server",

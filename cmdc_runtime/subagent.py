@@ -28,6 +28,8 @@ MEMORY_PLUGIN: Final = "memory_loader"
 """The built-in plugin that shows memory files."""
 MEMORY_LABEL: Final = "memory"
 """What that plugin is called on its way where the option ``memory`` brings it."""
+MEMORY_FILES: Final = ("AGENTS.md",)
+"""What that plugin shows where it is told nothing else."""
 CLIENT_TOOL: Final = "client_tool"
 """The built-in that stands for a tool which runs in the program that has attached it."""
 STRATEGY_TOOL: Final = "reasoning_strategy"

@@ -508,6 +508,24 @@ def tool_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(listed)
 
 
+def checked_list(check: Callable[[object], list[T]], given: object, name: str) -> tuple[T, ...]:
+    """Return a list as the check of an option returns it.
+
+    Raises:
+        UsageError: something in it is wrong, or there is too much.
+
+    """
+    listed = list(_listed(cast("Iterable[Any]", given), name))  # Any: the check looks at it
+    try:
+        return tuple(check(listed))
+    except Unfit as error:
+        raise UsageError("; ".join(f"{name}{one}" for one in error.args)) from None
+    except (TypeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{name}: {error}") from None
+    except Exception as error:  # noqa: BLE001 - a value may have code of its own
+        raise UsageError(f"{name}: {summary_of(error)}") from None
+
+
 def checked_server(server: object) -> McpServer:
     """Return an MCP server as it was declared.
 

@@ -4,6 +4,7 @@ Each is written once: its arguments, what they have to be, and what is sent. The
 from it, and so are the methods of both kinds of session; ``make sync`` does that.
 """
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from cmdc_runtime.client.arguments import (
     checked_checkpoint,
     checked_flag,
     checked_id,
+    checked_list,
     checked_model,
     checked_name,
     checked_plugin,
@@ -37,6 +39,8 @@ from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.stream import AsyncMonitor
 from cmdc_runtime.commands import (
     Abort,
+    AddMemory,
+    AddSkillsDirs,
     ApprovalKind,
     Approve,
     AttachMcpServer,
@@ -61,6 +65,7 @@ from cmdc_runtime.errors import UsageError
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message
+from cmdc_runtime.option_checks import check_memory, check_skills_dirs
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import pack, pack_plugin
 from cmdc_runtime.requests import (
@@ -73,6 +78,7 @@ from cmdc_runtime.requests import (
     TreeNode,
     stop_reason_problem,
 )
+from cmdc_runtime.skills import SkillsDir
 
 
 class AsyncControl(AsyncCaller):
@@ -257,6 +263,32 @@ class AsyncControl(AsyncCaller):
 
         """
         command = DetachPlugin(name=checked_plugin(name))
+        await self._run(Exchange.send, checked_id(session), command)
+
+    async def add_skills_dirs(self, session: SessionLike, dirs: Iterable[SkillsDir]) -> None:
+        """Have the skills of more folders, as by ``skills_dirs``; they outrank the others.
+
+        The model is told of them with its next request, in the middle of a cycle, too.
+
+        Raises:
+            UsageError: one is no folder's path, or they are too many together.
+            AlreadyAttached: the session has a plugin of its own named ``skills``.
+
+        """
+        command = AddSkillsDirs(dirs=checked_list(check_skills_dirs, dirs, "dirs"))
+        await self._run(Exchange.send, checked_id(session), command)
+
+    async def add_memory(
+        self, session: SessionLike, files: Iterable[str | os.PathLike[str]]
+    ) -> None:
+        """Show more memory files, as by ``memory``, from the next request on.
+
+        Raises:
+            UsageError: one is no path, or they are too many together.
+            AlreadyAttached: the session has a plugin of its own named ``memory_loader``.
+
+        """
+        command = AddMemory(files=checked_list(check_memory, files, "files"))
         await self._run(Exchange.send, checked_id(session), command)
 
     async def attach_mcp_server(self, session: SessionLike, server: McpServer) -> None:

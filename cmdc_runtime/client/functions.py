@@ -8,6 +8,8 @@ from cmdc_runtime.client.default import client as _client
 from cmdc_runtime.client.default import of_owner
 
 abort = of_owner(_client.abort)
+add_memory = of_owner(_client.add_memory)
+add_skills_dirs = of_owner(_client.add_skills_dirs)
 agent_pid = of_owner(_client.agent_pid)
 approve = of_owner(_client.approve)
 attach_mcp_server = of_owner(_client.attach_mcp_server)
@@ -50,6 +52,8 @@ update_plugin = of_owner(_client.update_plugin)
 user_respond = of_owner(_client.user_respond)
 __all__ = [
     "abort",
+    "add_memory",
+    "add_skills_dirs",
     "agent_pid",
     "approve",
     "attach_mcp_server",

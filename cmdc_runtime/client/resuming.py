@@ -147,8 +147,8 @@ NOT_RESUMED: Final = {
     "session_id": "give new_id to resume under another id",
     "messages": "a resumed session has the conversation of its state",
     "reasoning_strategy": "a resumed session keeps its strategy, or has none; use cmdc.Runner.run",
-    "memory": "a resumed session has its memory files; update cmdc.plugins.MemoryLoader instead",
-    "skills_dirs": "a resumed session has its skills; cmdc.plugins.Skills is updated instead",
+    "memory": "a resumed session has its memory files; add_memory adds to them",
+    "skills_dirs": "a resumed session has its skills; add_skills_dirs adds to them",
     "blueprint": "a resumed session has its definition; give the options that are to change",
 }
 """Options that ``resume_session`` takes none of, and why."""

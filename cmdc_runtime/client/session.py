@@ -7,6 +7,7 @@ session object is the client's with the id bound: ``make sync`` writes it, and t
 """
 
 import contextlib
+import os
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
@@ -66,6 +67,7 @@ from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.options import ModelSource, Options
 from cmdc_runtime.requests import Origin
+from cmdc_runtime.skills import SkillsDir
 
 T = TypeVar("T")
 
@@ -462,6 +464,14 @@ class AsyncSession(Generic[Output]):
     async def detach_plugin(self, name: str) -> None:
         """Remove a plugin, with what it knew; a hook that it is being asked at goes on."""
         await self.client.detach_plugin(self, name)
+
+    async def add_skills_dirs(self, dirs: Iterable[SkillsDir]) -> None:
+        """Have the skills of more folders, as by ``skills_dirs``; they outrank the others."""
+        await self.client.add_skills_dirs(self, dirs)
+
+    async def add_memory(self, files: Iterable[str | os.PathLike[str]]) -> None:
+        """Show more memory files, as by ``memory``, from the next request on."""
+        await self.client.add_memory(self, files)
 
     async def attach_mcp_server(self, server: McpServer) -> None:
         """Add an MCP server; the next request starts it, and the model has its tools."""

@@ -13,6 +13,7 @@ from cmdc_runtime.packing import BuiltInPlugin, Function
 from cmdc_runtime.provider_options import check_models
 from cmdc_runtime.skills import SNIPPET_TOKENS
 from cmdc_runtime.stores import AnyStore
+from cmdc_runtime.subagent import MEMORY_FILES
 
 # --- auto checkpoint ------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class MemoryLoader(BuiltInPlugin, frozen=True, kw_only=True):
     memory_files: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...],
         Meta(max_length=MEMORY_FILES_MAX),
-    ] = ("AGENTS.md",)
+    ] = MEMORY_FILES
     """Relative to the session's working folder or absolute, "~" for the user's home."""
     auto_reload: bool = True
     """Look at the files again after each ``write_file``, ``edit_file`` and ``apply_patch``."""

@@ -24,7 +24,6 @@ from cmdc_runtime.commands import (
     DetachTools,
     Prompt,
     Reject,
-    ReplaceTools,
     Steer,
     SwitchModel,
 )
@@ -210,8 +209,8 @@ def outcome(case: Case, state: State) -> Outcome:
     command = case.make(before.memory)
     after = before.give(command, _ID)
     effects = after.effects
-    if any(isinstance(effect, LoadTools | LoadPlugin) for effect in effects):
-        after = _when_loaded(after, command)
+    while load := next(_of(after.effects, LoadTools | LoadPlugin), None):
+        after = _when_loaded(after, load)
         effects = (*effects, *after.effects)
     return Outcome(
         then=_STAYS if after.state is state else f"`{after.state}`",
@@ -327,12 +326,12 @@ def _work(effect: Effect) -> str:
     return "" if type(effect) in ELSEWHERE else WORDS[type(effect)](effect)
 
 
-def _of(effects: tuple[Effect, ...], kind: type[Any]) -> Iterator[Any]:  # Any: of that kind
+# Any: of that kind, or one of those kinds.
+def _of(effects: tuple[Effect, ...], kind: Any) -> Iterator[Any]:
     return (effect for effect in effects if isinstance(effect, kind))
 
 
-def _when_loaded(before: Scene, command: Command) -> Scene:
-    if isinstance(command, AttachPlugin):
-        return before.post(plugin_loaded(_ID, command))
-    assert isinstance(command, AttachTools | ReplaceTools)  # noqa: S101 - others load nothing
-    return before.post(loaded(_ID, command))
+def _when_loaded(before: Scene, load: LoadTools | LoadPlugin) -> Scene:
+    if isinstance(load, LoadPlugin):
+        return before.post(plugin_loaded(_ID, load.command))
+    return before.post(loaded(_ID, load.command))

@@ -11,6 +11,8 @@ from typing import Final, TypeAlias
 
 from cmdc_runtime.commands import (
     Abort,
+    AddMemory,
+    AddSkillsDirs,
     AnswerToolCall,
     Approve,
     AttachMcpServer,
@@ -235,6 +237,8 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     DetachMcpServer: lambda _: DetachMcpServer(name="files"),
     AttachPlugin: lambda _: AttachPlugin(plugin=KEEPER),
     DetachPlugin: lambda _: DetachPlugin(name="guard"),
+    AddSkillsDirs: lambda _: AddSkillsDirs(dirs=(("team", "skills"),)),
+    AddMemory:    lambda _: AddMemory(files=("NOTES.md",)),
     SwitchModel:  lambda _: SwitchModel(model="openai:large"),
     AwaitCycle:   lambda _: AwaitCycle(),
     ForgetWait:   lambda _: ForgetWait(wait_id=CommandId("w-1")),

@@ -1,7 +1,12 @@
 """Skills in running sessions: listed, loaded, changed while the session lives, agreed to."""
 
+import os
+import signal
+
+import pytest
+
 import cmdc_runtime as cmdc
-from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.testing import Stall, Text, ToolCalls, ToolUse
 from tests.unit.cmdc_runtime.test_skills import skill
 
 TURN_S = 20.0
@@ -126,3 +131,71 @@ def test_a_subagent_has_the_skills_of_its_parent_or_its_own(agent, scripted, tmp
     assert "- other: " in own
     assert "- mine: " not in own
     assert "Your skills" not in none
+
+
+def test_folders_that_come_while_a_session_lives(agent, scripted, tmp_path):
+    """A session without skills gets them in its prompt, one with some is told of them."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    skill(home / "a", "pdf", "Reads PDF.")
+    skill(home / "b", "csv", "Reads CSV.", body="By rows.")
+    load = ToolCalls(ToolUse("load_skill", {"name": "csv"}))
+    model = scripted("none", "one", load, "two", "three")
+    session = agent(model, working_dir=str(work))
+    session.run("Go.", timeout=TURN_S)
+    session.add_skills_dirs([home / "a"])
+    session.run("Go.", timeout=TURN_S)
+    session.add_skills_dirs([("team", home / "b")])
+    session.add_skills_dirs([("team", home / "b")])  # again is no change
+    session.run("Go.", timeout=TURN_S)
+    found = session.status().skills
+
+    assert "Your skills" not in systems(model)[0]
+    assert "- pdf: Reads PDF." in systems(model)[1]
+    assert systems(model)[2] == systems(model)[1]
+    assert model.requests[2]["messages"][-1]["content"].endswith("New:\n- csv: Reads CSV.")
+    assert "By rows." in results(model)[0]
+    assert [(one.name, one.source) for one in found] == [("csv", "team"), ("pdf", "user")]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("at", ["idle", "in a cycle"])
+def test_what_was_added_survives_a_kill(agent, scripted, tmp_path, at):
+    """The answer comes when it is in the journal; a process that is killed then knows it again."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    skill(home, "pdf", "Reads PDF.")
+    (work / "NOTES.md").write_text("The ship is red.")
+    model = scripted(
+        *([(Text("Wait, please."), Stall(after_chars=16))] if at != "idle" else []), default="done"
+    )
+    session = agent(model, working_dir=str(work))
+    if at != "idle":
+        stream = session.subscribe(types=["message_start"])
+        session.prompt("Go.")
+        stream.get(TURN_S)
+    session.add_skills_dirs([home])
+    session.add_memory(["NOTES.md"])
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    session.run("And now?", timeout=TURN_S)
+
+    assert session.status().restarts == 1
+    assert "- pdf: Reads PDF." in systems(model)[-1]
+    assert "The ship is red." in systems(model)[-1]
+    assert [one.name for one in session.status().skills] == ["pdf"]
+
+
+def test_memory_files_that_come_while_a_session_lives(agent, scripted, tmp_path):
+    """They are shown from the next request on, behind the others; too many are refused."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.md").write_text(f"The {name} ship is red.")
+    model = scripted(default="done")
+    session = agent(model, memory=["a.md"], working_dir=str(tmp_path))
+    session.run("Go.", timeout=TURN_S)
+    session.add_memory([tmp_path / "b.md"])
+    session.run("Go.", timeout=TURN_S)
+    with pytest.raises(cmdc.InvalidOptions):
+        session.add_memory([f"{at}.md" for at in range(12)])
+
+    assert "The b ship" not in systems(model)[0]
+    assert systems(model)[1].index("The a ship") < systems(model)[1].index("The b ship")

@@ -9,6 +9,8 @@ from typing import Any, Final
 from cmdc_runtime.answer_schema import form_problem
 from cmdc_runtime.commands import (
     Abort,
+    AddMemory,
+    AddSkillsDirs,
     AnswerToolCall,
     Approve,
     AttachMcpServer,
@@ -42,7 +44,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId
-from workers.core import cycle, plugins, serverset
+from workers.core import cycle, knowledge, plugins, serverset
 from workers.core.approvals import answer_call, approve, reject, respond, take_call
 from workers.core.conversation import cycle_result, find_outcome, text_problem
 from workers.core.inputs import Order
@@ -202,6 +204,8 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     AttachMcpServer: (serverset.attach, serverset.attach, serverset.attach, serverset.attach),
     DetachMcpServer: (serverset.detach, serverset.detach, serverset.detach, serverset.detach),
     AttachPlugin: (plugins.load,     plugins.load, plugins.load, plugins.load),
+    AddSkillsDirs: (knowledge.add_skills_dirs,) * len(State),
+    AddMemory:    (knowledge.add_memory,) * len(State),
     DetachPlugin: (plugins.detach,   plugins.detach, plugins.detach, plugins.detach),
     SwitchModel:  (switch,             switch,        switch,        switch),
     SaveCheckpoint: (save_checkpoint,  save_checkpoint, save_checkpoint, save_checkpoint),
@@ -237,6 +241,8 @@ IS_ACTIVITY: Final[Mapping[type[Command], bool]] = {
     DetachMcpServer: True,
     AttachPlugin:   True,
     DetachPlugin:   True,
+    AddSkillsDirs:  True,
+    AddMemory:      True,
     SwitchModel:    True,
     SaveCheckpoint: True,
     AwaitCycle:     False,

@@ -374,10 +374,13 @@ def attached_plugin(plugin: PluginFacts) -> AttachedPlugin:
 def change_tools(
     memory: Memory, attached: tuple[AttachedTool, ...], detached: tuple[str, ...]
 ) -> Memory:
-    """Remove tools, then add others; what was allowed of a tool goes with it."""
-    kept = tuple(tool for tool in memory.tools if tool.name not in detached)
-    added = tuple(
-        ToolFacts(
+    """Remove tools, then add others, each in the place of its name.
+
+    What was allowed of a tool goes with it.
+    """
+    kept = {tool.name: tool for tool in memory.tools if tool.name not in detached}
+    added = {
+        tool.name: ToolFacts(
             tool.name,
             tool.is_repeatable,
             tool.isolation,
@@ -386,9 +389,9 @@ def change_tools(
             tool.run_strategy,
         )
         for tool in attached
-    )
+    }
     allowed = frozenset(one for one in memory.always_approved if one[0] not in detached)
-    return replace(memory, tools=(*kept, *added), always_approved=allowed)
+    return replace(memory, tools=tuple((kept | added).values()), always_approved=allowed)
 
 
 def leave_out(memory: Memory, digest: str) -> Memory:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
+from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, AttachTools, DetachPlugin
 from cmdc_runtime.errors import AlreadyAttached, CmdcError, InvalidOptions, PluginNotFound
 from cmdc_runtime.events import (
     ModelSwitched,
@@ -38,7 +38,7 @@ from workers.core.records import (
     PluginSetChanged,
 )
 from workers.core.state import AskingPlugins, Compacting, Memory
-from workers.core.step import AskPlugins, ChangePlugins, LoadPlugin, Step
+from workers.core.step import AskPlugins, ChangePlugins, LoadPlugin, LoadTools, Step
 from workers.core.tool_calls import decide_approval
 from workers.core.verdict import Verdict
 
@@ -115,12 +115,15 @@ def use_loaded(step: Step, loaded: PluginLoaded) -> None:
         step.complete(loaded.id, error)
         step.perform(ChangePlugins(loaded.id, attached=False, detached=()))
         return
-    name, is_update = facts.name, loaded.command.is_update
+    name, is_update, tools = facts.name, loaded.command.is_update, loaded.command.tools
     step.record(PluginSetChanged(attached=(attached_plugin(facts),)))
     step.publish(PluginUpdated(name=name) if is_update else PluginAttached(name=name))
     apply_verdict(step, loaded.verdict)
-    step.complete(loaded.id, name)
     step.perform(ChangePlugins(loaded.id, attached=True, detached=()))
+    if tools:
+        step.perform(LoadTools(loaded.id, AttachTools(tools=tools, is_update=True)))
+    else:
+        step.complete(loaded.id, name)
 
 
 def detach(step: Step, order: Order, command: DetachPlugin) -> None:

@@ -5,7 +5,7 @@ open. A batch is changed as a whole or not at all.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from cmdc_runtime.commands import (
@@ -53,8 +53,8 @@ def use_loaded(step: Step, loaded: ToolsLoaded) -> None:
     is_new_table = isinstance(command, ReplaceTools)
     opened = [found.tool for found in loaded.found if found.tool is not None]
     is_one = isinstance(command, AttachTools) and command.single
-    times = Counter(tool.name for tool in opened)
-    problems = _problems(memory, loaded.found, times, is_new_table=is_new_table)
+    is_update = isinstance(command, AttachTools) and command.is_update
+    problems = _problems(memory, loaded.found, is_new_table=is_new_table, is_update=is_update)
     if problems:
         error = _single_error(loaded.found, problems) if is_one else ToolValidationFailed(problems)
         step.complete(loaded.id, error)
@@ -126,8 +126,9 @@ def _change(
 
 
 def _problems(
-    memory: Memory, found: Sequence[FoundTool], times: Mapping[str, int], *, is_new_table: bool
+    memory: Memory, found: Sequence[FoundTool], *, is_new_table: bool, is_update: bool
 ) -> Problems:
+    times = Counter(one.tool.name for one in found if one.tool is not None)
     present = {tool.name for tool in memory.tools}
     problems: Problems = []
     for one in found:
@@ -135,7 +136,7 @@ def _problems(
             problems.append((one.label, "invalid_tool"))
         elif times[one.tool.name] > 1:
             problems.append((one.tool.name, "duplicate_in_list"))
-        elif one.tool.name in present and not is_new_table:
+        elif one.tool.name in present and not (is_new_table or is_update):
             problems.append((one.tool.name, "already_attached"))
         elif _starts_sessions(one.tool) and not memory.policy.subagents:
             problems.append((one.tool.name, _TOO_DEEP))

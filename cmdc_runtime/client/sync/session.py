@@ -2,6 +2,7 @@
 """``cmdc_runtime.client.session`` for threads."""
 
 import contextlib
+import os
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
@@ -61,6 +62,7 @@ from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.options import ModelSource, Options
 from cmdc_runtime.requests import Origin
+from cmdc_runtime.skills import SkillsDir
 
 T = TypeVar("T")
 
@@ -455,6 +457,14 @@ class Session(Generic[Output]):
     def detach_plugin(self, name: str) -> None:
         """Remove a plugin, with what it knew; a hook that it is being asked at goes on."""
         self.client.detach_plugin(self, name)
+
+    def add_skills_dirs(self, dirs: Iterable[SkillsDir]) -> None:
+        """Have the skills of more folders, as by ``skills_dirs``; they outrank the others."""
+        self.client.add_skills_dirs(self, dirs)
+
+    def add_memory(self, files: Iterable[str | os.PathLike[str]]) -> None:
+        """Show more memory files, as by ``memory``, from the next request on."""
+        self.client.add_memory(self, files)
 
     def attach_mcp_server(self, server: McpServer) -> None:
         """Add an MCP server; the next request starts it, and the model has its tools."""

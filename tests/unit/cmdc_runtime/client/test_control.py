@@ -2,6 +2,7 @@
 
 import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,8 @@ def test_every_order_survives_the_wire():
         sent.attach_plugin("cost_guard"),
         sent.update_plugin(("cost_guard", {"max_tokens": 9})),
         sent.detach_plugin("cost_guard"),
+        sent.add_skills_dirs(["skills", ("team", Path("b"))]),
+        sent.add_memory(["AGENTS.md", Path("b.md")]),
         sent.switch_model("a:b", provider_opts={"temperature": 0.1}),
         AnswerToolCall(ref="a:client-1", outcome=ClientAnswer(ok=True, value=[1, None, "x"])),
     ]
@@ -103,6 +106,12 @@ def test_text_is_text(make, text):
         (lambda: sent.abort(reason=object()), "abort: .*object"),
         (lambda: sent.user_respond(5, "yes"), "a question is a str, got int"),
         (lambda: sent.user_respond("r", LOCK), "MessagePack takes.* got lock"),
+        (lambda: sent.add_skills_dirs("skills"), "dirs: expected a list, got "),
+        (lambda: sent.add_skills_dirs([5]), "dirs: Expected"),
+        (lambda: sent.add_skills_dirs([("nobody", "b")]), "dirs: Invalid"),
+        (lambda: sent.add_skills_dirs(["a"] * 65), "dirs: expected at most 64 folders"),
+        (lambda: sent.add_memory(["a"] * 13), "files: expected at most 12 paths"),
+        (lambda: sent.add_memory([""]), "files"),
         (lambda: sent.detach_tool(local), "by its name, a str; got"),
         (lambda: sent.detach_tools(["x", None]), "by its name, a str; got NoneType"),
         (lambda: sent.detach_tools("read_file"), "names: expected a list, got "),
