@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.confinement.hosts import ENTRIES_MAX
 from cmdc_runtime.confinement.policy import PATHS_MAX, Policy, problem_of
 from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S
 from cmdc_runtime.packing import BuiltInSandbox
@@ -17,9 +18,15 @@ from cmdc_runtime.plain import short
 
 TIMEOUT_S_MAX: Final = 86_400.0
 ROOT_CHARS_MAX: Final = 4096
+HOST_CHARS_MAX: Final = 300
 
 Paths = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=ROOT_CHARS_MAX)]], Meta(max_length=PATHS_MAX)
+]
+
+Hosts = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=HOST_CHARS_MAX)]],
+    Meta(max_length=ENTRIES_MAX),
 ]
 
 
@@ -58,13 +65,25 @@ class _Confining(BuiltInSandbox, frozen=True, kw_only=True):
     """Below each writable folder, what stays as it is; a folder ends in a slash. None: hooks and
     configuration of git, ``.vscode/``, ``.idea/`` and ``.claude/``. What is missing is made,
     empty."""
-    network: Literal["off", "on"] = "off"
+    network: Literal["off", "proxy", "on"] = "off"
+    """"off": none; "proxy": a proxy outside reaches ``allow_hosts`` for them, and nothing else;
+    "on": that of the machine."""
+    allow_hosts: Hosts = []  # noqa: RUF012 - as above
+    """What the proxy reaches: ``"pypi.org"``, ``"*.example.org"`` for the names below one,
+    ``"example.org:8443"``, ``"10.0.0.0/8"``, ``"*"`` for all names; without a port 443 and 80 are
+    meant. An address that is not of the public internet is reached only if it is named, or a
+    network that it is in."""
     timeout: Annotated[float, Meta(gt=0, le=TIMEOUT_S_MAX)] = EXECUTE_TIMEOUT_S
     """Seconds that a command may run which says nothing of it."""
 
     def __post_init__(self) -> None:
         """Refuse a policy that is none."""
-        policy = Policy(writable=tuple(self.writable), readable=tuple(self.readable))
+        policy = Policy(
+            writable=tuple(self.writable),
+            readable=tuple(self.readable),
+            network=self.network,
+            allow_hosts=tuple(self.allow_hosts),
+        )
         if self.protected is not None:
             policy = msgspec.structs.replace(policy, protected=tuple(self.protected))
         if problem := problem_of(policy):

@@ -54,11 +54,20 @@ def confine(wanted: Confinement) -> None:
 def separate(wanted: Confinement) -> None:
     """Give this process namespaces of its own, in which what is protected can't be written to.
 
+    Where its network is a proxy's, that one is outside of them, and the way to it is in them.
+
     Raises:
         LayerMissing: they can't be had, or something can't be protected.
     """
     working_dir = os.getcwd()  # noqa: PTH109 - a text
+    way_out = None
+    if wanted.network == "proxy":
+        from cmdc_runtime.confinement import proxy  # noqa: PLC0415 - most commands have none
+
+        way_out = proxy.start(wanted.allow_hosts)
     namespaces.enter(has_network=wanted.network == "on")
+    if way_out is not None:
+        way_out.open()
     try:
         for root in wanted.writable:
             protect(root, wanted.protected)

@@ -33,7 +33,8 @@ def arguments_of(wanted: Confinement, hidden: Mapping[str, bool]) -> list[str]:
     ``hidden`` are the paths below what may be read that not everybody may, with whether each is a
     folder.
     """
-    network = [] if wanted.network == "on" else ["--unshare-net"]
+    # That of a proxy is empty already, but for the way to it.
+    network = ["--unshare-net"] if wanted.network == "off" else []
     return [*_FIXED, *_places(wanted, hidden), *network, "--"]
 
 

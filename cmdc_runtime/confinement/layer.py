@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Network = Literal["off", "on"]
+Network = Literal["off", "proxy", "on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,8 @@ class Confinement:
     """Relative to each writable folder; a folder ends in a slash."""
     devices: tuple[str, ...]
     network: Network
+    allow_hosts: tuple[str, ...] = ()
+    """What the proxy of the network "proxy" lets through, as ``hosts`` reads it."""
 
 
 class LayerMissing(Exception):

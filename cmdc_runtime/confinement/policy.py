@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.confinement.hosts import ENTRIES_MAX, rules_of
 from cmdc_runtime.confinement.layer import Confinement, Network
 
 PATHS_MAX: Final = 256
@@ -42,6 +43,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Beside what programs need of the system."""
     protected: Annotated[tuple[_Path, ...], Meta(max_length=PATHS_MAX)] = PROTECTED
     network: Network = "off"
+    allow_hosts: Annotated[tuple[_Path, ...], Meta(max_length=ENTRIES_MAX)] = ()
+    """What may be reached where the network is "proxy"; see ``hosts``."""
 
 
 def confinement_of(policy: Policy, working_dir: str) -> Confinement:
@@ -55,6 +58,7 @@ def confinement_of(policy: Policy, working_dir: str) -> Confinement:
         protected=policy.protected,
         devices=DEVICES,
         network=policy.network,
+        allow_hosts=policy.allow_hosts,
     )
 
 
@@ -70,6 +74,18 @@ def problem_of(policy: Policy) -> str | None:
     roots = [path for path in policy.writable if PurePosixPath(path).parent == PurePosixPath(path)]
     if "/" in "".join(roots):
         return "writable has '/': a sandbox that may write everything is none"
+    return _problem_of_hosts(policy)
+
+
+def _problem_of_hosts(policy: Policy) -> str | None:
+    if policy.network != "proxy" and policy.allow_hosts:
+        return f'allow_hosts counts with network="proxy", and network is "{policy.network}"'
+    if policy.network == "proxy" and not policy.allow_hosts:
+        return 'network="proxy" needs allow_hosts, such as ["pypi.org", "*.pythonhosted.org"]'
+    try:
+        rules_of(policy.allow_hosts)
+    except ValueError as error:
+        return str(error)
     return None
 
 

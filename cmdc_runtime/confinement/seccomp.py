@@ -162,6 +162,9 @@ _SOCKET: Final = (41, 198)
 NETWORKS: Final[dict[Network, tuple[CallRule, ...]]] = {
     # A pair of sockets leads nowhere: socketpair stays in each.
     "off":   (CallRule("socket", _SOCKET, _ACCES, "the network is off"),),
+    # In a namespace that has nothing but the way to a proxy.
+    "proxy": (CallRule("socket", _SOCKET, _ACCES, "sockets of Unix lead to other programs",
+                   Test(0, _ANY, _INET, is_allowed=True)),),
     # Netlink (16) tells programs which addresses there are.
     "on":    (CallRule("socket", _SOCKET, _ACCES, "sockets of Unix lead to other programs",
                    Test(0, _ANY, _INET | {16}, is_allowed=True)),),

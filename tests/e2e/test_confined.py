@@ -1,6 +1,9 @@
 """A session in a confining sandbox: its tools work, and reach nothing that is not theirs."""
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -103,6 +106,72 @@ def test_tools_work_and_reach_nothing_else(agent, scripted, cmdc_daemon, tmp_pat
     assert [*outside.iterdir()] == []
 
 
+@cmdc.tool(effects="read")
+def fetched(urls: list[str]) -> str:
+    """Return the status of each URL, or what kept it from being had."""
+    import json  # noqa: PLC0415 - the code travels
+    import urllib.error  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
+    def status(url):
+        try:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError as error:
+            return type(error).__name__
+
+    return json.dumps([status(url) for url in urls])
+
+
+def test_a_session_reaches_the_hosts_that_it_names(agent, scripted, tmp_path, sandbox, monkeypatch):
+    """Through the proxy, whatever its environment says; a shell and a tool in a process alike."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "*")
+    work = tmp_path / "work"
+    work.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever)
+        try:
+            port = server.server_address[1]
+            page = f"http://127.0.0.1:{port}/"
+            urls = [page, "http://127.0.0.1:1/", "http://169.254.169.254/", "http://example.org/"]
+            program = f"import urllib.request; print(urllib.request.urlopen({page!r}).status)"
+            script = scripted(
+                ToolCalls(ToolUse("fetched", {"urls": urls})),
+                ToolCalls(ToolUse("shell", {"command": f'{sys.executable} -c "{program}"'})),
+                default="done",
+            )
+            session = agent(
+                script,
+                tools=[fetched, cmdc.tools.Shell(env={"http_proxy": "http://127.0.0.1:9"})],
+                sandbox=type(sandbox)(network="proxy", allow_hosts=[f"127.0.0.1:{port}"]),
+                working_dir=str(work),
+                tool_env=["HTTP_PROXY", "no_proxy"],
+            )
+            session.run("Go.", timeout=TURN_S)
+        finally:
+            server.shutdown()
+    tool, shell = [one.content for one in session.messages() if one.role == "tool_result"]
+
+    assert json.loads(tool) == [200, 403, 403, 403]
+    assert shell.strip() == "200"
+
+
+class Page(BaseHTTPRequestHandler):
+    """One page."""
+
+    def do_GET(self):
+        """Have it."""
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
 def test_a_machine_without_a_layer_is_refused_by_name(tmp_path, monkeypatch):
     """Before anything of the session runs."""
     monkeypatch.setattr("cmdc_runtime.confinement.apply.abi", lambda: 1)
@@ -115,6 +184,13 @@ def test_a_machine_without_a_layer_is_refused_by_name(tmp_path, monkeypatch):
 
 def test_a_policy_that_is_none_is_refused_at_once():
     """Where it is written."""
-    for options in ({"writable": ["/"]}, {"protected": ["/etc"]}, {"readable": ["a/../.."]}):
+    for options in (
+        {"writable": ["/"]},
+        {"protected": ["/etc"]},
+        {"readable": ["a/../.."]},
+        {"network": "proxy"},
+        {"network": "proxy", "allow_hosts": ["https://pypi.org"]},
+        {"allow_hosts": ["pypi.org"]},
+    ):
         with pytest.raises((ValueError, cmdc.InvalidOptions)):
             cmdc.sandbox.Landlock(**options)

@@ -182,6 +182,11 @@ def _settle_in(place: CallPlace) -> Sandbox | Exception:
     os.setpgid(0, 0)
     set_parent_death_signal()
     set_child_subreaper()
+    os.environ.update(  # before it is confined: where its home and its proxy are a sandbox says
+        place.begin.environment,
+        CMDC_SESSION_ID=place.begin.session_id,
+        CMDC_INCARNATION=str(place.begin.incarnation),
+    )
     sandbox = _confined(place.begin)
     set_parent_death_signal()  # a change of rights forgets it
     if os.getppid() != place.host_pid:  # it died before it was watched
@@ -190,11 +195,6 @@ def _settle_in(place: CallPlace) -> Sandbox | Exception:
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    os.environ.update(
-        place.begin.environment,
-        CMDC_SESSION_ID=place.begin.session_id,
-        CMDC_INCARNATION=str(place.begin.incarnation),
-    )
     return sandbox
 
 

@@ -11,11 +11,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Literal
 
 from cmdc_runtime.confinement import apply
 from cmdc_runtime.confinement.bubblewrap import arguments_of, inside
-from cmdc_runtime.confinement.layer import Confinement
+from cmdc_runtime.confinement.layer import Confinement, Network
+from cmdc_runtime.confinement.policy import Policy
 from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S, Sandbox, SandboxPlace
 from workers.builtin.sandboxes.landlock import Landlock, launched, policy_from
@@ -59,12 +59,19 @@ def _problem() -> str:
     return f"{program} does not work here: {said}" if done.returncode else ""
 
 
-def create(
+def create(  # noqa: PLR0913, PLR0917 - the fields of the light reference
     writable: Sequence[str] = (),
     readable: Sequence[str] = (),
     protected: Sequence[str] | None = None,
-    network: Literal["off", "on"] = "off",
+    network: Network = "off",
+    allow_hosts: Sequence[str] = (),
     timeout: float = EXECUTE_TIMEOUT_S,
 ) -> Sandbox:
     """Return the sandbox; see ``cmdc_runtime.sandbox.Bubblewrap``."""
-    return Bubblewrap(policy_from(writable, readable, protected, network), timeout=timeout)
+    policy = Policy(
+        writable=tuple(writable),
+        readable=tuple(readable),
+        network=network,
+        allow_hosts=tuple(allow_hosts),
+    )
+    return Bubblewrap(policy_from(policy, protected), timeout=timeout)

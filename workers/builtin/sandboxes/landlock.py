@@ -19,7 +19,7 @@ import msgspec
 
 import cmdc_runtime
 from cmdc_runtime.confinement import apply, namespaces
-from cmdc_runtime.confinement.layer import Confinement, LayerMissing
+from cmdc_runtime.confinement.layer import Confinement, LayerMissing, Network
 from cmdc_runtime.confinement.policy import Policy, confinement_of
 from cmdc_runtime.confinement.protection import is_protected
 from cmdc_runtime.errors import SandboxUnavailable
@@ -131,25 +131,26 @@ def _refusal() -> str:
     return namespaces.refusal()
 
 
-def policy_from(
-    writable: Sequence[str],
-    readable: Sequence[str],
-    protected: Sequence[str] | None,
-    network: Literal["off", "on"],
-) -> Policy:
-    """Return the policy that options make."""
-    given = Policy(writable=tuple(writable), readable=tuple(readable), network=network)
+def policy_from(given: Policy, protected: Sequence[str] | None) -> Policy:
+    """Return a policy with what is protected, None: what is so without a word."""
     if protected is None:
         return given
     return msgspec.structs.replace(given, protected=tuple(protected))
 
 
-def create(
+def create(  # noqa: PLR0913, PLR0917 - the fields of the light reference
     writable: Sequence[str] = (),
     readable: Sequence[str] = (),
     protected: Sequence[str] | None = None,
-    network: Literal["off", "on"] = "off",
+    network: Network = "off",
+    allow_hosts: Sequence[str] = (),
     timeout: float = EXECUTE_TIMEOUT_S,
 ) -> Sandbox:
     """Return the sandbox; see ``cmdc_runtime.sandbox.Landlock``."""
-    return Landlock(policy_from(writable, readable, protected, network), timeout=timeout)
+    policy = Policy(
+        writable=tuple(writable),
+        readable=tuple(readable),
+        network=network,
+        allow_hosts=tuple(allow_hosts),
+    )
+    return Landlock(policy_from(policy, protected), timeout=timeout)

@@ -28,6 +28,7 @@ def test_every_namespace_is_new_and_nothing_outlives_it():
 def test_a_network_is_shared_where_there_is_to_be_one():
     """It is the one namespace that stays."""
     assert "--unshare-net" not in arguments("on")
+    assert "--unshare-net" not in arguments("proxy", allow_hosts=("a.org",))  # it is around bwrap
 
 
 def test_the_system_is_read_only_and_folders_are_writable():

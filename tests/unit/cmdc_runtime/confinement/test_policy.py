@@ -33,6 +33,11 @@ def test_paths_are_relative_to_the_sessions_folder():
         (Policy(protected=("/etc",)), "relative"),
         (Policy(protected=("../x",)), "relative"),
         (Policy(protected=(".",)), "relative"),
+        (Policy(network="proxy", allow_hosts=("pypi.org",)), None),
+        (Policy(network="proxy"), "needs allow_hosts"),
+        (Policy(network="on", allow_hosts=("pypi.org",)), 'network is "on"'),
+        (Policy(allow_hosts=("pypi.org",)), 'network is "off"'),
+        (Policy(network="proxy", allow_hosts=("127.1",)), "'127.1' is no host"),
     ],
 )
 def test_what_is_wrong_is_named(policy, problem):

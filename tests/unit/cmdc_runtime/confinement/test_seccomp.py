@@ -2,9 +2,11 @@
 
 import errno
 import struct
+from typing import get_args
 
 import pytest
 
+from cmdc_runtime.confinement.layer import Network
 from cmdc_runtime.confinement.seccomp import (
     MACHINES,
     NETWORKS,
@@ -77,7 +79,7 @@ def test_the_table_is_total():
         numbers = [number for _, number in named if number is not None]
         assert len(set(numbers)) == len(numbers)
         assert len(named) == len({call for call, _ in named})
-    assert set(NETWORKS) == {"off", "on"}
+    assert set(NETWORKS) == set(get_args(Network))
 
 
 @pytest.mark.parametrize(
@@ -141,6 +143,12 @@ def test_nothing_types_into_a_terminal(machine):
     [
         ("off", 1, 1, False),
         ("off", 2, 1, False),
+        ("proxy", 2, 1, True),
+        ("proxy", 10, 1, True),
+        ("proxy", 1, 1, False),
+        ("proxy", 16, 3, False),
+        ("proxy", 17, 3, False),
+        ("proxy", 40, 1, False),
         ("on", 2, 2, True),
         ("on", 10, 1, True),
         ("on", 16, 3, True),
