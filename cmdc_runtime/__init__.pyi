@@ -178,6 +178,7 @@ from cmdc_runtime.extensions.reasoning import Thought as Thought
 from cmdc_runtime.extensions.sandbox import Sandbox as Sandbox
 from cmdc_runtime.extensions.sandbox import SandboxError as SandboxError
 from cmdc_runtime.extensions.tool import Effect as Effect
+from cmdc_runtime.handoff import Handoff as Handoff
 from cmdc_runtime.mcp_servers import McpServer as McpServer
 from cmdc_runtime.messages import Message as Message
 from cmdc_runtime.messages import TokenUsage as TokenUsage

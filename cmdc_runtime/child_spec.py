@@ -18,7 +18,7 @@ from cmdc_runtime.packing.client_tools import without
 from cmdc_runtime.provider_options import model_parts
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.spec import AgentSpec, Resumption, carries_code
-from cmdc_runtime.subagent import STARTERS, STRATEGY_TOOL, SubagentSpec
+from cmdc_runtime.subagent import STARTERS, STRATEGY_TOOL, TRANSFER_TOOL, SubagentSpec
 from cmdc_runtime.wire import codec
 
 _FORKED: Final = Resumption(id="fork", changes=("model", "plugins", "provider_opts", "tools"))
@@ -88,7 +88,7 @@ def child_request(  # noqa: PLR0913 - what it may spend is two numbers
 def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
     spec = parent.spec
     tools = parent.tools if subagent.tools is None else subagent.tools
-    tools = tuple(one for one in without(tools) if one.label != STRATEGY_TOOL)
+    tools = tuple(one for one in without(tools) if not _is_own(one))
     plugins = parent.plugins if subagent.plugins is None else subagent.plugins
     tools, plugins = with_skills((*parent.plugins, *parent.tools), subagent, tools, plugins)
     may_delegate = spec.depth + 1 < spec.max_depth
@@ -108,6 +108,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         messages=(),
         mcp_servers=parent.mcp_servers if subagent.tools is None else (),
         response_format=None,
+        handoffs=(),
         exit_on=(),
         depth=spec.depth + 1,
         resumed=None,
@@ -116,6 +117,11 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         hibernate_after=None,
         supervision=msgspec.structs.replace(spec.supervision, restart="temporary"),
     )
+
+
+def _is_own(tool: Packed) -> bool:
+    """Say whether a tool is of the session's own cycles: its strategy, a way to hand it over."""
+    return tool.label == STRATEGY_TOOL or tool.ref == TRANSFER_TOOL
 
 
 def _branch_spec(parent: Parent, subagent: SubagentSpec, branching: Branching) -> AgentSpec:

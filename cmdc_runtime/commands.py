@@ -210,6 +210,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     disabled_tools: tuple[str, ...] = ()
     """Tools of the definition that are left out, since their code has killed processes."""
     pending_client_calls: tuple[PendingTool, ...] = ()
+    agent: str | None = None
+    """Who acts in a session with handoffs: its own agent, or the one that it was handed to."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):

@@ -213,6 +213,7 @@ NAMES_OF_MODULE: Final = {
         "SandboxError",
     ),
     "cmdc_runtime.extensions.tool": ("Effect",),
+    "cmdc_runtime.handoff": ("Handoff",),
     "cmdc_runtime.mcp_servers": ("McpServer",),
     "cmdc_runtime.messages": (
         "Message",

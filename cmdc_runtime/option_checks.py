@@ -56,8 +56,8 @@ TEXT_CHARS_MAX: Final = 8_000_000
 MEMORY_BYTES_MIN: Final = 16 * 2**20
 """Less than any agent needs to start; what is lower is a unit that was forgotten."""
 _History = Annotated[list[Any], Meta(max_length=HISTORY_MESSAGES_MAX)]  # Any: unchecked
-_REFERENCE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
-_STRATEGY: Final = re.compile(rf"[a-z][a-z0-9_]{{0,63}}|{_REFERENCE.pattern}")
+REFERENCE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_STRATEGY: Final = re.compile(rf"[a-z][a-z0-9_]{{0,63}}|{REFERENCE.pattern}")
 _UNITS: Final[Mapping[str, int]] = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # As the kernel's tools read it: K, KB and KiB are all 1024 bytes.
 _SIZE: Final = re.compile(
@@ -224,7 +224,7 @@ def check_mcp_servers(value: object) -> list[McpServer]:
 
 def check_redact(value: object) -> object:
     """Return a function, the name of one, or None; that it can travel shows when it is packed."""
-    is_name = isinstance(value, str) and _REFERENCE.fullmatch(value)
+    is_name = isinstance(value, str) and REFERENCE.fullmatch(value)
     if value is not None and not callable(value) and not is_name:
         raise TypeError('expected a function, or "module:name" of one')
     return value
@@ -232,7 +232,7 @@ def check_redact(value: object) -> object:
 
 def check_provider(value: object) -> object:
     """Return a provider, or None; that it is one, and can travel, shows when it is packed."""
-    if isinstance(value, str) and _REFERENCE.fullmatch(value) is None:
+    if isinstance(value, str) and REFERENCE.fullmatch(value) is None:
         raise TypeError('expected "module:Class", or that of a function')
     is_one = isinstance(value, str | type) or callable(value) or hasattr(type(value), "stream")
     if value is not None and not is_one:

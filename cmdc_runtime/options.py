@@ -47,6 +47,7 @@ from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.config import Config, check_config, config_options
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import summary_of, text_of
+from cmdc_runtime.handoff import NAME_CHARS_MAX, Handoff, check_handoffs, own_agent, target_of
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.option_checks import (
@@ -151,6 +152,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
     config: Any = None  # a Config: model, tools and provider_opts where nothing else gives them
     subagents: list[Any] = []  # SubAgent: what the task tool may start
+    handoffs: list[Any] = []  # Handoff: agents that the model may give the session over to
     memory: list[Any] = []  # memory files, shown in the system prompt; those of folders come along
     skills_dirs: list[Any] = []  # folders of skills, or (word, folder); the last one outranks
     response_format: Any = None  # a JSON Schema, or a msgspec or pydantic type
@@ -251,6 +253,9 @@ def parse(
     if wrong := _subagent_problems(values.get("subagents", [])):
         problems += wrong
         del values["subagents"]
+    if wrong := _handoff_problems(values):
+        problems += wrong
+        del values["handoffs"]
     if values.get("api_key") is not None and "api_key" in values.get("provider_opts", {}):
         problems.append("api_key: provider_opts has one, too: give one of them")
     problems += _orders(values, wrong=merged.keys() - values.keys())
@@ -380,6 +385,7 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "blueprint": _blueprint,
     "config": check_config,
     "group_id": check_group_id,
+    "handoffs": check_handoffs,
     "mcp_servers": check_mcp_servers,
     "memory": check_memory,
     "memory_limit": check_memory_limit,
@@ -431,6 +437,27 @@ def _problems_of(subagent: SubAgent, label: str) -> list[str]:
         value = getattr(subagent, shared)
         if value is not None:  # None is the parent's
             problems += _problem_of(shared, value, f"{label}.{shared}")
+    return problems
+
+
+def _handoff_problems(values: Mapping[str, Any]) -> list[str]:
+    problems: list[str] = []
+    handoffs: list[Handoff] = values.get("handoffs", [])
+    places = {own_agent(values.get("blueprint")).name: "the session's own agent"}
+    for at, handoff in enumerate(handoffs):
+        label = f"handoffs[{at}]"
+        try:
+            agent = target_of(handoff, values.get("subagents", [])).agent
+        except Unfit as error:
+            problems += [f"{label}{problem}" for problem in error.args]
+            continue
+        problems += _problems_of(agent, label)
+        name = text_of(agent.name)
+        if len(name) > NAME_CHARS_MAX:
+            problems.append(f"{label}.name: expected at most {NAME_CHARS_MAX} characters")
+        first = places.setdefault(name, label)
+        if first != label:
+            problems.append(f"{label}.name: {short(name)} is taken by {first}")
     return problems
 
 

@@ -20,6 +20,7 @@ from cmdc_runtime.errors import InvalidOptions, InvalidTool, SandboxUnavailable
 from cmdc_runtime.extensions.provider import as_provider
 from cmdc_runtime.extensions.sandbox import LOCAL_SANDBOX, UNCONFINED
 from cmdc_runtime.foreign import summary_of
+from cmdc_runtime.handoff import NOTHING, WHOLE, own_agent, target_of
 from cmdc_runtime.knowledge import memory_parts, skills_parts, subagent_skills
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall
@@ -39,8 +40,11 @@ from cmdc_runtime.subagent import (
     STARTERS,
     STRATEGY_TOOL,
     TASK_TOOL,
+    TRANSFER_PREFIX,
+    HandoffSpec,
     SubAgent,
     SubagentSpec,
+    transfer_tools,
 )
 from cmdc_runtime.user_values import packed
 
@@ -113,6 +117,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     config_facts: dict[str, Any] | None = None  # Any: what tools and plugins see of a Config
     sandbox: Packed | None = None  # None: the built-in "local"
     require_sandbox: bool = False
+    handoffs: tuple[HandoffSpec, ...] = ()  # the session's own agent is the first of them
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
@@ -121,7 +126,16 @@ _MADE: Final = frozenset(
         *_NAMES,
         *("model", "identity", "tools", "plugins", "subagents", "working_dir", "config_facts"),
         *("provider", "provider_opts", "messages", "mcp_servers", "user_data", "response_format"),
-        *("depth", "supervision", "redact", "sandbox", "resumed", "opening_call", "trace_parent"),
+        *(
+            "handoffs",
+            "depth",
+            "supervision",
+            "redact",
+            "sandbox",
+            "resumed",
+            "opening_call",
+            "trace_parent",
+        ),
     }
 )
 
@@ -157,6 +171,8 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
     call = None if strategy is None else OpeningCall(name=STRATEGY_TOOL, text_as="question")
     tools = tools if strategy is None else (*tools, strategy)
     tools = (*tools, *parts.skills[1:])
+    if parts.handoffs:
+        tools = (*tools, *transfer_tools(parts.handoffs, parts.handoffs[0].agent.name))
     return AgentSpec(
         model=model,
         identity=identity_of(options.blueprint),
@@ -164,6 +180,7 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
         tools=tools,
         plugins=(*parts.plugins, *filter(None, (parts.chain,)), *parts.skills[:1], *parts.memory),
         subagents=parts.subagents,
+        handoffs=parts.handoffs,
         working_dir=parts.working_dir,
         provider_opts=provider_opts,
         messages=tuple(options.messages),
@@ -198,11 +215,13 @@ def supervision(options: Options) -> Supervision:
 
 
 def carries_code(spec: AgentSpec) -> bool:
-    """Say whether a tool or plugin of the agent, or of a subagent of its, travels as code."""
+    """Say whether a part of the agent, or of one that it may start or become, is code by value."""
     own = (spec.redact, spec.provider, spec.sandbox)
     packed = [*spec.tools, *spec.plugins, *filter(None, own)]
     for one in spec.subagents:
         packed += [*(one.tools or ()), *(one.plugins or ())]
+    for handoff in spec.handoffs:
+        packed += [*(handoff.agent.tools or ()), *filter(None, (handoff.history,))]
     return any(map(brings_code, packed))
 
 
@@ -210,6 +229,7 @@ def carries_code(spec: AgentSpec) -> bool:
 
 
 _NO_SKILLS: Final[tuple[Packed, ...]] = ()
+_NO_HANDOFFS: Final[tuple[HandoffSpec, ...]] = ()
 _NO_MODEL: Final[tuple[str, dict[str, Any]]] = ("", {})  # Any: litellm's own arguments
 
 
@@ -260,6 +280,7 @@ class _Parts:
     skills: tuple[Packed, ...]
     """The plugin and the tool, none without skills."""
     memory: tuple[Packed, ...]
+    handoffs: tuple[HandoffSpec, ...]
 
 
 def _parts_of(options: Options, refused: _Refused) -> _Parts:
@@ -269,6 +290,8 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
     chain = made(lambda: _chain_plugin(options, plugins), None)
     tools = _each_packed(options.tools, "tools", _tool_packer(options.max_depth), refused)
     given = None if _is_chain(options) else options.reasoning_strategy
+    handoffs = made(lambda: _handoffs(options, refused), _NO_HANDOFFS)
+    made(lambda: _check_transfers(options, handoffs, (*tools, *plugins)), None)
     return _Parts(
         model=made(lambda: _own_model(options), _NO_MODEL),
         tools=tools,
@@ -282,6 +305,7 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
         sandbox=None if sandbox is None else made(lambda: pack_sandbox(sandbox, "sandbox"), None),
         memory=made(lambda: memory_parts(options.memory, plugins), ()),
         skills=made(lambda: skills_parts(options.skills_dirs, (*tools, *plugins)), ()),
+        handoffs=handoffs,
     )
 
 
@@ -383,6 +407,63 @@ def _subagent(
         skills=None
         if given.skills_dirs is None
         else refused.made(lambda: subagent_skills(given, label), _NO_SKILLS),
+    )
+
+
+def _handoffs(options: Options, refused: _Refused) -> tuple[HandoffSpec, ...]:
+    if not options.handoffs:
+        return ()
+    packer = _tool_packer(options.max_depth)
+    own = _subagent(own_agent(options.blueprint), "blueprint", refused, packer)
+    found = [HandoffSpec(agent=own, is_own=True)]
+    for at, given in enumerate(options.handoffs):
+        target, label = target_of(given, options.subagents), f"handoffs[{at}]"
+        history, where = target.history, f"{label}.history"
+        is_word = isinstance(history, str) and history in {WHOLE, NOTHING}
+        found.append(
+            HandoffSpec(
+                agent=_subagent(target.agent, f"{label}.to", refused, packer),
+                identity=identity_of(target.source),
+                sees_all=history != NOTHING,
+                history=None
+                if is_word
+                else refused.made(partial(pack_function, history, where), None),
+            )
+        )
+    return tuple(found)
+
+
+def _check_transfers(
+    options: Options, handoffs: Iterable[HandoffSpec], tools: Iterable[Packed]
+) -> None:
+    """Refuse what a session with handoffs cannot have besides."""
+    if not handoffs:
+        return
+    problems = []
+    if options.reasoning_strategy is not None and not _is_chain(options):
+        problems.append("handoffs: reasoning_strategy answers in the model's place: give one")
+    tools = [*tools, *(tool for one in handoffs for tool in one.agent.tools or ())]
+    problems += [
+        f"handoffs: a tool is called {tool.label!r}, as those that hand over are: rename it"
+        for tool in tools
+        if tool.label.startswith(TRANSFER_PREFIX)
+    ]
+    if problems:
+        raise InvalidOptions(problems)
+
+
+def acting(spec: AgentSpec, agent: str) -> AgentSpec:
+    """Return the definition with the prompt of the agent that acts; "" is the session's own."""
+    found = (one for one in spec.handoffs if one.agent.name == agent and not one.is_own)
+    handoff = next(found, None)
+    if handoff is None:
+        return spec
+    own_prompt = handoff.agent.system_prompt is not None or bool(handoff.identity)
+    return msgspec.structs.replace(
+        spec,
+        system_prompt=handoff.agent.system_prompt if own_prompt else spec.system_prompt,
+        identity=handoff.identity if own_prompt else spec.identity,
+        prompt_mode=handoff.agent.prompt_mode or spec.prompt_mode,
     )
 
 

@@ -1,10 +1,13 @@
 """Subagents: what the model may give a task to, as an application says it and as it travels.
 
+What it may give the session itself to travels so, too: ``handoff`` takes it from an application.
+
 A field that is None is the parent's. ``options.parse`` checks a ``SubAgent``, ``spec.agent_spec``
 makes a ``SubagentSpec`` of it, and ``child_spec.child_request`` merges that with the parent. To add
 a field, add it to both classes and to ``child_spec``.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +35,10 @@ MEMORY_FILES: Final = ("AGENTS.md",)
 """What that plugin shows where it is told nothing else."""
 CLIENT_TOOL: Final = "client_tool"
 """The built-in that stands for a tool which runs in the program that has attached it."""
+TRANSFER_TOOL: Final = "transfer"
+"""The built-in by which the model gives the session over; no application names it."""
+TRANSFER_PREFIX: Final = "transfer_to_"
+"""What it is called begins with this, and ends with the name of an agent."""
 STRATEGY_TOOL: Final = "reasoning_strategy"
 """What the same tool is called as the session's own strategy, which its cycles open with."""
 
@@ -90,3 +97,36 @@ GENERAL_PURPOSE: Final = SubagentSpec(
     ),
 )
 """Every session that may delegate has it; a ``SubAgent`` of this name takes its place."""
+
+
+# --- handoffs -----------------------------------------------------------------------------------
+
+
+class HandoffSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A ``Handoff`` with its tools packed; ``is_own``: it is the session's own agent."""
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
+
+    agent: SubagentSpec
+    identity: str = ""
+    sees_all: bool = True
+    history: Packed | None = None
+    is_own: bool = False
+
+
+def transfer_name(agent: str) -> str:
+    """Return what the tool is called that gives the session over to this agent."""
+    return f"{TRANSFER_PREFIX}{agent}"
+
+
+def transfer_tools(handoffs: Sequence[HandoffSpec], acting: str) -> tuple[Packed, ...]:
+    """Return the tools by which the agent of this name gives the session over to the others."""
+    return tuple(_transfer_tool(one.agent) for one in handoffs if one.agent.name != acting)
+
+
+def _transfer_tool(agent: SubagentSpec) -> Packed:
+    name = transfer_name(agent.name)
+    options = {"agent": agent.name, "name": name, "about": agent.description}
+    data = msgspec.msgpack.encode(options)
+    return Packed(kind="ref", label=name, ref=TRANSFER_TOOL, data=data)

@@ -20,6 +20,7 @@ TARGET: Final = SOURCE.parent / "client" / "given_options.py"
 WIDER: Final[Mapping[str, str]] = {
     "blueprint": "AnyBlueprint | None",
     "config": "Config | None",
+    "handoffs": "Several[Handoff | SubAgent | AnyBlueprint | str]",
     "memory_limit": "int | str | None",
     "messages": "Several[AnyMessage]",
     "model": "AnyModel | None",

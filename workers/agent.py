@@ -28,7 +28,7 @@ from cmdc_runtime.ids import CommandId, EventIndex
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX, AnyReason
-from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.spec import AgentSpec, acting
 from cmdc_runtime.wire.codec import decode, encode, failed, raw
 from cmdc_runtime.wire.frames import (
     Assign,
@@ -192,7 +192,7 @@ class Agent:
             todos=memory.todos,
             tools=tuple(tool.name for tool in memory.tools),
             subagents=tuple(one.name for one in self._facts.subagents),
-            prompt_mode=self._facts.prompt_mode,
+            prompt_mode=acting(self._facts, memory.agent).prompt_mode,
             messages=messages,
             last_assistant_reply=None if last is None else last.content,
             memory_contents=dict(memory.memory_contents),
@@ -440,6 +440,7 @@ class Agent:
             context_window=None if assign.looks else memory.policy.window_of(memory.model),
             current_context_tokens=None if memory.context is None else memory.context[0],
             disabled_tools=_disabled(self._facts, memory),
+            agent=None if memory.acting is None else memory.acting.name,
         )
 
 

@@ -47,6 +47,7 @@ from workers.loader import Code, CodeChangedError, LoadError, load_provider
 from workers.mcp.servers import McpServers, ServerSurroundings
 from workers.performers.checkpoints import Checkpoints, Forks, Redact, Saved
 from workers.performers.deadlines import IdleTimer
+from workers.performers.histories import HistoryFilters
 from workers.performers.model import (
     Asker,
     CallSettings,
@@ -66,7 +67,7 @@ from workers.performers.table import ExitCallbacks, PerformerParts, Performers
 from workers.performers.toolbox import CodeOpener, Toolbox, schema_of
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.pipeline import Pipeline, PluginServices
-from workers.session_code import LoadedPlugin, SessionCode
+from workers.session_code import HandoffCode, LoadedPlugin, OpenedAgent, SessionCode
 
 # --- credentials ----------------------------------------------------------------------------------
 
@@ -99,11 +100,17 @@ def known(spec: AgentSpec, memory: Memory | None, keys: Iterable[str] = ()) -> f
     for one in spec.subagents:
         opts.append(one.provider_opts or {})
         all_packed += (*(one.tools or ()), *(one.plugins or ()))
+    for handoff in spec.handoffs:
+        opts.append(handoff.agent.provider_opts or {})
+        all_packed += handoff.agent.tools or ()
     if memory is not None:
         model = memory.model
         opts += [memory.provider_opts, *memory.former_opts]
         of_memory = [tool.packed for tool in memory.tools]
         of_memory += [plugin.packed for plugin in memory.plugins]
+        if (put_by := memory.own_parts) is not None:
+            opts.append(put_by.provider_opts)
+            of_memory += [tool.packed for tool in put_by.tools]
         all_packed += filter(None, of_memory)
     declared = spec.mcp_servers if memory is None else memory.mcp_servers
     servers = [{"env": one.env, "headers": one.headers} for one in declared]
@@ -186,6 +193,7 @@ class Loaded:
     user_data: dict[str, Any]  # Any: the application's own
     session_start_problem: Callable[[str], str | None]
     context: BuildContext
+    handoffs: HandoffCode
 
 
 def build_agent(
@@ -215,6 +223,7 @@ def build_agent(
             provider = session_code.provider(spec.provider)
             start = msgspec.structs.replace(start, policy=policy_of(assign, spec, provider))
         own, opened = session_code.tools(spec.tools), session_code.plugins(spec.plugins)
+        start = with_agents(start, agents := session_code.agents(spec))
         first = first_memory(start.policy, spec, opened, own)
         start = start if past.snapshot else first
         memory, leaning = aside.fold(start, past.records, context.at)
@@ -223,10 +232,10 @@ def build_agent(
         lost = session_code.newly_left_out(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
         keep(spec, memory, keys)
-        tools = session_code.tools_of(memory, own)
-        schemas = tuple(map(schema_of, tools))
+        handoffs = session_code.handoff_code(spec, memory, own, agents)
+        tools = session_code.tools_of(memory, handoffs.reserve.of_agents)
         is_lean = spec.provider is None and context.is_lean
-        if is_lean and needs_litellm(memory.model, memory.provider_opts, schemas):
+        if is_lean and _needs_litellm(memory, tools):
             raise LitellmNeeded
         plugins = session_code.plugins_of(memory, opened)
         redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
@@ -241,13 +250,17 @@ def build_agent(
     except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
     session_start_problem = session_code.session_start_problem(memory, plugins)
-    loaded = Loaded(
-        provider, tools, plugins, redact, sandbox, user_data, session_start_problem, context
-    )
+    code = (provider, tools, plugins, redact, sandbox)
+    loaded = Loaded(*code, user_data, session_start_problem, context, handoffs)
     agent = _wire(assign, spec, memory, loaded)
     keep(spec, agent.memory, keys)
     agent.continue_from(Saver(past.unsaved()), news)
     return agent
+
+
+def _needs_litellm(memory: Memory, tools: Iterable[LoadedTool]) -> bool:
+    schemas = tuple(map(schema_of, tools))
+    return needs_litellm(memory.model, memory.provider_opts, schemas)
 
 
 def _sandbox(assign: Assign, spec: AgentSpec, session_code: SessionCode) -> Sandbox:
@@ -334,6 +347,14 @@ def first_memory(
     )
 
 
+def with_agents(memory: Memory, agents: Iterable[OpenedAgent]) -> Memory:
+    """Return a memory whose session may be handed to these agents."""
+    facts = tuple(one.facts for one in agents)
+    return msgspec.structs.replace(
+        memory, policy=msgspec.structs.replace(memory.policy, agents=facts)
+    )
+
+
 def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
     """Return what the tables need of the options."""
     prompt = system_of(spec)
@@ -407,7 +428,7 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
             provider,
             CallSettings(spec.stall_after, spec.stall_timeout),
             ModelCallbacks(agent.post, link.room),
-            lambda: pipeline.filters(memory.policy.tags),
+            lambda: pipeline.filters(agent.memory().tags),
         ),
         summarizer=summarizer,
         runner=runner,
@@ -419,6 +440,7 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
         forks=Forks(checkpoints),
         replies=replies,
         servers=servers,
+        histories=HistoryFilters(loaded.handoffs.histories),
     )
     is_lean = context.is_lean and spec.provider is None
     performers = Performers(parts, agent.post, context.exit_callbacks)
@@ -489,5 +511,6 @@ def _tool_settings(
         servers=servers,
         sandbox=loaded.sandbox,
         packed_sandbox=spec.sandbox,
+        reserve=loaded.handoffs.reserve,
         is_subagent=assign.parent_id is not None,
     )

@@ -41,7 +41,7 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.packed_code import Packed, digest_of
 from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY, packed_in
 from cmdc_runtime.packing.origin import companions
-from cmdc_runtime.subagent import CLIENT_TOOL, STRATEGY_TOOL
+from cmdc_runtime.subagent import CLIENT_TOOL, STRATEGY_TOOL, TRANSFER_TOOL
 from workers.builtin import plugins as built_in_plugins
 from workers.builtin import providers as built_in_providers
 from workers.builtin import reasoning as built_in_strategies
@@ -76,6 +76,8 @@ class CodeKind:
 TOOLS: Final = CodeKind("tool", built_in_tools)
 STRATEGIES: Final = CodeKind("strategy", built_in_strategies)
 SANDBOXES: Final = CodeKind("sandbox", built_in_sandboxes)
+_UNNAMED: Final = (CLIENT_TOOL, TRANSFER_TOOL)
+"""Built-in tools that stand for what an application gives, and that it does not name."""
 _LOCAL: Final = Packed(kind="ref", label=LOCAL_SANDBOX, ref=LOCAL_SANDBOX)
 
 
@@ -252,8 +254,8 @@ def _unpack(packed: Packed, kind: CodeKind) -> object:
         found = resolve(reference)
         return (found, options) if options else found
     names = _built_in_names(kind)
-    if reference == CLIENT_TOOL:  # stands for what an application gives, and is none to be named
-        reference = f"_{CLIENT_TOOL}"
+    if reference in _UNNAMED and kind is TOOLS:
+        reference = f"_{reference}"
     elif reference not in names:
         known = ", ".join(sorted(names))
         raise UnknownNameError(f"there is no built-in {kind.noun} {reference!r}, only {known}")

@@ -30,7 +30,7 @@ from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import Assign
-from workers.build import PROVIDER, first_memory, policy_of
+from workers.build import PROVIDER, first_memory, policy_of, with_agents
 from workers.core import aside
 from workers.core.evolve import replay
 from workers.core.plugins import with_hooks
@@ -133,6 +133,7 @@ def _first_memory(
     if spec.provider is not None:
         own = policy_of(assign, spec, session_code.provider(spec.provider))
         start = msgspec.structs.replace(start, policy=own)
+    start = with_agents(start, session_code.agents(spec))
     opened = session_code.plugins(spec.plugins)
     if not snapshot or left_out is not None:
         start = first_memory(start.policy, spec, opened, session_code.tools(spec.tools))

@@ -8,7 +8,7 @@ A plugin runs ``session_start`` when it is open, and that is a step, too. One
 that kills so has failed at that hook, as if it had raised an error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -19,9 +19,12 @@ from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.sandbox import Sandbox, SandboxPlace
 from cmdc_runtime.heartbeats import greeting_step, packed_step
 from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.spec import AgentSpec, acting
+from cmdc_runtime.subagent import TRANSFER_TOOL, HandoffSpec, transfer_tools
 from workers.core import aside
 from workers.core.records import Record, SetAside
-from workers.core.state import Memory
+from workers.core.state import AgentFacts, Memory, ToolFacts
+from workers.core.tags import invited_by
 from workers.loader import (
     PLUGINS,
     SANDBOXES,
@@ -33,7 +36,9 @@ from workers.loader import (
     load_tools,
     open_sandbox,
 )
-from workers.performers.tools import LoadedTool
+from workers.performers.histories import HistoryFilter
+from workers.performers.model import system_of
+from workers.performers.toolbox import LoadedTool, Reserve
 
 LoadedPlugin: TypeAlias = tuple[Plugin, Packed]
 """A plugin, with its packed code."""
@@ -43,6 +48,22 @@ _UNSAFE: Final = (
     "processes that opened it have died of it, and the session does not run without it;"
     " resume it with another one"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAgent:
+    """An agent that the session may be handed to, and its tools, those that hand over too."""
+
+    facts: AgentFacts
+    tools: tuple[LoadedTool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffCode:
+    """The tools that wait for their agents, and the functions that decide what an agent sees."""
+
+    reserve: Reserve
+    histories: Mapping[str, HistoryFilter]
 
 
 @dataclass(slots=True)
@@ -121,11 +142,65 @@ class SessionCode:
         self.code.take(needed)
         return sandbox
 
+    def agents(self, spec: AgentSpec) -> tuple[OpenedAgent, ...]:
+        """Return the agents that the session may be handed to, the first of them its own.
+
+        Raises:
+            LoadError: a tool can't be opened, or has a name that another one has.
+        """
+        return tuple(self._agent(spec, handoff) for handoff in spec.handoffs)
+
+    def _agent(self, spec: AgentSpec, handoff: HandoffSpec) -> OpenedAgent:
+        agent = handoff.agent
+        transfers = transfer_tools(spec.handoffs, agent.name)
+        tools = self.tools((*(agent.tools or ()), *transfers))
+        facts = [one.facts() for one in tools]
+        own = tuple(one for one in facts if not _hands_over(one))
+        prompt = system_of(acting(spec, agent.name))
+        return OpenedAgent(
+            AgentFacts(
+                name=agent.name,
+                is_own=handoff.is_own,
+                tools=None if agent.tools is None else own,
+                transfers=tuple(one for one in facts if _hands_over(one)),
+                model=agent.model,
+                provider_opts=agent.provider_opts,
+                sees_all=handoff.sees_all,
+                has_filter=handoff.history is not None,
+                system_chars=len(prompt),
+                tags=invited_by(prompt),
+            ),
+            tools,
+        )
+
+    def handoff_code(
+        self,
+        spec: AgentSpec,
+        memory: Memory,
+        own: Sequence[LoadedTool],
+        agents: Iterable[OpenedAgent],
+    ) -> HandoffCode:
+        """Return what handoffs take; ``own`` are the tools of the session's definition.
+
+        Raises:
+            LoadError: a part can't be opened, or has killed who opened it.
+        """
+        of_agents = (*own, *(tool for one in agents for tool in one.tools))
+        parts, acting_now = memory.own_parts, memory.acting
+        put_by = () if parts is None else self._found(parts.tools, of_agents)
+        histories = {
+            one.agent.name: self.function(one.history, "history of a handoff")
+            for one in spec.handoffs
+            if one.history is not None
+        }
+        takes_servers = acting_now is None or acting_now.tools is None
+        return HandoffCode(Reserve(of_agents, put_by, takes_servers=takes_servers), histories)
+
     def newly_left_out(self, memory: Memory, records: Iterable[Record]) -> tuple[SetAside, ...]:
         """Return what is newly left out of the code that a memory has; ``records`` led to it."""
         tools = (
             aside.set_tool_aside(tool.packed, tool.name, aside.came_with(tool.packed, records))
-            for tool in memory.tools
+            for tool in _all_tools(memory)
             if tool.packed is not None and aside.kills(tool.packed, self.killing)
         )
         return (*tools, *aside.session_starts_set_aside(memory, self.killing))
@@ -157,9 +232,14 @@ class SessionCode:
         Raises:
             LoadError: one can't be opened.
         """
+        return self._found(memory.tools, own)
+
+    def _found(
+        self, all_facts: Iterable[ToolFacts], own: Sequence[LoadedTool]
+    ) -> tuple[LoadedTool, ...]:
         known = {(one.tool.name, named.digest_of(one.packed)): one for one in own}
         found = []
-        for facts in memory.tools:
+        for facts in all_facts:
             assert facts.packed is not None  # noqa: S101 - only tests make tools without
             kept = known.get((facts.name, named.digest_of(facts.packed)))
             found.append(kept or self._opened([facts.packed])[0])
@@ -195,3 +275,13 @@ class SessionCode:
         for packed in all_packed:
             self.at(packed_step(named.digest_of(packed)))
             yield packed
+
+
+def _hands_over(tool: ToolFacts) -> bool:
+    return tool.packed is not None and tool.packed.ref == TRANSFER_TOOL
+
+
+def _all_tools(memory: Memory) -> tuple[ToolFacts, ...]:
+    """Return the tools of who acts, and those that the session's own agent has besides."""
+    put_by = () if memory.own_parts is None else memory.own_parts.tools
+    return (*memory.tools, *(one for one in put_by if one not in memory.tools))

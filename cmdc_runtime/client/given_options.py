@@ -30,6 +30,7 @@ from cmdc_runtime.client.option_types import (
     Several,
 )
 from cmdc_runtime.config import Config
+from cmdc_runtime.handoff import Handoff
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.options import (
     Code,
@@ -172,6 +173,8 @@ class GivenOptions(ChangedOptions, total=False):
     messages: Several[AnyMessage]
     # a Blueprint class or struct: what is given here outranks it
     blueprint: AnyBlueprint | None
+    # Handoff: agents that the model may give the session over to
+    handoffs: Several[Handoff | SubAgent | AnyBlueprint | str]
     # memory files, shown in the system prompt; those of folders come along
     memory: list[Any]
     # folders of skills, or (word, folder); the last one outranks

@@ -36,14 +36,23 @@ from cmdc_runtime.spec import (
     refused_parts,
     supervision,
 )
-from cmdc_runtime.subagent import GENERAL_PURPOSE, MEMORY_LABEL, OF_SKILLS, STRATEGY_TOOL, TASK_TOOL
+from cmdc_runtime.subagent import (
+    GENERAL_PURPOSE,
+    MEMORY_LABEL,
+    OF_SKILLS,
+    STRATEGY_TOOL,
+    TASK_TOOL,
+    TRANSFER_TOOL,
+)
 from cmdc_runtime.user_values import unpacked
 from cmdc_runtime.wire import codec
 from cmdc_runtime.wire.frames import ASKED_BYTES_MAX
 
 # --- a start --------------------------------------------------------------------------------------
 
-_FROM_OUTSIDE: Final = ("provider_opts", "user_data", "messages", "response_format", "subagents")
+_FROM_OUTSIDE: Final = (
+    *("provider_opts", "user_data", "messages", "response_format", "subagents", "handoffs"),
+)
 """What holds values of the application's own."""
 AGENT_BYTES_MAX: Final = ASKED_BYTES_MAX - 16 * 1024
 """Of a definition as it travels; what is beside it in the request is small and has bounds."""
@@ -87,6 +96,8 @@ def session_keys(options: Options, spec: AgentSpec) -> dict[str, str]:
     """
     asked = [(spec.model, spec.provider_opts)]
     asked += ((one.model, one.provider_opts or {}) for one in spec.subagents if one.model)
+    agents = [one.agent for one in spec.handoffs]
+    asked += ((one.model, one.provider_opts or {}) for one in agents if one.model)
     models = [model for model, opts in asked if opts.get("api_key") is None]
     keys, given = dict[str, str](), options.api_key
     own = {model_parts(spec.model)[0]: given} if isinstance(given, str) else dict(given or {})
@@ -149,6 +160,7 @@ NOT_RESUMED: Final = {
     "reasoning_strategy": "a resumed session keeps its strategy, or has none; use cmdc.Runner.run",
     "memory": "a resumed session has its memory files; add_memory adds to them",
     "skills_dirs": "a resumed session has its skills; add_skills_dirs adds to them",
+    "handoffs": "a resumed session has the agents that it began with",
     "blueprint": "a resumed session has its definition; give the options that are to change",
 }
 """Options that ``resume_session`` takes none of, and why."""
@@ -266,7 +278,9 @@ def _with_own(
     own = [one for one in getattr(old, part) if one.label == STRATEGY_TOOL]
     others = {one.ref for one in fresh}
     brought = [
-        one for one in getattr(old, part) if one.ref in OF_SKILLS or one.label == MEMORY_LABEL
+        one
+        for one in getattr(old, part)
+        if one.ref in (*OF_SKILLS, TRANSFER_TOOL) or one.label == MEMORY_LABEL
     ]
     kept = [one for one in brought if one.ref not in others]
     has_kinds = any(one.name != GENERAL_PURPOSE.name for one in old.subagents)

@@ -67,7 +67,9 @@ class ServedTools:
         """Answer the calls of the tools of this program that a session begins with."""
         if not client_tools.are_known():
             return
-        tools = client_tools.tools_of(definition_of(bytes(request.agent)).tools)
+        definition = definition_of(bytes(request.agent))
+        of_agents = (tool for one in definition.handoffs for tool in one.agent.tools or ())
+        tools = client_tools.tools_of((*definition.tools, *of_agents))
         if tools:
             await self.serve(connection, request.session_id, tools, since)
 

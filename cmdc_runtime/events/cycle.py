@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from cmdc_runtime.events.base import Event
-from cmdc_runtime.ids import CommandId, Incarnation
+from cmdc_runtime.ids import CallId, CommandId, Incarnation
 from cmdc_runtime.lines import duration, one_line
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.plain import shown
@@ -337,6 +337,41 @@ class ContextOverflow(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return f"the conversation is too long: {one_line(self.reason)}"
+
+
+class HandedOff(Event, frozen=True, kw_only=True):
+    """The session has another prompt, other tools and another model: those of the agent ``to``.
+
+    The call ``call_id`` asked for it. That agent goes on in the same cycle, and sees ``messages``
+    messages of the conversation.
+    """
+
+    notice = "quiet"
+
+    from_: str
+    to: str
+    call_id: CallId
+    model: str
+    tools: tuple[str, ...] = ()
+    messages: int = 0
+
+    def _line(self) -> str:
+        return f"{one_line(self.from_)} hands over to {one_line(self.to)} ({one_line(self.model)})"
+
+
+class HandoffFailed(Event, frozen=True, kw_only=True):
+    """A handoff that a call had asked for was not made; the agent that acts goes on."""
+
+    level = "warning"
+    notice = "warning"
+    content_fields = ("reason",)
+
+    to: str
+    call_id: CallId
+    reason: str
+
+    def _line(self) -> str:
+        return f"not handed over to {one_line(self.to)}: {one_line(self.reason)}"
 
 
 class ModelSwitched(Event, frozen=True, kw_only=True):

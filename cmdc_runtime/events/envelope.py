@@ -18,6 +18,8 @@ from cmdc_runtime.events.cycle import (
     AgentStart,
     ContextOverflow,
     CostUnknown,
+    HandedOff,
+    HandoffFailed,
     MessageDelta,
     MessageStart,
     ModelSwitched,
@@ -102,6 +104,8 @@ AnyEvent: TypeAlias = (
     | ConversationCompacted
     | CostUnknown
     | EventsLost
+    | HandedOff
+    | HandoffFailed
     | LoopDetected
     | McpServerChanged
     | MessageDelta

@@ -67,7 +67,9 @@ from workers.core.step import (
     CountSubagents,
     Effect,
     EndSubagents,
+    ExchangeTools,
     ExitProcess,
+    FilterHistory,
     LoadPlugin,
     LoadTools,
     MakeCheckpoint,
@@ -295,6 +297,8 @@ def _value(value: object, kind: type[Command]) -> str:
 
 WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     CallModel: lambda _: "ask the model",
+    FilterHistory: lambda one: f"ask what {one.to} is to see",
+    ExchangeTools: lambda one: f"have {len(one.tools)} tools",
     Summarize: lambda one: f"have {len(one.messages)} messages summed up",
     Sleep: lambda one: f"wait {one.delay_s:g} s",
     CancelModel: lambda _: "end the request",

@@ -17,11 +17,13 @@ from cmdc_runtime.commands import Abort, Command, Prompt, Reject
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.ids import CallId
 from scripts.reference.scenes import (
+    AGENTS,
     COMMANDS,
     GENERAL,
     POLICY,
     RESULTS,
     TOOLS,
+    WAY,
     Scene,
     approval_of,
     guarded,
@@ -32,7 +34,7 @@ from workers.core.budget import Budget
 from workers.core.commands import HANDLERS
 from workers.core.inputs import FirstChunk, Result, SubagentWanted
 from workers.core.results import TRANSITIONS
-from workers.core.state import Memory, Policy, State
+from workers.core.state import HandingOver, Memory, Policy, State
 from workers.core.step import CallModel, RunTools, Sleep
 
 Edge: TypeAlias = tuple[State, type, State]
@@ -66,6 +68,7 @@ _SESSIONS: Final[tuple[tuple[Policy, frozenset[str]], ...]] = (
     ),
     (_SHORT, frozenset(HOOKS)),
     (structs.replace(_SHORT, budget=Budget(max_total_tokens=300)), _NONE),
+    (structs.replace(_SHORT, agents=AGENTS), _NONE),
 )
 """Each with the hooks that a plugin hears."""
 _STARTS: Final = CallModel | RunTools | Sleep
@@ -114,9 +117,9 @@ def _rested(policy: Policy, hooks: frozenset[str]) -> Scene:
     calling = calling.post(FirstChunk(calling.memory.work)).call("task")
     wanted = SubagentWanted(calling.memory.work, CallId("task"), "task", GENERAL, "Look.")
     rested = calling.post(wanted).give(Abort(children=False), "c-0")
-    return replace(
-        rested, memory=structs.replace(rested.memory, policy=policy, plugins=guarded(hooks))
-    )
+    tools = (*TOOLS, WAY) if policy.agents else TOOLS
+    memory = structs.replace(rested.memory, policy=policy, plugins=guarded(hooks), tools=tools)
+    return replace(rested, memory=memory)
 
 
 def _next(before: Scene) -> Iterator[tuple[type, Scene]]:
@@ -157,6 +160,8 @@ def _likeness(scene: Scene) -> tuple[object, ...]:
         left if scene.state is State.EXECUTING_TOOLS else bool(left),
         memory.compacting and memory.compacting.trigger,
         memory.point,
+        isinstance(memory.activity, HandingOver),
+        any(one.call.name == WAY.name for one in memory.calls),
         (answering.retries, answering.is_compacted) if scene.state in _ASKING else (),
         loop and min(loop[1], memory.policy.loop_abort),
         len(memory.messages) > _MESSAGES_KEPT,

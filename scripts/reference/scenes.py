@@ -44,6 +44,7 @@ from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.subagent import TRANSFER_TOOL
 from workers.core import commands, results
 from workers.core.assemble import Reply
 from workers.core.inputs import (
@@ -59,6 +60,7 @@ from workers.core.inputs import (
     DelegationDropped,
     FirstChunk,
     FoundTool,
+    HistoryFiltered,
     McpServerReported,
     McpToolsListed,
     Order,
@@ -91,7 +93,9 @@ from workers.core.inputs import (
     WaitExpired,
 )
 from workers.core.state import (
+    AgentFacts,
     Asking,
+    HandingOver,
     Memory,
     PluginFacts,
     Policy,
@@ -120,6 +124,13 @@ TOOLS: Final = (
     ToolFacts("ask_user", is_repeatable=True, isolation="task"),
     ToolFacts("task", isolation="task"),
 )
+WAY: Final = ToolFacts(
+    "transfer_to_desk",
+    isolation="task",
+    packed=Packed(kind="ref", label="transfer_to_desk", ref=TRANSFER_TOOL),
+)
+"""What a session has besides that may be handed to ``AGENTS``."""
+AGENTS: Final = (AgentFacts("main", is_own=True), AgentFacts("desk", tools=(), has_filter=True))
 POLICY: Final = Policy(
     session_id=SessionId("s-1"), cycle_timeout_s=60.0, subagents=frozenset({GENERAL})
 )
@@ -298,6 +309,20 @@ def _failed(kind: FailureKind) -> ResultSample:
     return sample
 
 
+def _handed_over(memory: Memory) -> Result | None:
+    return _ended(memory, (WAY.name,)) if memory.policy.agents else None
+
+
+def _filtered(problem: str = "") -> ResultSample:
+    def sample(memory: Memory) -> Result | None:
+        if not isinstance(memory.activity, HandingOver):
+            return None
+        left = None if problem else memory.messages
+        return HistoryFiltered(memory.work, memory.activity.to, left, NOW_MS, problem)
+
+    return sample
+
+
 def _first_chunk(memory: Memory) -> Result | None:
     return FirstChunk(memory.work) if _is_asking(memory) else None
 
@@ -370,11 +395,13 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
         lambda memory: _ended(memory, ("shell",)),
         lambda memory: _ended(memory, ("shell", "write_file")),
         lambda memory: _ended(memory, ("task",)),
+        _handed_over,
     ),
     StreamFailed: tuple(map(_failed, FailureKind)),
     RetryDue: (_retry_due,),
     Summarized: (_summarized,),
     SummaryFailed: (_summary_failed,),
+    HistoryFiltered: (_filtered(), _filtered("it raised")),
     ToolBegun: (_of_call(lambda work, call_id: ToolBegun(work, call_id, NOW_MS)),),
     ApprovalWanted: (
         _of_call(lambda work, call_id: ApprovalWanted(work, call_id, ASKED, NOW_MS)),

@@ -20,6 +20,8 @@ ELSEWHERE = {
     "code_taken": "tests/fault/cases/test_changed_code.py",
     "tool_told": "tests/fault/test_branch_deaths.py",
     "cut_spent": "tests/fault/test_cut_deaths.py",
+    "handed_off": "tests/fault/test_handoff_deaths.py",
+    "handoff_failed": "tests/fault/test_handoff_deaths.py",
     "mcp_servers_changed": "tests/fault/test_mcp_deaths.py",
     "mcp_tools_seen": "tests/fault/test_mcp_deaths.py",
 }

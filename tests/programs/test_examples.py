@@ -312,6 +312,26 @@ def test_skills(play):
     ]
 
 
+def test_handoffs(play):
+    """The clerk has its own tools and a way back, and goes on until it takes that."""
+    answers = [
+        call("transfer_to_billing"),
+        call("invoice", number=7),
+        "It is.",
+        call("transfer_to_desk"),
+        "At eight.",
+    ]
+
+    assert play("17_handoffs", answers).splitlines() == [
+        "> Is invoice 7 paid?",
+        "  desk hands over to billing, who has invoice, transfer_to_desk",
+        "billing: It is.",
+        "> Thank you. When do you close?",
+        "  billing hands over to desk, who has transfer_to_billing",
+        "desk: At eight.",
+    ]
+
+
 def test_hibernation(play):
     """The process goes and another one comes; the conversation is whole."""
     printed = play("08_hibernate", ["I know.", "42."])

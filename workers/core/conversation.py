@@ -22,14 +22,12 @@ from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import digest_of
 from workers.core import runs
+from workers.core.children import Branch, Child, LostBranch
 from workers.core.loops import Loop, detect, fingerprint, tokens
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
     Approval,
     Ask,
-    Branch,
-    Child,
-    LostBranch,
     Memory,
     OpenCall,
     Outcome,
@@ -402,6 +400,9 @@ def leave_out(memory: Memory, digest: str) -> Memory:
         if tool.packed is not None and digest_of(tool.packed) == digest
     )
     memory = change_tools(memory, (), gone)
+    if (own := memory.own_parts) is not None:
+        kept = (one for one in own.tools if one.packed is None or digest_of(one.packed) != digest)
+        memory = replace(memory, own_parts=replace(own, tools=tuple(kept)))
     return replace(memory, left_out=memory.left_out | {digest})
 
 

@@ -40,7 +40,7 @@ from cmdc_runtime.extensions.hooks import (
 )
 from cmdc_runtime.messages import OPENING, Message
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
-from workers.core import answer_format, compaction, loops, opening_call
+from workers.core import answer_format, compaction, handoffs, loops, opening_call
 from workers.core.conversation import (
     APPROVAL,
     NOTES,
@@ -283,7 +283,9 @@ def after_call(step: Step, at_ms: int) -> None:
 
 
 def after_batch(step: Step, at_ms: int) -> None:
-    """Go on after the last result: plugins first, then as ``go_on_after_batch`` says."""
+    """Go on after the last result: a handoff, plugins, then as ``go_on_after_batch`` says."""
+    if handoffs.begin(step):
+        return
     if not ask_plugins(step, AfterToolBatch(latest_results(step.memory))):
         go_on_after_batch(step, at_ms)
 

@@ -29,8 +29,9 @@ from cmdc_runtime.extensions.actions import (
 from cmdc_runtime.extensions.hooks import SessionStart, kind_of
 from cmdc_runtime.ids import CallId, CommandId, MessageId
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core import conversation, runs
+from workers.core import agents, conversation, runs
 from workers.core.budget import Grant
+from workers.core.children import Child
 from workers.core.conversation import (
     NOTES,
     REPAIR,
@@ -51,6 +52,8 @@ from workers.core.records import (
     CutSpent,
     CycleEnded,
     CycleStarted,
+    HandedOff,
+    HandoffFailed,
     McpServersChanged,
     McpToolsSeen,
     MessageAdded,
@@ -84,7 +87,6 @@ from workers.core.state import (
     OUTCOMES_MAX,
     Approval,
     Ask,
-    Child,
     Cycle,
     Memory,
     OpenCall,
@@ -337,6 +339,7 @@ def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> 
     assert result.call_id is not None  # noqa: S101 - a tool_result has one
     memory = runs.end(memory, result.call_id, run_end)
     memory = _update(memory, result.call_id, result=result)
+    memory = agents.note_asked(memory, result)
     memory = replace(
         memory,
         asks=tuple(ask for ask in memory.asks if ask.call_id != result.call_id),
@@ -361,7 +364,7 @@ def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> 
 # Any: plain data of whoever aborted it.
 def close_cycle(memory: Memory, outcome: OutcomeKind, reason: Any) -> Memory:
     """End the running cycle and remember how."""
-    cycle = memory.cycle
+    cycle, memory = memory.cycle, agents.drop_handoff(memory)
     assert cycle is not None  # noqa: S101 - only a running cycle ends
     ended = Outcome(
         command_id=cycle.command_id,
@@ -549,6 +552,8 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ModelChanged: lambda memory, record: conversation.switch_model(
         memory, record.model, record.provider_opts
     ),
+    HandedOff: agents.hand_over,
+    HandoffFailed: agents.fail_handoff,
     Compacted: _compacted,
     SubagentSpawned: _subagent_spawned,
     SubagentSpent: conversation.count_child,

@@ -103,7 +103,7 @@ def has_lost_count(before: Memory, after: Memory) -> bool:
 def request_tokens(memory: Memory) -> int:
     """Return about how many tokens the next request has, its system prompt and tools included."""
     added = (*memory.memory_contents, *memory.sections, ("", memory.skill_listing))
-    around = memory.policy.system_chars + sum(tool.chars for tool in memory.tools)
+    around = memory.system_chars + sum(tool.chars for tool in memory.tools)
     around += sum(len(title) + len(text) for title, text in added)
     return context_tokens(memory.messages, around, memory.context)
 

@@ -14,7 +14,7 @@ from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
-from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
 from workers.core.state import PluginFacts, ToolFacts
@@ -116,6 +116,17 @@ class SummaryFailed:
     work: int
     reason: str
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFiltered:
+    """Result of ``FilterHistory``: what the agent ``to`` is to see; None: ``problem`` says why."""
+
+    work: int
+    to: str
+    messages: tuple[Message, ...] | None
+    at_ms: int
+    problem: str = ""
 
 
 # --- of tools -----------------------------------------------------------------------------------
@@ -504,6 +515,7 @@ Result: TypeAlias = (
     | RetryDue
     | Summarized
     | SummaryFailed
+    | HistoryFiltered
     | ToolBegun
     | ApprovalWanted
     | ToolReturned

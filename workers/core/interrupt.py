@@ -231,7 +231,7 @@ def stop_request(step: Step, _stopped: Stopped) -> None:
 
 
 def _said(memory: Memory) -> str:
-    _, held, _ = flush(memory.answering.tags, memory.policy.tags)
+    _, held, _ = flush(memory.answering.tags, memory.tags)
     return memory.answering.text + held
 
 

@@ -253,6 +253,27 @@ class ModelChanged(Record, frozen=True, kw_only=True):
     provider_opts: dict[str, Any]  # Any: litellm's own arguments
 
 
+class HandedOff(Record, frozen=True, kw_only=True):
+    """The session is another agent from here on, which has these tools and this model.
+
+    ``messages`` are the conversation as that agent sees it, None: it stays. ``is_return``: it is
+    the session's own agent again.
+    """
+
+    to: str
+    is_return: bool = False
+    tools: tuple[AttachedTool, ...] = ()
+    model: str
+    provider_opts: dict[str, Any] = {}  # Any: litellm's own arguments
+    messages: tuple[Message, ...] | None = None
+
+
+class HandoffFailed(Record, frozen=True, kw_only=True):
+    """The handoff that a call had asked for was not made, and why."""
+
+    why: str
+
+
 class Compacted(Record, frozen=True, kw_only=True):
     """The oldest ``evicted`` messages gave way to ``summary``, which took ``usage`` to make."""
 
@@ -393,6 +414,8 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | McpServersChanged
     | McpToolsSeen
     | ModelChanged
+    | HandedOff
+    | HandoffFailed
     | Compacted
     | SubagentSpawned
     | SubagentSpent

@@ -268,6 +268,8 @@ def whole(memory: Memory) -> Plain:
     shown = plain_state(saved(memory))
     for name in _CODE:
         shown[name] = [one["name"] for one in shown[name]]
+    if shown["own_parts"] is not None:
+        shown["own_parts"]["tools"] = [one["name"] for one in shown["own_parts"]["tools"]]
     shown["plugin_states"] = {name: len(value) for name, value in shown["plugin_states"]}
     return {"state": memory.state.value, **shown}
 

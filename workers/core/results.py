@@ -4,6 +4,7 @@ To add a result: its class in ``workers/core/inputs.py``, its handler and its ro
 handlers of what running calls report (they begin, ask, want something, and return) stand here too.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ from cmdc_runtime.messages import Message
 from workers.core import (
     approvals,
     cycle,
+    handoffs,
     inputs,
     interrupt,
     plugin_decisions,
@@ -71,6 +73,7 @@ from workers.core.inputs import (
     CycleExpired,
     DelegationDropped,
     FirstChunk,
+    HistoryFiltered,
     McpServerReported,
     McpToolsListed,
     PluginAskedModel,
@@ -112,7 +115,7 @@ from workers.core.records import (
     UserAsked,
 )
 from workers.core.retry import delay_s, may_pass, should_retry
-from workers.core.state import Answering, Asking, Memory, Resting, State, Streaming
+from workers.core.state import Answering, Asking, HandingOver, Memory, Resting, State, Streaming
 from workers.core.step import AnswerTool, EndSubagents, Sleep, Step
 from workers.core.tags import FoundTag, Tag, feed, flush
 from workers.core.tool_calls import CallEnd, close_call
@@ -155,6 +158,9 @@ def collect(step: Step, returned: ToolReturned) -> None:
     if open_ is None:
         return
     name, call_id = open_.call.name, returned.call_id
+    wanted = handoffs.asked_for(step.memory, open_.call) if returned.ok else None
+    if wanted is not None and (problem := handoffs.problem(step.memory, wanted)) is not None:
+        returned, wanted = dataclasses.replace(returned, ok=False, text=f"Error: {problem}"), None
     outgoing: list[Record | Event] = []
     if returned.is_unknown:
         outgoing.append(ToolCallUnknown(name=name, call_id=call_id))
@@ -169,7 +175,14 @@ def collect(step: Step, returned: ToolReturned) -> None:
         outgoing.append(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta))
     why_not = _UNKNOWN_TOOL if returned.is_unknown else _BAD_ARGUMENTS
     left = children_of(step.memory, (call_id,))  # the call has waited long enough
-    end = CallEnd(returned.text, why_not, returned.ok, tuple(outgoing), returned.is_cut)
+    end = CallEnd(
+        returned.text,
+        why_not,
+        returned.ok,
+        tuple(outgoing),
+        returned.is_cut,
+        handed_to="" if wanted is None else wanted.name,
+    )
     close_call(step, open_, end)
     if left:
         step.perform(EndSubagents(left))
@@ -299,7 +312,7 @@ def show_text(step: Step, piece: TextArrived) -> None:
     if piece.found is not None:
         _show(step, piece.text, piece.found)
         return
-    answering, known = step.memory.answering, step.memory.policy.tags
+    answering, known = step.memory.answering, step.memory.tags
     tags, clean, found = feed(answering.tags, piece.text, known)
     step.become(Streaming(replace(answering, tags=tags)))
     _show(step, clean, found)
@@ -325,7 +338,7 @@ def stall(step: Step, silent: StreamSilent) -> None:
 
 def complete(step: Step, ended: StreamEnded) -> None:
     """Add the answer; run the tools that it asks for, or end the cycle."""
-    _, clean, found = flush(step.memory.answering.tags, step.memory.policy.tags)
+    _, clean, found = flush(step.memory.answering.tags, step.memory.tags)
     _show(step, clean, found)
     before, reply = step.memory, ended.reply
     message = Message(
@@ -397,6 +410,14 @@ def retry(step: Step, _due: RetryDue) -> None:
     cycle.ask_again(step)
 
 
+def hand_over(step: Step, filtered: HistoryFiltered) -> None:
+    """Make the handoff that waited for a function, and go on as the next agent."""
+    if not isinstance(step.memory.activity, HandingOver):
+        return
+    handoffs.take(step, filtered)
+    cycle.after_batch(step, filtered.at_ms)
+
+
 # fmt: off
 _I, _R, _S, _T = State.IDLE, State.RUNNING, State.STREAMING, State.EXECUTING_TOOLS
 TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
@@ -406,6 +427,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, RetryDue):       retry,
     (_R, Summarized):     shrink.go_on,
     (_R, SummaryFailed):  shrink.do_without,
+    (_R, HistoryFiltered): hand_over,
     (_S, TextArrived):    show_text,
     (_S, ThoughtArrived): show_thinking,
     (_S, StreamSilent):   stall,

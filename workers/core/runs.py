@@ -20,8 +20,9 @@ from cmdc_runtime.events.reasoning import JUDGE, ROLE, TEXT_CHARS_MAX, over
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, SessionId, branch_ref, run_of_call
 from cmdc_runtime.messages import TokenUsage
+from workers.core.children import EndedRun, OpenRun, RunningBranch
 from workers.core.records import RunEnd, RunStep
-from workers.core.state import EndedRun, Memory, OpenCall, OpenRun, RunningBranch
+from workers.core.state import Memory, OpenCall
 
 # --- what a call publishes ------------------------------------------------------------------------
 

@@ -15,14 +15,14 @@ from msgspec import field
 from cmdc_runtime.checked_struct import Count, Milliseconds, Total
 from cmdc_runtime.commands import IMMUNE_TOOLS, SkillStatus
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
-from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.hooks import TURN_HOOKS, BeforeCompact, Hook, kind_of
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
-from workers.core.budget import Budget, Grant
-from workers.core.records import OutcomeKind, RunEnd
+from workers.core.budget import Budget
+from workers.core.children import Branch, Child, EndedRun, LostBranch, OpenRun
+from workers.core.records import OutcomeKind
 from workers.core.retry import Backoff
 from workers.core.tags import ALL, Tag, TagState
 
@@ -58,6 +58,26 @@ def _unknown_price(_model: str, _prompt: int, _completion: int) -> float | None:
     return None
 
 
+class AgentFacts(msgspec.Struct, frozen=True):
+    """An agent that the session may be handed to, as the tables know it.
+
+    ``tools`` are its own, None where it has the session's; ``transfers`` those by which it hands
+    over. A ``model`` of None is the session's. It sees the whole conversation if ``sees_all``, and
+    what a function leaves of it if ``has_filter``; else what the user has said in the cycle.
+    """
+
+    name: str
+    is_own: bool = False
+    tools: tuple["ToolFacts", ...] | None = None
+    transfers: tuple["ToolFacts", ...] = ()
+    model: str | None = None
+    provider_opts: dict[str, Any] | None = None  # Any: litellm's own arguments
+    sees_all: bool = True
+    has_filter: bool = False
+    system_chars: int = 0
+    tags: frozenset[Tag] = ALL
+
+
 class Policy(msgspec.Struct, frozen=True):
     """What of the options the tables need; what reads offline tables is a function."""
 
@@ -85,6 +105,8 @@ class Policy(msgspec.Struct, frozen=True):
     max_children: int = 8
     max_spawns: int = 64
     subagents: frozenset[str] = frozenset()
+    agents: tuple[AgentFacts, ...] = ()
+    """Those that the session may be handed to, its own one first; none without handoffs."""
     opening_call: OpeningCall | None = None
     """Of a cycle whose prompt carries none."""
     window_of: Callable[[str], int | None] = _unknown_window
@@ -167,6 +189,22 @@ class Cycle(msgspec.Struct, frozen=True):
     is_blocked: bool = False
     opening: OpeningCall | None = None
     response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    handoffs: Count = 0
+
+
+class PendingHandoff(msgspec.Struct, frozen=True):
+    """A call has handed the session over; that is done when the calls beside it have ended."""
+
+    call_id: CallId
+    to: str
+
+
+class OwnParts(msgspec.Struct, frozen=True):
+    """What the session's own agent has, for as long as another one acts."""
+
+    tools: tuple[ToolFacts, ...]
+    model: str
+    provider_opts: dict[str, Any]  # Any: litellm's own arguments
 
 
 class Waiter(msgspec.Struct, frozen=True):
@@ -205,39 +243,6 @@ class Answering(msgspec.Struct, frozen=True):
     is_delayed: bool = False
     is_compacted: bool = False
     tags: TagState = field(default_factory=TagState)
-
-
-class OpenRun(msgspec.Struct, frozen=True):
-    """A run of reasoning that a call has begun to publish, and not to its end.
-
-    ``branches`` are those without a thought, each with what it goes on from; ``judges`` those of
-    them that score others. ``best`` is the branch with the best score, else the latest one.
-    """
-
-    run_id: str
-    strategy: str
-    branches: tuple[tuple[str, str | None], ...] = ()
-    judges: tuple[str, ...] = ()
-    best: str | None = None
-    best_score: float | None = None
-
-
-class RunningBranch(msgspec.Struct, frozen=True):
-    """A subagent that still runs for a run whose call is over."""
-
-    session_id: SessionId
-    branch_id: str
-    parent_id: str | None = None
-    lost: TokenUsage = field(default_factory=TokenUsage)
-    """What it used in earlier lives."""
-
-
-class EndedRun(msgspec.Struct, frozen=True):
-    """A run whose call is over; its end is published when ``branches`` are gone."""
-
-    run: OpenRun
-    end: RunEnd
-    branches: tuple[RunningBranch, ...]
 
 
 class OpenCall(msgspec.Struct, frozen=True):
@@ -282,39 +287,6 @@ class Ask(msgspec.Struct, frozen=True):
     ref: str
     call_id: CallId
     owner: str = ""
-
-
-class Child(msgspec.Struct, frozen=True):
-    """A subagent under way; ``ref`` is what the call that waits for it is answered by.
-
-    It is None once that call is over: another call may have its id, and must not get its answer.
-    ``branch`` is that reference of a branch, also in a later process, where the call runs again;
-    empty for others, and once the call is over. ``digest`` names what a branch was asked.
-    """
-
-    session_id: SessionId
-    call_id: CallId
-    ref: str | None
-    grant: Grant
-    branch: str = ""
-    digest: str = ""
-
-
-class Branch(msgspec.Struct, frozen=True):
-    """What came of a branch of an open call, for the call that runs again and asks for it."""
-
-    ref: str
-    call_id: CallId
-    digest: str
-    answer: BranchAnswer
-
-
-class LostBranch(msgspec.Struct, frozen=True):
-    """What a branch of an open call has used that ended without an outcome, and may run again."""
-
-    ref: str
-    call_id: CallId
-    usage: TokenUsage
 
 
 class Compacting(msgspec.Struct, frozen=True):
@@ -382,7 +354,16 @@ class Calling(msgspec.Struct, frozen=True):
     is_judged: bool = False
 
 
-Activity: TypeAlias = Resting | Asking | Streaming | Summarizing | AskingPlugins | Calling
+class HandingOver(msgspec.Struct, frozen=True):
+    """A function decides what the agent ``to`` sees of the conversation."""
+
+    state: ClassVar[State] = State.RUNNING
+    to: str
+
+
+Activity: TypeAlias = (
+    Resting | Asking | Streaming | Summarizing | AskingPlugins | Calling | HandingOver
+)
 _NOTHING: Final = Answering()
 
 
@@ -405,6 +386,10 @@ class Memory(msgspec.Struct, frozen=True):
     mcp_tools: tuple[SeenTool, ...] = ()
     messages: tuple[Message, ...] = ()
     base: Total = 0
+    agent: str = ""
+    """Who acts; empty is the session's own agent, whose ``own_parts`` are put by meanwhile."""
+    own_parts: OwnParts | None = None
+    handoff: PendingHandoff | None = None
     queue: tuple[QueuedPrompt, ...] = ()
     steering: tuple[Steering, ...] = ()
     notes: tuple[str, ...] = ()
@@ -485,7 +470,7 @@ class Memory(msgspec.Struct, frozen=True):
     def answering(self) -> Answering:
         """The answer of the running turn, as far as it came."""
         match self.activity:
-            case Resting() | Calling():
+            case Resting() | Calling() | HandingOver():
                 return _NOTHING
             case activity:
                 return activity.answering
@@ -523,6 +508,25 @@ class Memory(msgspec.Struct, frozen=True):
     def turns_begun(self) -> int:
         """The turns of the session, with the one that waits for its answer."""
         return self.turns + self.is_asking
+
+    @property
+    def acting(self) -> AgentFacts | None:
+        """The agent that acts; None in a session without handoffs."""
+        return self.agent_of(self.agent) or next(iter(self.policy.agents), None)
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        """The tags that the system prompt of who acts invites the model to use."""
+        return self.policy.tags if self.acting is None else self.acting.tags
+
+    @property
+    def system_chars(self) -> int:
+        """Of the system prompt of who acts, without what tools add to it."""
+        return self.policy.system_chars if self.acting is None else self.acting.system_chars
+
+    def agent_of(self, name: str) -> AgentFacts | None:
+        """Return the agent of this name that the session may be handed to."""
+        return next((one for one in self.policy.agents if one.name == name), None)
 
     def has_hook(self, hook: type[Hook]) -> bool:
         """Say whether some plugin has this hook."""

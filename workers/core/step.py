@@ -23,7 +23,7 @@ from workers.core.budget import Grant
 from workers.core.evolve import evolve
 from workers.core.inputs import BranchTask, Order
 from workers.core.records import Record
-from workers.core.state import Activity, Cycle, Memory, State
+from workers.core.state import Activity, Cycle, Memory, State, ToolFacts
 
 # --- effects --------------------------------------------------------------------------------------
 
@@ -44,6 +44,31 @@ class Summarize:
     work: int
     model: str
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterHistory:
+    """Have a function decide what of ``messages`` the agent ``to`` sees, post ``HistoryFiltered``.
+
+    ``CancelModel`` ends it.
+    """
+
+    work: int
+    to: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeTools:
+    """Have these tools, all of them opened before, in the place of those that there are.
+
+    ``put_by`` are those of the session's own agent, while another one acts; ``takes_servers``: the
+    tools of MCP servers are there, too.
+    """
+
+    tools: tuple[ToolFacts, ...]
+    put_by: tuple[ToolFacts, ...] = ()
+    takes_servers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +285,8 @@ Outgoing: TypeAlias = Publish | WriteRecord | Complete
 Work: TypeAlias = (
     CallModel
     | Summarize
+    | FilterHistory
+    | ExchangeTools
     | Sleep
     | CancelModel
     | RunTools

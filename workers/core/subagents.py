@@ -17,6 +17,7 @@ from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.subagent import GENERAL_PURPOSE
 from workers.core import runs
 from workers.core.budget import Grant, rest_of
+from workers.core.children import Branch, Child
 from workers.core.conversation import find_branch, find_call, find_child, is_running, plugin_call
 from workers.core.expense import grant_child
 from workers.core.inputs import (
@@ -30,7 +31,7 @@ from workers.core.inputs import (
     ended_ref,
 )
 from workers.core.records import SubagentSpawned, SubagentSpent
-from workers.core.state import Branch, Child, Memory
+from workers.core.state import Memory
 from workers.core.step import AnswerTool, EndSubagents, RunSubagent, Step
 
 _NOT_STARTED: Final = "no subagent was started: {}"

@@ -21,6 +21,7 @@ from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import runs
+from workers.core.agents import HANDOFF
 from workers.core.conversation import UNCERTAIN, Decision, result_of
 from workers.core.loops import fingerprint
 from workers.core.records import ApprovalDecided, Record, RunEnd, ToolEnded
@@ -71,6 +72,8 @@ class CallEnd:
     """Who or what has cut it, for its run of reasoning; empty: as its text says."""
     leaves: bool = False
     """Nobody waits for the ends of the subagents that it has started."""
+    handed_to: str = ""
+    """The agent that it has handed the session to."""
 
 
 def may_have_acted(memory: Memory, open_: OpenCall) -> bool:
@@ -95,6 +98,9 @@ def close_call(step: Step, open_: OpenCall, end: CallEnd) -> None:
     result = result_of(memory, call_id, text, is_error=not end.ok)
     if uncertain:
         result = msgspec.structs.replace(result, metadata={**result.metadata, UNCERTAIN: True})
+    if end.handed_to:
+        metadata = {**result.metadata, HANDOFF: end.handed_to}
+        result = msgspec.structs.replace(result, metadata=metadata)
     run_end, run_events = _run_end(memory, open_, end)
     step.record(ToolEnded(message=result, run_end=run_end))
     if open_.started_at_ms is None:

@@ -47,7 +47,7 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message, TokenUsage
 from cmdc_runtime.provider_options import model_parts
-from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.spec import AgentSpec, acting
 from workers.core.assemble import assemble, credible, fit, usage_problem
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import SUMMARY_SYSTEM, chars, history_markdown, summary_request
@@ -438,7 +438,11 @@ def _reported(kind: FailureKind, error: Exception) -> ProviderError:
 def system_of(
     spec: AgentSpec, tools: tuple[ToolSpec, ...] = (), memory: Memory | None = None
 ) -> str:
-    """Return the system prompt of a session with these tools; empty with nothing to say."""
+    """Return the system prompt of a session with these tools; empty with nothing to say.
+
+    It is that of the agent that acts in ``memory``.
+    """
+    spec = spec if memory is None else acting(spec, memory.agent)
     parts = PromptParts(
         user=spec.system_prompt or "",
         tools=tools,
@@ -463,7 +467,7 @@ class Requests:
 
     def system_message(self, memory: Memory) -> Message:
         """Return the system prompt as of now; its text is empty where there is nothing to say."""
-        own = (self._spec.system_prompt or "").strip()
+        own = (acting(self._spec, memory.agent).system_prompt or "").strip()
         return Message(
             id=SYSTEM_MESSAGE_ID,
             role="system",

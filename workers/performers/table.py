@@ -20,7 +20,7 @@ from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
 from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.requests import StartSession
-from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.spec import AgentSpec, acting
 from cmdc_runtime.tracing import (
     SpanParent,
     branch_span_id,
@@ -56,7 +56,9 @@ from workers.core.step import (
     CountSubagents,
     Effect,
     EndSubagents,
+    ExchangeTools,
     ExitProcess,
+    FilterHistory,
     LoadPlugin,
     LoadTools,
     MakeCheckpoint,
@@ -69,6 +71,7 @@ from workers.core.step import (
 from workers.core.verdict import Verdict
 from workers.mcp.servers import McpServers
 from workers.performers.checkpoints import Checkpoints, Forks
+from workers.performers.histories import HistoryFilters
 from workers.performers.model import ModelCaller, Requests, Summarizer
 from workers.performers.plugin_port import PluginLoader, PluginPorts
 from workers.performers.replies import Replies
@@ -113,6 +116,7 @@ class PerformerParts:
     forks: Forks
     replies: Replies
     servers: McpServers
+    histories: HistoryFilters = field(default_factory=lambda: HistoryFilters({}))
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of providers, which its subagents are given, too."""
 
@@ -145,6 +149,8 @@ class Performers:
             RunTools:       self._run_tools,
             CancelCalls:    self._cancel_calls,
             AnswerTool:     self._answer_tool,
+            FilterHistory:  self._filter_history,
+            ExchangeTools:  lambda effect, _memory: parts.runner.exchange(effect),
             LoadTools:      self._load_tools,
             ChangeTools:    self._change_tools,
             ChangeServers:  lambda effect, _memory: parts.servers.change(effect.servers),
@@ -223,6 +229,13 @@ class Performers:
     def _summarize(self, wanted: Summarize, memory: Memory) -> None:
         request = self._parts.requests.summary(wanted, memory)
         self._watch(self._parts.summarizer.start(wanted.work, request, wanted.messages))
+
+    def _filter_history(self, wanted: FilterHistory, _memory: Memory) -> None:
+        self._asking = asyncio.create_task(self._filtered(wanted), name="history")
+        self._watch(self._asking)
+
+    async def _filtered(self, wanted: FilterHistory) -> None:
+        self._post(await self._parts.histories.ask(wanted))
 
     def _sleep(self, sleep: Sleep, _memory: Memory) -> None:
         loop = asyncio.get_running_loop()
@@ -330,7 +343,7 @@ class Performers:
         kind = next(one for one in parts.spec.subagents if one.name == effect.subagent_type)
         parent = Parent(
             session_id=parts.session_id,
-            spec=parts.spec,
+            spec=acting(parts.spec, memory.agent),
             model=memory.model,
             provider_opts=memory.provider_opts,
             tools=tuple(tool.packed for tool in memory.tools if tool.packed is not None),
@@ -369,7 +382,7 @@ def session_facts(spec: AgentSpec, memory: Memory) -> SessionFacts:
         usage=memory.usage,
         tools=tuple(tool.name for tool in memory.tools),
         subagents=tuple(one.name for one in spec.subagents),
-        prompt_mode=spec.prompt_mode,
+        prompt_mode=acting(spec, memory.agent).prompt_mode,
         last_assistant_reply=next(said, None),
         memory_contents=dict(memory.memory_contents),
     )

@@ -36,7 +36,7 @@ from cmdc_runtime.packed_code import Packed, digest_of
 from workers.core.assemble import read_arguments
 from workers.core.inputs import FoundTool, Result, ToolsLoaded
 from workers.core.state import ToolFacts
-from workers.core.step import ChangeTools, RunTools
+from workers.core.step import ChangeTools, ExchangeTools, RunTools
 from workers.loader import LoadError, load_tools, with_code
 from workers.mcp.servers import McpServers
 from workers.threads import Threads
@@ -120,6 +120,21 @@ class LoadedTool:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Tools that wait for their agent: those of all agents, and what the session's own put by.
+
+    ``takes_servers``: who acts has the tools of MCP servers, too.
+    """
+
+    of_agents: tuple[LoadedTool, ...] = ()
+    put_by: tuple[LoadedTool, ...] = ()
+    takes_servers: bool = True
+
+
+NO_RESERVE: Final = Reserve()
+
+
 class Toolbox:
     """The tools in their order."""
 
@@ -128,9 +143,13 @@ class Toolbox:
         tools: Iterable[LoadedTool],
         post: Callable[[Result], None],
         opener: CodeOpener | None = None,
+        reserve: "Reserve" = NO_RESERVE,
     ) -> None:
-        """Begin with ``tools``; ``opener`` is the session's."""
+        """Begin with ``tools``; ``opener`` is the session's, ``reserve`` has the rest of them."""
         self._tools = {one.tool.name: one for one in tools}
+        self._of_agents = {_known_as(one): one for one in reserve.of_agents}
+        self._put_by = {_known_as(one): one for one in reserve.put_by}
+        self._takes_servers = reserve.takes_servers
         self._post = post
         self._opener = opener or CodeOpener()
         self._loaded: dict[CommandId, dict[str, LoadedTool]] = {}
@@ -151,8 +170,11 @@ class Toolbox:
         return self._tools.get(name) or self._joined.get(name)
 
     def join(self, servers: McpServers) -> None:
-        """Have the tools that MCP servers have now in the place of those that they had before."""
-        tools = servers.tools(self._tools)
+        """Have the tools that MCP servers have now in the place of those that they had before.
+
+        An agent with tools of its own has none of these.
+        """
+        tools = servers.tools(self._tools) if self._takes_servers else ()
         self._joined = {one.name: LoadedTool(one, _of_server(one.name)) for one in tools}
 
     def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
@@ -186,6 +208,16 @@ class Toolbox:
         self._tools.update({name: loaded[name] for name in change.attached})
         return tuple(one for one in gone if one is not None)
 
+    def exchange(self, exchange: ExchangeTools) -> tuple[LoadedTool, ...]:
+        """Have the tools of another agent, and return those that are gone; calls of them go on."""
+        before = self._tools
+        pool = self._of_agents | self._put_by | {_known_as(one): one for one in before.values()}
+        self._tools = {one.name: pool[_facts_known_as(one)] for one in exchange.tools}
+        self._put_by = {key: pool[key] for key in map(_facts_known_as, exchange.put_by)}
+        self._takes_servers = exchange.takes_servers
+        kept = {one.key for one in self._tools.values()}
+        return tuple(one for one in before.values() if one.key not in kept)
+
     async def _opened(
         self, all_packed: Sequence[Packed]
     ) -> list[tuple[LoadedTool | None, FoundTool]]:
@@ -203,6 +235,15 @@ class Toolbox:
             if isinstance(one, str):
                 return None, FoundTool(packed.label, None, one)
             return one, FoundTool(packed.label, one.facts())  # its description is its code, too
+
+
+def _known_as(tool: LoadedTool) -> tuple[str, str]:
+    return tool.tool.name, digest_of(tool.packed)
+
+
+def _facts_known_as(facts: ToolFacts) -> tuple[str, str]:
+    assert facts.packed is not None  # noqa: S101 - only tests make tools without
+    return facts.name, digest_of(facts.packed)
 
 
 def _of_server(name: str) -> Packed:

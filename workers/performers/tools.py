@@ -49,16 +49,18 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
 )
-from workers.core.step import ChangeTools, RunTools
+from workers.core.step import ChangeTools, ExchangeTools, RunTools
 from workers.core.verdict import Verdict
 from workers.mcp.servers import McpServers
 from workers.output import printing
 from workers.performers.tool_port import AgentPort, Answers, Recall, no_recall
 from workers.performers.toolbox import (
+    NO_RESERVE,
     REPEATABLE,
     CodeOpener,
     Job,
     LoadedTool,
+    Reserve,
     Seat,
     Tally,
     Toolbox,
@@ -229,6 +231,8 @@ class ToolSettings:
     """The session's own; None in tests, where tools make do without."""
     packed_sandbox: Packed | None = None
     """The same as the tool host opens it."""
+    reserve: Reserve = NO_RESERVE
+    """Tools of the agents that the session may be handed to."""
     is_subagent: bool = False
     """It ends with its only cycle, so what needs a person waits in it."""
 
@@ -250,7 +254,7 @@ class ToolRunner:
         cost a process before.
         """
         self._hooks = ToolHooks(plugins, post)
-        self.toolbox = Toolbox(tools, post, settings.opener)
+        self.toolbox = Toolbox(tools, post, settings.opener, settings.reserve)
         self._settings = settings
         self._post = post
         self._link = link
@@ -330,6 +334,11 @@ class ToolRunner:
     def change(self, change: ChangeTools) -> None:
         """Exchange tools, from the next call on."""
         for gone in self.toolbox.change(change):
+            self._host.detach(gone)
+
+    def exchange(self, exchange: ExchangeTools) -> None:
+        """Have the tools of another agent, from the next call on."""
+        for gone in self.toolbox.exchange(exchange):
             self._host.detach(gone)
 
     # --- prepare ----------------------------------------------------------------------------------

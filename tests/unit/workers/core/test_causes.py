@@ -43,7 +43,15 @@ from workers.core.records import (
     decode_record,
 )
 from workers.core.replaying import PlayedStep, play, reread
-from workers.core.state import AskingPlugins, Memory, PluginFacts, Resting, State, ToolFacts
+from workers.core.state import (
+    AgentFacts,
+    AskingPlugins,
+    Memory,
+    PluginFacts,
+    Resting,
+    State,
+    ToolFacts,
+)
 from workers.core.verdict import Aborted, Verdict
 
 IDLE, RUNNING, STREAMING, TOOLS = State
@@ -130,6 +138,14 @@ def returned(session, *, ok=True, text="fine", **fields):
     return session.at(TOOLS).begin("b").report(inputs.ToolReturned, "b", ok, text, 10, **fields)
 
 
+def handing(session, **of_agent):
+    """Return a session whose call to hand it over has returned."""
+    way = ToolFacts("transfer_to_b", True, "task", Packed(kind="ref", label="b", ref="transfer"))
+    agents = (AgentFacts("main", is_own=True), AgentFacts("b", model="y:n", **of_agent))
+    begun = session.new(Memory(model="x:m", tools=(way,)), agents=agents).prompt()
+    return begun.call("transfer_to_b:t").begin("t").end("t")
+
+
 LIVES = {
     "order": {
         "prompt": lambda s: s.new().prompt(),
@@ -199,8 +215,17 @@ LIVES = {
         "well": returned,
         "with an error": lambda s: returned(s, ok=False, text="no"),
         "cut": lambda s: returned(s, ok=False, text="late", is_cut=True),
+        "with a handoff": handing,
         "with todos": lambda s: returned(
             s, effect=("update_todos", {"todos": [{"content": "sow"}]})
+        ),
+    },
+    "history_filtered": {
+        "": lambda s: handing(s, has_filter=True).report(
+            inputs.HistoryFiltered, "b", (Message(id="m-1", role="user", content="short"),), 12
+        ),
+        "failed": lambda s: handing(s, has_filter=True).report(
+            inputs.HistoryFiltered, "b", None, 12, "it raised"
         ),
     },
     "tool_refused": {"": lambda s: s.at(TOOLS).report(inputs.ToolRefused, "a", "not now", 9)},

@@ -7,6 +7,7 @@ from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from workers.core.budget import Grant
+from workers.core.children import Branch, Child
 from workers.core.conversation import (
     NOTES,
     REPAIR,
@@ -41,17 +42,7 @@ from workers.core.evolve import (
     say,
 )
 from workers.core.loops import Loop, fingerprint
-from workers.core.state import (
-    OUTCOMES_MAX,
-    Approval,
-    Ask,
-    Branch,
-    Child,
-    Memory,
-    Policy,
-    QueuedPrompt,
-    Steering,
-)
+from workers.core.state import OUTCOMES_MAX, Approval, Ask, Memory, Policy, QueuedPrompt, Steering
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
 LEFT = Steering("s-1", "left")

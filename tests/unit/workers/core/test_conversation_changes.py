@@ -8,14 +8,13 @@ from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed, digest_of
 from workers.core import conversation
 from workers.core.budget import Grant
+from workers.core.children import Branch, Child
 from workers.core.evolve import open_cycle
 from workers.core.loops import fingerprint
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
     Approval,
     Ask,
-    Branch,
-    Child,
     Memory,
     OpenCall,
     PluginFacts,

@@ -10,6 +10,7 @@ from workers.core.budget import (
     Budget,
     Grant,
 )
+from workers.core.children import Child
 from workers.core.conversation import switch_model
 from workers.core.evolve import count_answer
 from workers.core.expense import (
@@ -21,7 +22,7 @@ from workers.core.expense import (
     over_budget,
     request_tokens,
 )
-from workers.core.state import Child, Memory, Policy, ToolFacts
+from workers.core.state import Memory, Policy, ToolFacts
 
 SAID = (Message(role="user", content="x" * 400),)  # 100 tokens
 CHILD = Child("s.1", "a", "a:sub-1", Grant(tokens=50, cost_usd=0.5))

@@ -20,6 +20,7 @@ from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
+from workers.core.children import Child
 from workers.core.conversation import repair, uncertain_calls
 from workers.core.inputs import (
     ApprovalWanted,
@@ -40,7 +41,7 @@ from workers.core.records import (
     Steered,
     ToolEnded,
 )
-from workers.core.state import Child, Memory, State, ToolFacts
+from workers.core.state import Memory, State, ToolFacts
 from workers.core.step import (
     Answer,
     AnswerTool,

@@ -17,6 +17,7 @@ from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Other, Signal
 from workers.core.budget import Grant
+from workers.core.children import Child
 from workers.core.conversation import repair, tool_names, uncertain_calls
 from workers.core.evolve import EVOLVE, replay
 from workers.core.loops import fingerprint
@@ -49,7 +50,7 @@ from workers.core.records import (
     UserAsked,
 )
 from workers.core.recovery import drop_cycle, resume
-from workers.core.state import Ask, Child, Memory, PluginFacts, Policy, State, Steering, ToolFacts
+from workers.core.state import Ask, Memory, PluginFacts, Policy, State, Steering, ToolFacts
 from workers.core.step import (
     AskPlugins,
     CallModel,

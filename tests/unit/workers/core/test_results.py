@@ -22,6 +22,7 @@ from cmdc_runtime.packed_code import Packed
 from workers.core import results
 from workers.core.assemble import Reply
 from workers.core.budget import Budget, Grant
+from workers.core.children import Child
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
@@ -35,6 +36,7 @@ from workers.core.inputs import (
     CycleExpired,
     DelegationDropped,
     FirstChunk,
+    HistoryFiltered,
     McpServerReported,
     McpToolsListed,
     Order,
@@ -73,9 +75,10 @@ from workers.core.state import (
     Ask,
     AskingPlugins,
     Calling,
-    Child,
     Compacting,
+    HandingOver,
     Memory,
+    PendingHandoff,
     PluginFacts,
     State,
     Summarizing,
@@ -101,6 +104,7 @@ INPUTS = {
     RetryDue: (9,),
     Summarized: ("short", USED, None, 9),
     SummaryFailed: ("no", 9),
+    HistoryFiltered: ("b", (), 9),
     ToolBegun: ("a", 9),
     ApprovalWanted: ("a", RequireApproval(hint="sure?"), 9),
     ToolReturned: ("a", True, "fine", 9),
@@ -149,6 +153,7 @@ ACTS = {
     RetryDue: (RUNNING,),
     Summarized: (RUNNING, TOOLS),
     SummaryFailed: (RUNNING, TOOLS),
+    HistoryFiltered: (RUNNING,),
     PluginsAnswered: (RUNNING, TOOLS),
     PluginsAborted: CYCLE,
     CycleExpired: CYCLE,
@@ -202,12 +207,14 @@ def prepared(session, state):
         approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
         waiters=(Waiter("w", "p-1", due_ms=5),),
         asks=(Ask("a:client-1", "a", "o-1"),),
+        handoff=PendingHandoff("t", "b"),
     )
 
 
 WANTED = Compacting(1, "size")
 WAITS_FOR = {
     (State.RUNNING, PluginsAnswered): AskingPlugins("before_prompt"),
+    (State.RUNNING, HistoryFiltered): HandingOver("b"),
     (State.EXECUTING_TOOLS, PluginsAnswered): Calling(WANTED, is_judged=True),
     **dict.fromkeys(((State.RUNNING, one) for one in SUMMARIES), Summarizing(WANTED)),
     **dict.fromkeys(((State.EXECUTING_TOOLS, one) for one in SUMMARIES), Calling(WANTED)),

@@ -21,6 +21,7 @@ from cmdc_runtime.events import (
 from cmdc_runtime.ids import run_of_call
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core import runs
+from workers.core.children import OpenRun
 from workers.core.inputs import (
     BranchTask,
     BranchWanted,
@@ -31,7 +32,7 @@ from workers.core.inputs import (
     ToolStepReported,
 )
 from workers.core.records import RunStep, ToolEnded
-from workers.core.state import Memory, OpenRun, State, ToolFacts
+from workers.core.state import Memory, State, ToolFacts
 from workers.core.step import EndSubagents
 
 OF = {"run_id": "a@1", "strategy": "tree"}

@@ -15,6 +15,7 @@ from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
 from workers.core.budget import Grant
+from workers.core.children import Branch, Child, EndedRun, LostBranch, OpenRun, RunningBranch
 from workers.core.evolve import replay
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, RunEnd
 from workers.core.snapshot import (
@@ -36,20 +37,16 @@ from workers.core.state import (
     Approval,
     Ask,
     Asking,
-    Branch,
-    Child,
     Cycle,
-    EndedRun,
-    LostBranch,
     Memory,
     OpenCall,
-    OpenRun,
     Outcome,
+    OwnParts,
+    PendingHandoff,
     PluginFacts,
     Policy,
     QueuedPrompt,
     Resting,
-    RunningBranch,
     SeenTool,
     State,
     Steering,
@@ -72,6 +69,9 @@ FULL = Memory(
     mcp_servers=(McpServer("files", command=["a"], env={"A": "b"}),),
     mcp_tools=(SeenTool("files", "mcp__files__read", "one", "two"),),
     base=3,
+    agent="desk",
+    own_parts=OwnParts((ToolFacts("own", packed=PARCEL),), "y:n", {"api_key": "own"}),
+    handoff=PendingHandoff("c-9", "clerk"),
     queue=(QueuedPrompt("p-2", "next", {"why": 1}),),
     steering=(Steering("s-1", "rather"),),
     notes=("mind",),

@@ -9,6 +9,7 @@ from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import Budget, Grant
+from workers.core.children import Branch
 from workers.core.inputs import (
     AskedOtherwise,
     BranchDropped,
@@ -19,7 +20,7 @@ from workers.core.inputs import (
     ended_ref,
 )
 from workers.core.records import SubagentSpawned, SubagentSpent
-from workers.core.state import Branch, State
+from workers.core.state import State
 from workers.core.step import AnswerTool, CountSubagents, EndSubagents, RunSubagent
 
 USED = TokenUsage(prompt_tokens=3, completion_tokens=1, total_tokens=4)
