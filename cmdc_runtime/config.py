@@ -22,7 +22,14 @@ import msgspec
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.foreign import text_of
-from cmdc_runtime.option_checks import Unfit, check_provider_opts, check_tools
+from cmdc_runtime.mcp_servers import McpServer
+from cmdc_runtime.option_checks import (
+    Unfit,
+    check_mcp_servers,
+    check_provider_opts,
+    check_skills_dirs,
+    check_tools,
+)
 from cmdc_runtime.plain import nearest, short, text_problem
 from cmdc_runtime.provider_keys import key_problem
 from cmdc_runtime.provider_options import model_problem
@@ -39,6 +46,7 @@ MODELS_MAX: Final = 1_024
 """Of the names in one entry of ``providers``."""
 PATTERN_CHARS_MAX: Final = 512
 PATH_CHARS_MAX: Final = 4_096
+SHELLS: Final = ("sh", "bash", "zsh")
 DEFAULT: Final = "default"
 """The ``models`` of an entry that is for every model which no other entry names."""
 
@@ -88,6 +96,15 @@ class Config(
     """Options of every request; what an entry of ``providers`` or the agent says outranks them."""
     providers: list[ProviderConfig] = []
     """How models are reached; of the entries that name one the first counts, then "default"."""
+    shell: str | None = None
+    """What reads the commands of the tool ``shell``, unless that says it itself: "sh", "bash" or
+    "zsh"; one that is not installed is refused by its name. None: bash, and sh where it is
+    missing."""
+    mcp_servers: list[McpServer] = []
+    """The MCP servers of an agent that is given none, nor has any of its blueprint."""
+    skills_dirs: list[Any] = []
+    """The folders of skills of an agent that is given none, nor has any of its blueprint; each a
+    path, or a word of where it is from and a path."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None) -> "Config":
@@ -172,8 +189,9 @@ def config_options(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(given)
     if merged.get("model") is None:
         merged["model"] = config.default_model
-    if "tools" not in merged and config.default_tools:
-        merged["tools"] = list(config.default_tools)
+    for name, field in _IN_PLACE.items():
+        if name not in merged and (value := getattr(config, field)):
+            merged[name] = list(value)
     model, opts = merged["model"], merged.get("provider_opts", {})
     if isinstance(model, str) and isinstance(opts, dict) and (own := config.opts_of(model)):
         merged["provider_opts"] = {**own, **opts}
@@ -181,6 +199,14 @@ def config_options(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(subagents, list | tuple):
         merged["subagents"] = [_with_opts(config, one) for one in subagents]
     return merged
+
+
+_IN_PLACE: Final[Mapping[str, str]] = {
+    "tools": "default_tools",
+    "mcp_servers": "mcp_servers",
+    "skills_dirs": "skills_dirs",
+}
+"""Options that are a field of the config, where nothing else gives them."""
 
 
 def _with_opts(config: Config, subagent: object) -> object:
@@ -198,7 +224,8 @@ def config_facts(config: object) -> dict[str, Any] | None:
         return None
     names = [one for one in config.default_tools if isinstance(one, str)]
     folder = str(config.data_path)
-    return {"data_dir": folder, "default_model": config.default_model, "default_tools": names}
+    facts = {"data_dir": folder, "default_model": config.default_model, "default_tools": names}
+    return facts if config.shell is None else {**facts, "shell": config.shell}
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -273,6 +300,11 @@ def _check_address(value: object) -> None:
         raise TypeError("expected an address, such as 'http://127.0.0.1:8000/v1'")
 
 
+def _check_shell(value: object) -> None:
+    if value is not None and value not in SHELLS:
+        raise TypeError(f"expected one of {', '.join(SHELLS)}, got {short(value)}")
+
+
 def _check_key(value: object) -> None:
     if value is not None and (problem := key_problem(value)) is not None:
         raise TypeError(problem)
@@ -301,6 +333,9 @@ _CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "default_tools": check_tools,
     "provider_opts": check_provider_opts,
     "providers": _check_providers,
+    "shell": _check_shell,
+    "mcp_servers": check_mcp_servers,
+    "skills_dirs": check_skills_dirs,
 }
 _ENTRY_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "models": _check_models,
@@ -409,22 +444,39 @@ class _Written:
         strangers = sorted(self.table.keys() - set(FIELDS))
         problems += (f"{self.place(key)}: {_no_key(key, FIELDS)}" for key in strangers)
         values = {name: value for name, value in self.table.items() if name in FIELDS}
-        entries = values.get("providers")
-        if isinstance(entries, list):
-            built = (self._entry(entry, at, problems) for at, entry in enumerate(entries))
-            values["providers"] = [one for one in built if one is not None]
+        for field in _TABLES:
+            if isinstance(entries := values.get(field), list):
+                built = (
+                    self._entry(field, entry, at, problems) for at, entry in enumerate(entries)
+                )
+                values[field] = [one for one in built if one is not None]
         return values
 
-    def _entry(self, entry: object, at: int, problems: list[str]) -> object:
+    def _entry(self, field: str, entry: object, at: int, problems: list[str]) -> object:
         if not isinstance(entry, dict):
             return entry  # the check of the field tells it
-        known = ProviderConfig.__struct_fields__
-        wrong = sorted(entry.keys() - set(known))
+        kind = _TABLES[field]
+        known, needed = kind.__struct_fields__, _needed(kind)
+        problems_before = len(problems)
         problems += (
-            f"{self.place(key, 'providers', at)}: providers[{at}]: {_no_key(key, known)}"
-            for key in wrong
+            f"{self.place(key, field, at)}: {field}[{at}]: {_no_key(key, known)}"
+            for key in sorted(entry.keys() - set(known))
         )
-        return None if wrong else ProviderConfig(**entry)
+        problems += (
+            f"{self.place(field)}: {field}[{at}]: it has no {key}" for key in needed - entry.keys()
+        )
+        return None if len(problems) > problems_before else kind(**entry)
+
+
+_TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "providers": ProviderConfig,
+    "mcp_servers": McpServer,
+}
+"""Fields that are arrays of tables in a file, and what each of these is."""
+
+
+def _needed(kind: type[msgspec.Struct]) -> set[str]:
+    return {one.name for one in msgspec.structs.fields(kind) if one.required}
 
 
 def _no_key(key: str, known: Sequence[str]) -> str:
@@ -464,5 +516,6 @@ def config_rows(found: FoundConfig) -> list[tuple[str, Any, str]]:
     Any: numbers, texts, and lists and dicts of them.
     """
     shown = dict(printed_fields(found.config))
-    shown["providers"] = [dict(printed_fields(one)) for one in found.config.providers]
+    for field in _TABLES:
+        shown[field] = [dict(printed_fields(one)) for one in getattr(found.config, field)]
     return [(name, shown[name], found.sources[name]) for name in FIELDS]

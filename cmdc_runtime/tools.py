@@ -85,8 +85,8 @@ class Shell(BuiltIn, frozen=True, kw_only=True):
     """Seconds; no command takes longer, and the model may ask for less."""
     env: dict[str, str] = field(default_factory=dict)
     shell: ShellKind | None = None
-    """What reads the commands; one that is not installed is refused by its name. None: bash, and sh
-    where that is missing."""
+    """What reads the commands; one that is not installed is refused by its name. None: what the
+    ``Config`` of the session says, else bash, and sh where that is missing."""
 
 
 class Task(BuiltIn, frozen=True, kw_only=True):

@@ -189,6 +189,7 @@ class Daemon:
         accepts_code = config.allow_code_by_value != "never"
         monitors = MonitorService(self._journal, self._sessions.look_up, self._notify)
         self._sessions.monitors = monitors
+        self._sessions.state_dir = str(config.state_dir.absolute())
         backups = Backups(self._journal, (config.state_dir, config.runtime_dir))
         context = ApiContext(self._sessions, monitors, self._hub, accepts_code, self.facts, backups)
         self._requests = RequestRouter(context, self._sessions)

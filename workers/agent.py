@@ -204,6 +204,7 @@ class Agent:
             cycle_id=None if memory.cycle is None else memory.cycle.command_id,
             trace_parent=self._facts.trace_parent,
             config_facts=self._facts.config_facts,
+            state_dir=assign.state_dir or None,
         )
 
     def begin(

@@ -361,6 +361,8 @@ class PluginContext:
     trace_parent: str | None = None
     """The span of the call or branch that started this session, as W3C's ``traceparent``."""
     config_facts: dict[str, Any] | None = None  # Any: fields of a Config
+    state_dir: str | None = None
+    """The daemon's folder for what outlives a session; None where there is no daemon."""
     session: PluginPort | None = None
     """None where a plugin runs without a session, as in a unit test."""
 

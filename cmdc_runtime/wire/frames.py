@@ -191,6 +191,8 @@ class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
     """False: it is not in its cgroup yet; ``Contained`` follows, and no tool runs before that."""
     keys: dict[str, str] = {}
     """Keys of providers, for requests that have none."""
+    state_dir: str = ""
+    """The daemon's folder for what outlives it; "": an older daemon does not say."""
 
 
 class Contained(ToWorker, frozen=True, kw_only=True, array_like=True):

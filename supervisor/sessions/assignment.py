@@ -153,4 +153,5 @@ def _assign(services: Services, session: SessionView) -> Assign:
         set_aside=session.set_aside,
         is_contained=False,
         keys=dict(session.keys),
+        state_dir=services.state_dir,
     )

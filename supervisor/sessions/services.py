@@ -23,6 +23,8 @@ class Services(Protocol):
     journal: Journal
     flush_barrier: FlushBarrier
     is_leaving: bool
+    state_dir: str
+    """The folder for what outlives the daemon."""
     readers: asyncio.Semaphore
     """Places for processes that answer for sleeping sessions."""
 

@@ -97,6 +97,7 @@ class Sessions:
     control: Router[FromClient, ToClient] = field(init=False)
     monitors: MonitorService = field(init=False)
     is_leaving: bool = False
+    state_dir: str = ""
     """The daemon ends: what stops now is not over, the next daemon goes on with it."""
     readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READERS_MAX))
     live: dict[SessionId, Session] = field(default_factory=dict)

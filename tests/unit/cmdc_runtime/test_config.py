@@ -1,6 +1,7 @@
 """What an application says once for all of its agents, and how wrong words of it are told."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -8,6 +9,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.config import (
     FIELDS,
     FILE_BYTES_MAX,
+    SHELLS,
     VARIABLES,
     Config,
     ProviderConfig,
@@ -16,6 +18,7 @@ from cmdc_runtime.config import (
     user_file,
 )
 from cmdc_runtime.errors import InvalidFields, InvalidOptions
+from cmdc_runtime.extensions.sandbox import ShellKind
 from cmdc_runtime.options import Options, parse
 from cmdc_runtime.redaction import HIDDEN
 from cmdc_runtime.subagent import SubAgent
@@ -91,6 +94,9 @@ def test_variables_outrank_the_file_and_the_file_the_defaults(written):
         "default_tools": f"{path}:3",
         "provider_opts": f"{path}:5",
         "providers": f"{path}:9",
+        "shell": "default",
+        "mcp_servers": "default",
+        "skills_dirs": "default",
     }
 
 
@@ -154,6 +160,13 @@ def test_every_wrong_key_and_value_of_a_file_is_told_with_its_line(written):
         ("[[providers]]\nopts = 3", "providers[0].opts: expected a dict, got int"),
         ("providers = 3", ":1: providers: expected a list of at most 64 cmdc.ProviderConfig"),
         ("providers = [3]", "providers[0]: expected a cmdc.ProviderConfig, got int"),
+        ('shell = "fish"', ":1: shell: expected one of sh, bash, zsh, got 'fish'"),
+        ("skills_dirs = 3", ":1: skills_dirs: expected a list of folders"),
+        ('skills_dirs = [["nobody", "x"]]', ":1: skills_dirs: Invalid enum value 'nobody'"),
+        ("mcp_servers = 3", ":1: mcp_servers: expected a list of cmdc.McpServer, got 3"),
+        ('[[mcp_servers]]\ncommand = ["x"]', ":1: mcp_servers[0]: it has no name"),
+        ('[[mcp_servers]]\nname = "x"', ":1: mcp_servers[0]: expected a command, as"),
+        ('[[mcp_servers]]\nname = "x"\nurls = "y"', ":3: mcp_servers[0]: 'urls' is no key of it"),
         ('zebra = "x"', ":1: 'zebra' is no key of it; there are data_dir, default_model, "),
         ("= 3", ": Invalid statement (at line 1, column 1)"),
         ("#" * (FILE_BYTES_MAX + 1), ": it has more than 1,048,576 bytes"),
@@ -277,3 +290,34 @@ def test_the_folders_are_the_users_alone(tmp_path, monkeypatch):
     assert {oct(one.stat().st_mode & 0o777) for one in (config.data_path, config.logs_dir)} == {
         "0o700"
     }
+
+
+def test_shell_servers_and_skills_of_a_file(written):
+    """They are what the options would be, and what is given to an agent takes their place."""
+    text = (
+        'shell = "sh"\nskills_dirs = ["a", ["team", "b"]]\n'
+        f'[[mcp_servers]]\nname = "files"\ncommand = ["files"]\nenv = {{TOKEN = "{KEY}"}}\n'
+    )
+    found = found_config(written(text), {}, home=Path("/nowhere"))
+    server = cmdc.McpServer("files", command=["files"], env={"TOKEN": KEY})
+    other = cmdc.McpServer("other", url="http://127.0.0.1:1/mcp")
+
+    assert found.config == Config(
+        shell="sh", skills_dirs=["a", ["team", "b"]], mcp_servers=[server]
+    )
+    assert {row[0]: row[2][-2:] for row in config_rows(found)} | {"shell": ":1"} == {
+        **dict.fromkeys(FIELDS, "lt"),
+        "shell": ":1",
+        "skills_dirs": ":2",
+        "mcp_servers": ":3",
+    }
+    assert KEY not in str(config_rows(found))
+    bare = parse(None, {"config": found.config})
+    given = parse(None, {"config": found.config, "mcp_servers": [other], "skills_dirs": []})
+    assert (bare.mcp_servers, bare.skills_dirs) == ([server], [("", "a"), ("team", "b")])
+    assert (given.mcp_servers, given.skills_dirs) == ([other], [])
+
+
+def test_the_shells_are_those_of_the_sandbox():
+    """The config stands below it, and has a list of its own."""
+    assert get_args(ShellKind) == SHELLS

@@ -185,6 +185,7 @@ class Services:
         self.pool, self.hub, self.journal = WorkerPool(), Hub(), Journal()
         self.flush_barrier = None  # nothing is published here, so nothing is asked
         self.is_leaving = False
+        self.state_dir = ""
         self.readers = asyncio.Semaphore(1)
         self.downs, self.answers, self.forgotten = [], [], []
         self.sleeps = 0

@@ -7,8 +7,8 @@ prefix anyway, the list is made anew.
 
 Whoever wrote the project wrote its skills, and may be a stranger. So of a skill in the working
 folder the list has the name alone, and ``load_skill`` is held until a person has agreed to it: once
-for each text, which its digest names. An answer that is of another text than the one agreed to is
-taken back.
+for each text, which its digest names, in all sessions of the daemon (``_consents``). An answer that
+is of another text than the one agreed to is taken back.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,6 +38,7 @@ from cmdc_runtime.extensions.hooks import (
 )
 from cmdc_runtime.extensions.plugin import Plugin, hook
 from cmdc_runtime.skills import Catalogue, Skill, snippet
+from workers.builtin.plugins._consents import Consents
 from workers.builtin.tools.load_skill import HEAD
 
 log = structlog.get_logger()
@@ -76,6 +77,7 @@ class Skills(Plugin):
         """Know no skills yet."""
         super().__init__(**config)
         self._catalogue: Catalogue | None = None
+        self._consents = Consents(None)
 
     def session_start(
         self,
@@ -126,7 +128,7 @@ class Skills(Plugin):
             return None
         family = f"{skill.name} {skill.digest}"
         if (TOOL, family) in context.always_approved:
-            self._agree(skill.digest)
+            self._agree(skill.digest, skill)
             return None
         earlier = list(self.state.asked.items())[1 - ASKED_MAX :]
         self.state.asked = {**dict(earlier), str(event.call_id): skill.digest}
@@ -154,11 +156,11 @@ class Skills(Plugin):
         if event.is_error or head is None:
             return []
         if agreed is not None and head[2] == agreed:
-            self._agree(agreed)
+            self._agree(agreed, self._looked(context).find(head[1]))
             return [Emit(SkillsFound(skills=self._statuses(self._looked(context))))]
         skill = self._looked(context).find(head[1])
         is_known = skill is not None and not skill.is_of_project
-        if is_known or head[2] in self.state.agreed:
+        if is_known or self._is_agreed(head[2]):
             return []
         text = f"The skill {head[1]} has changed while it was read: load it again."
         return [ReplaceToolResult(text, is_error=True)]
@@ -168,17 +170,23 @@ class Skills(Plugin):
     def _looked(self, context: PluginContext) -> Catalogue:
         if self._catalogue is None:
             self._catalogue = Catalogue(self.config.dirs, context.working_dir)
+            self._consents = Consents(context.state_dir)
         if self._catalogue.refresh():
             for problem in self._catalogue.problems:
                 log.warning("skill.refused", path=problem.path, problem=problem.text)
         return self._catalogue
 
     def _needs_consent(self, skill: Skill) -> bool:
-        return skill.is_of_project and skill.digest not in self.state.agreed
+        return skill.is_of_project and not self._is_agreed(skill.digest)
 
-    def _agree(self, digest: str) -> None:
+    def _is_agreed(self, digest: str) -> bool:
+        return digest in self.state.agreed or self._consents.has(digest)
+
+    def _agree(self, digest: str, skill: Skill | None) -> None:
         others = [one for one in self.state.agreed if one != digest]
         self.state.agreed = [*others, digest][-CONSENTS_MAX:]
+        if skill is not None:
+            self._consents.keep(digest, name=skill.name, folder=skill.folder)
 
     # --- how it is said -----------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ def create(
                 "CMDC_INCARNATION": str(context.incarnation),
             },
             output_file=_output_path(context),
-            shell=kind,
+            shell=kind or (context.config_facts or {}).get("shell"),
         )
         return _result(await sandbox_of(context).execute(command, settings), timeout)
 
