@@ -24,11 +24,14 @@ ARGUMENTS_MAX: Final = 256
 VARIABLES_MAX: Final = 256
 TEXT_CHARS_MAX: Final = 100_000
 """Of one part of a command or one variable; the kernel takes 128 KiB."""
+USER_CHARS_MAX: Final = 256
+"""Of the name that a login is under."""
 SERVER_TIMEOUT_S: Final = 30.0
 """To be ready, by default: npx may download the server first."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _ADDRESS: Final = re.compile(r"https?://[^\s/@]+(/[^\s]*)?")
+_SAFE_ADDRESS: Final = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/|$)")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,8192}")
 _VARIABLE: Final = re.compile(r"(?!CMDC_)[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -59,6 +62,11 @@ class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
     network: bool = False
     """Its program needs the network: it has it also where the session's sandbox gives tools
     none."""
+    oauth: str | None = None
+    """Whose login the url is asked with: the name that ``cmdc mcp login`` has made it under, which
+    is "default" where it was given none. None: no login, but what ``headers`` say."""
+    share: str = "session"
+    """Whose its process is: each session has one of its own, and there is no other choice yet."""
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -71,6 +79,8 @@ class _Typed(msgspec.Struct, frozen=True):
     headers: Annotated[dict[str, str], Meta(max_length=VARIABLES_MAX)]
     timeout: Moment
     allow: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] | None
+    oauth: Annotated[str, Meta(min_length=1, max_length=USER_CHARS_MAX)] | None
+    share: str
     network: bool
 
 
@@ -89,6 +99,14 @@ def server_problems(server: McpServer) -> Iterator[str]:
             return
     if not _NAME.fullmatch(server.name):
         yield f".name: expected 1 to 32 of A-Z a-z 0-9 _ -, got {short(server.name)}"
+    if server.share == "daemon":
+        yield (
+            ".share: \"daemon\" can't be had: it takes a child of the daemon's tree that sessions"
+            " share, and there is none; leave it out, and each session starts its own, or start"
+            " one yourself and give its url"
+        )
+    elif server.share != "session":
+        yield f'.share: expected "session", got {short(server.share)}'
     if server.url is None:
         yield from _program_problems(server)
     else:
@@ -100,6 +118,8 @@ def _program_problems(server: McpServer) -> Iterator[str]:
         yield ': expected a command, as ["npx", "-y", "a-server"], or a url'
     if server.headers:
         yield ".headers: a program has none; they are for a url"
+    if server.oauth is not None:
+        yield ".oauth: a program logs in by itself; it is for a url"
     for at, part in enumerate(server.command):
         if (problem := _text_problem(part)) is not None:
             yield f".command[{at}]: {problem}"
@@ -117,6 +137,11 @@ def _address_problems(server: McpServer, url: str) -> Iterator[str]:
         yield ".network: it is for a command; a url is asked by the session itself"
     if not _ADDRESS.fullmatch(url):
         yield ".url: expected http:// or https:// with a host, without blanks"
+    if server.oauth is not None:
+        if not _SAFE_ADDRESS.match(url):
+            yield ".oauth: tokens are shown to https:// alone, or to this machine itself"
+        if any(name.lower() == "authorization" for name in server.headers):
+            yield ".oauth: headers have an authorization already"
     for name, value in server.headers.items():
         if not _HEADER.fullmatch(name):
             yield f".headers: {short(name)} is no name of a header"

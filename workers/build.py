@@ -8,6 +8,7 @@ environment that say so. They are looked for when something has failed, as they 
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +27,11 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.extensions.sandbox import UNCONFINED, Sandbox, SandboxPlace
 from cmdc_runtime.heartbeats import SNAPSHOT_STEP
+from cmdc_runtime.mcp_logins import Login, LoginFile, LoginUnreadable, secrets_of
+from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.packed_code import Packed, digest_of
 from cmdc_runtime.redaction import ALIKE_CHARS_MIN
+from cmdc_runtime.runtime_dir import default_state_dir
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen, passed_on
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
@@ -113,7 +117,8 @@ def known(spec: AgentSpec, memory: Memory | None, keys: Iterable[str] = ()) -> f
             of_memory += [tool.packed for tool in put_by.tools]
         all_packed += filter(None, of_memory)
     declared = spec.mcp_servers if memory is None else memory.mcp_servers
-    servers = [{"env": one.env, "headers": one.headers} for one in declared]
+    servers: list[object] = [{"env": one.env, "headers": one.headers} for one in declared]
+    servers += (secrets_of(_login_of(one)) for one in declared if one.oauth is not None)
     named = redaction.secrets_by_name((spec.user_data, *servers, *_options_of(all_packed)))
     given = redaction.secrets_of_options(opts) | named
     variables = {
@@ -124,6 +129,16 @@ def known(spec: AgentSpec, memory: Memory | None, keys: Iterable[str] = ()) -> f
         for one in given | variables
         if one == redaction.ALL or not (one in model or _is_word(one))
     )
+
+
+def _state_dir() -> Path:
+    return default_state_dir(os.environ, home=Path.home())
+
+
+def _login_of(server: McpServer) -> Login | None:
+    with suppress(LoginUnreadable):
+        return LoginFile(_state_dir(), server.url or "", server.oauth or "").read()
+    return None
 
 
 def _options_of(all_packed: Iterable[Packed]) -> Iterator[object]:
@@ -488,7 +503,7 @@ def _mcp_servers(assign: Assign, spec: AgentSpec, agent: Agent, loaded: Loaded) 
     marks = {"CMDC_SESSION_ID": assign.session_id, "CMDC_INCARNATION": str(assign.incarnation)}
     environment = {**passed_on(os.environ), **chosen(os.environ, spec.tool_env), **marks}
     environment["PWD"] = spec.working_dir
-    surroundings = ServerSurroundings(spec.working_dir, environment, loaded.sandbox)
+    surroundings = ServerSurroundings(spec.working_dir, environment, _state_dir(), loaded.sandbox)
     on_crash = loaded.context.exit_callbacks.on_crash
     return McpServers(agent.memory, surroundings, agent.post, on_crash)
 

@@ -68,6 +68,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "import": ("transfer:import_", "Start the session of such a file."),
     "backup": ("transfer:backup", "Copy the daemon's journal to a file, while sessions work."),
     "restore": ("transfer:restore", "Put such a copy in the place of a journal, or check it."),
+    "mcp": ("mcp:mcp", "Log in at MCP servers, whose tools sessions have then: login, logout."),
     "service": ("service:service", "Have systemd run the daemon: install, uninstall."),
 }
 """Name to where it is below this package, and its line in the overview."""

@@ -1,5 +1,6 @@
 """What tests of MCP have in common: the server for tests, and what a session tells of it."""
 
+import socket
 import sys
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def states(stream, last):
         if event.kind == "mcp_server_changed":
             found.append(event.state)
     return found
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def answers(port):
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def is_gone(pid):

@@ -2,27 +2,25 @@
 
 import os
 import signal
-import socket
 import subprocess
 
 import pytest
 
 import cmdc_runtime as cmdc
-from tests.e2e.mcp_servers import SERVER, TURN_S, call, declared, result_of, states, status_of
+from tests.e2e.mcp_servers import (
+    SERVER,
+    TURN_S,
+    answers,
+    call,
+    declared,
+    free_port,
+    result_of,
+    states,
+    status_of,
+)
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytestmark = pytest.mark.process
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def answers(port):
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(name="over_http")

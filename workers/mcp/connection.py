@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import anyio
@@ -29,6 +30,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cmdc_runtime.extensions.tool import ToolError
+from cmdc_runtime.mcp_logins import LoginFile, LoginUnreadable
+from cmdc_runtime.mcp_oauth import LoginNeeded, Renewing
 from cmdc_runtime.version import VERSION
 from workers.core import elicitation
 from workers.core.elicitation import Answered, Question
@@ -244,20 +247,39 @@ def _asker(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a callback
 
 
 @contextlib.asynccontextmanager
-async def streamable(url: str, headers: Mapping[str, str]) -> AsyncIterator[TransportStreams]:
+async def streamable(
+    url: str, headers: Mapping[str, str], login: Renewing | None = None
+) -> AsyncIterator[TransportStreams]:
     """Carry messages by streamable HTTP."""
     async with (
-        create_mcp_http_client(headers=dict(headers)) as http,
+        create_mcp_http_client(headers=dict(headers), auth=login) as http,
         streamable_http_client(url, http_client=http) as streams,
     ):
         yield streams
 
 
 @contextlib.asynccontextmanager
-async def events(url: str, headers: Mapping[str, str]) -> AsyncIterator[TransportStreams]:
+async def events(
+    url: str, headers: Mapping[str, str], login: Renewing | None = None
+) -> AsyncIterator[TransportStreams]:
     """Carry messages by HTTP with server-sent events, as older servers do."""
-    async with sse_client(url, headers=dict(headers)) as streams:
+    async with sse_client(url, headers=dict(headers), auth=login) as streams:
         yield streams
+
+
+def login_at(url: str, user: str, state_dir: Path) -> Renewing:
+    """Return what shows a server the tokens of a user who has logged in there.
+
+    Raises:
+        ConnectionFailedError: nobody has, or it can't be read.
+    """
+    file = LoginFile(state_dir, url, user)
+    try:
+        if file.read() is None:
+            raise ConnectionFailedError(str(LoginNeeded(file, "nobody has logged in")))
+    except LoginUnreadable as error:
+        raise ConnectionFailedError(str(error)) from error
+    return Renewing(file)
 
 
 # --- over pipes -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +60,8 @@ class ServerSurroundings:
 
     working_dir: str
     environment: Mapping[str, str]
+    state_dir: Path
+    """Of the daemon: where logins are."""
     sandbox: Sandbox
     """What its program runs in."""
 
@@ -155,15 +158,27 @@ class ServerLink:
     async def _reach(self, url: str, stack: contextlib.AsyncExitStack) -> None:
         """Connect by streamable HTTP, or by the older way where the server knows no other."""
         problems = []
+        login = await self._login(url)
         for carry in (self._sdk.streamable, self._sdk.events):
             try:
                 async with contextlib.AsyncExitStack() as trial:
-                    await self._connect(carry(url, self._declared.headers), trial)
+                    await self._connect(carry(url, self._declared.headers, login), trial)
                     stack.push_async_exit(trial.pop_all())
                     return
             except self._sdk.ConnectionFailedError as error:
                 problems.append(str(error))
+            if login is not None and login.problem is not None:
+                raise LostError(str(login.problem), is_final=True)
         raise LostError(f"{url} does not answer: {problems[0]}")
+
+    async def _login(self, url: str) -> Any:  # Any: a Renewing, loaded late; None: there is none
+        if self._declared.oauth is None:
+            return None
+        try:
+            state_dir = self._surroundings.state_dir
+            return await asyncio.to_thread(self._sdk.login_at, url, self._declared.oauth, state_dir)
+        except self._sdk.ConnectionFailedError as error:
+            raise LostError(str(error), is_final=True) from error
 
     async def _connect(self, transport: Any, stack: contextlib.AsyncExitStack) -> None:
         callbacks = self._sdk.Callbacks(self._declared.name, self._change, self._ask)

@@ -23,7 +23,7 @@ from cmdc_runtime.commands import McpServerStatus
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.tool import Tool, ToolError, as_tool
-from cmdc_runtime.foreign import ForeignError, summary_of
+from cmdc_runtime.foreign import ForeignError, hidden, summary_of
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.mcp_servers import McpServer
 from workers.core import mcp, serverset
@@ -268,7 +268,7 @@ class McpServers:
         if one.life.state not in {ServerState.CONNECTING, ServerState.READY}:
             return  # it is told: what comes of clearing away is nothing new
         one.link = None
-        problem, now_s = one_line(str(loss), PROBLEM_CHARS_MAX), time.monotonic()
+        problem, now_s = one_line(hidden(str(loss)), PROBLEM_CHARS_MAX), time.monotonic()
         self._become(one, mcp.lost(one.life, now_s, problem, is_final=loss.is_final))
 
     async def _sdk(self) -> ModuleType:

@@ -78,8 +78,8 @@ class Landlock(Local):
         self, program: Sequence[str], *, needs_network: bool = False
     ) -> Sequence[str]:
         """Return a program behind what confines it, as a command is."""
-        wanted = replace(self.wanted, network="on") if needs_network else self.wanted
-        return self._behind(program, wanted)
+        is_open = needs_network and self.wanted.network == "off"  # named hosts stay those alone
+        return self._behind(program, replace(self.wanted, network="on") if is_open else self.wanted)
 
     def _behind(self, program: Sequence[str], wanted: Confinement) -> Sequence[str]:
         return launched("all", wanted, program)
