@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks setup-mcp demo test first-hour hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot screens conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks setup-mcp setup-site site demo test first-hour hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot screens conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,16 @@ $(MCP_SERVERS)/.setup: $(MCP_LISTS)
 	@if command -v npm >/dev/null; then \
 	  npm ci --prefix $(MCP_SERVERS) --silent --no-audit --no-fund && touch $@; \
 	else echo "npm is missing: the tests that need the reference server will be skipped" >&2; fi
+
+setup-site: $(VENV)/.setup-site ## Add what builds the HTML site
+
+$(VENV)/.setup-site: $(VENV)/.setup
+	@echo "Installing the builder of the site into $(VENV)"
+	@$(PIP) install $(QUIET) --editable '.[docs]'
+	@touch $@
+
+site: setup-site ## Build the documentation as one HTML site into build/site; links and names are checked
+	@$(BIN)/python -m scripts.site
 
 demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
 	@$(BIN)/python examples/demo.py

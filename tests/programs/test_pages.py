@@ -24,6 +24,10 @@ PAGES = (
     "howto/subagents.md",
     "howto/blueprints.md",
     "howto/web.md",
+    "howto/from-openai-agents.md",
+    "howto/from-pydantic-ai.md",
+    "howto/from-langgraph.md",
+    "howto/from-claude-agent-sdk.md",
 )
 PIECE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = re.compile(r"^```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)
