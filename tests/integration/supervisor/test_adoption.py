@@ -358,6 +358,20 @@ def test_a_process_that_is_kept_goes_on_as_what_it_was():
     assert (info.incarnation, info.restarts, was_up, last) == (3, 2, True, 41)
 
 
+def test_keys_of_sessions_that_are_no_more_are_forgotten():
+    """Of one that goes on, and of one that is parked, they stay."""
+    rows = [row_of("s"), row_of("damaged", spec=b"x")]
+
+    async def main():
+        async with asyncio.timeout(WAIT_S), begun(rows) as sessions:
+            for name in ("s", "damaged", "ended"):
+                await sessions.keyring.put(name, {"openai": "k"})
+            await Adoption(sessions, [], GONE).run()
+            return {one for one in ("s", "damaged", "ended") if sessions.keyring.keys_of(one)}
+
+    assert asyncio.run(main()) == {"s", "damaged"}
+
+
 def test_a_process_that_dies_before_it_calls_is_followed_by_another():
     """It was up under the daemon before: nobody waits for its start, to be told that it failed."""
 
