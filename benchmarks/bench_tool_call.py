@@ -9,7 +9,7 @@ import asyncio
 import subprocess
 import tempfile
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +18,14 @@ from benchmarks.metrics import Bar, Metric, at_most, measured
 from benchmarks.processes import Peer, end, environment
 from benchmarks.settings import Settings
 from cmdc_runtime.extensions import Isolation, tool
+from cmdc_runtime.extensions.sandbox import SandboxPlace
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
-from cmdc_runtime.packing import pack
+from cmdc_runtime.packing import Packed, pack
 from cmdc_runtime.wire.frames import FromWorker, HostWanted
 from workers.core.inputs import Result, ToolReturned
 from workers.core.step import RunTools
-from workers.loader import load_tools
+from workers.loader import load_tools, open_sandbox
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.toolhost.start import command
 
@@ -34,18 +35,31 @@ CALL_S_MAX: Final = 60.0
 END_S: Final = 5.0
 
 
+def idle_tool(isolation: Isolation) -> Packed:
+    """Return a tool that does nothing: ``nothing``."""
+
+    @tool(effects="read", isolation=isolation)
+    def nothing(number: int) -> str:
+        """Do nothing."""
+        return str(number)
+
+    return pack(nothing, "nothing")
+
+
 class Stage:
     """A tool runner with a tool host and no agent around it."""
 
-    def __init__(self, folder: Path, isolation: Isolation) -> None:
-        """Have one tool that does nothing; the host is started by the first call."""
+    def __init__(
+        self, folder: Path, parcels: Sequence[Packed], sandbox: Packed | None = None
+    ) -> None:
+        """Have these tools; the host is started by the first call that needs it.
 
-        @tool(effects="read", isolation=isolation)
-        def nothing(number: int) -> str:
-            """Do nothing."""
-            return str(number)
-
-        parcel = pack(nothing, "nothing")
+        Raises:
+            SandboxUnavailable: the sandbox can't be had here.
+        """
+        place = SandboxPlace(
+            session_id=SessionId("benchmark"), working_dir=str(folder), real_dir=str(folder)
+        )
         settings = ToolSettings(
             session_id=SessionId("benchmark"),
             incarnation=Incarnation(1),
@@ -56,10 +70,12 @@ class Stage:
             timeout_s=CALL_S_MAX,
             retries_max=0,
             runtime_dir=folder,
+            sandbox=open_sandbox(sandbox, place),
+            packed_sandbox=sandbox,
         )
         self._hosts: list[subprocess.Popen[bytes]] = []
         self._posted: list[Result] = []
-        loaded = [LoadedTool(*pair) for pair in zip(load_tools([parcel]), [parcel], strict=True)]
+        loaded = [LoadedTool(*pair) for pair in zip(load_tools(parcels), parcels, strict=True)]
         self._runner = ToolRunner(loaded, settings, self._posted.append, self)
 
     def send(self, frame: FromWorker, *_more: bytes) -> None:
@@ -86,9 +102,9 @@ class Stage:
     async def room(self) -> None:
         """Have no daemon that could be slow."""
 
-    async def call(self) -> float:
+    async def call(self, name: str = "nothing", **arguments: object) -> float:
         """Time one call from the batch to its result, in ms."""
-        call = ToolCall(call_id=CallId("call_1"), name="nothing", arguments={"number": 1})
+        call = ToolCall(call_id=CallId("call_1"), name=name, arguments=arguments or {"number": 1})
         self._posted.clear()
         start = time.perf_counter()
         await asyncio.gather(*self._runner.run(RunTools(1, 1, "model", (call,))))
@@ -125,7 +141,7 @@ class Stages:
 
 
 async def _stage(folder: Path, isolation: Isolation) -> Stage:
-    return Stage(folder, isolation)
+    return Stage(folder, [idle_tool(isolation)])
 
 
 def run(settings: Settings) -> Iterator[Metric]:
