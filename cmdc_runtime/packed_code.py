@@ -28,6 +28,11 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: dict[str, str] = {}
     """Digests of the modules that ``ref`` brought where it was opened first, by their names."""
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is named by a short name, which no code of an application has."""
+        return self.ref is not None and ":" not in self.ref
+
 
 def digest_of(packed: Packed) -> str:
     """Return what names packed code by all that it holds, whatever code is found under its name."""

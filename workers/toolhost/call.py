@@ -116,7 +116,9 @@ class Strays:
                     self._left_alone.discard(pid)
 
     def close(self) -> None:
-        """Give back the descriptors, in a fork."""
+        """Give back the descriptors, in a fork, which has no use for wake-ups of its children."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.wake.close()
         self._woken.close()
 
@@ -192,10 +194,18 @@ def _settle_in(place: CallPlace) -> Sandbox | Exception:
     if os.getppid() != place.host_pid:  # it died before it was watched
         os._exit(EXIT_ORPHANED)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return sandbox
+
+
+def look_ahead(begin: Begin) -> None:
+    """Find out in the host what a built-in sandbox asks of the machine, so that no fork has to.
+
+    What is wrong is told where a call is made.
+    """
+    if begin.sandbox is not None and begin.sandbox.is_built_in:
+        with suppress(LoadError, SandboxUnavailable, OSError):
+            open_sandbox(begin.sandbox, _place_of(begin))
 
 
 def _confined(begin: Begin) -> Sandbox | Exception:
@@ -203,11 +213,8 @@ def _confined(begin: Begin) -> Sandbox | Exception:
 
     One that confines nothing keeps it from looking into other processes at least.
     """
-    place = SandboxPlace(
-        session_id=begin.session_id, working_dir=begin.working_dir, real_dir=begin.real_dir
-    )
     try:
-        sandbox = open_sandbox(begin.sandbox, place)
+        sandbox = open_sandbox(begin.sandbox, _place_of(begin))
         foreign.call(sandbox.confine)
         if not sandbox.confines:
             shield()
@@ -217,6 +224,12 @@ def _confined(begin: Begin) -> Sandbox | Exception:
     except (LoadError, SandboxUnavailable, OSError) as error:
         return error
     return sandbox
+
+
+def _place_of(begin: Begin) -> SandboxPlace:
+    return SandboxPlace(
+        session_id=begin.session_id, working_dir=begin.working_dir, real_dir=begin.real_dir
+    )
 
 
 def _awaited_order(pipe: int) -> RunCall:

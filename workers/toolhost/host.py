@@ -28,7 +28,7 @@ from cmdc_runtime.process_table import are_gone, end_trees
 from cmdc_runtime.reasons import ExitCode, Other, PlainReason, Signal
 from workers.loader import LoadError, load_tools
 from workers.output import UnendedLines
-from workers.toolhost.call import CallPlace, Strays, become_call
+from workers.toolhost.call import CallPlace, Strays, become_call, look_ahead
 from workers.toolhost.wire import (
     REPORT_BYTES_MAX,
     Begin,
@@ -231,6 +231,7 @@ class Host:
             case Begin():
                 self._begin = order
                 os.chdir(order.working_dir)
+                look_ahead(order)
             case Open():
                 self._open(order)
             case Close(tool=tool):
