@@ -73,6 +73,8 @@ from cmdc_runtime.commands import Status as Status
 from cmdc_runtime.commands import ToolsDiff as ToolsDiff
 from cmdc_runtime.config import Config as Config
 from cmdc_runtime.config import ProviderConfig as ProviderConfig
+from cmdc_runtime.content import File as File
+from cmdc_runtime.content import Image as Image
 from cmdc_runtime.errors import AccessDenied as AccessDenied
 from cmdc_runtime.errors import AgentAborted as AgentAborted
 from cmdc_runtime.errors import AgentFailed as AgentFailed
@@ -91,6 +93,7 @@ from cmdc_runtime.errors import DaemonUnavailable as DaemonUnavailable
 from cmdc_runtime.errors import ExtensionError as ExtensionError
 from cmdc_runtime.errors import InvalidFields as InvalidFields
 from cmdc_runtime.errors import InvalidOptions as InvalidOptions
+from cmdc_runtime.errors import InvalidPart as InvalidPart
 from cmdc_runtime.errors import InvalidSession as InvalidSession
 from cmdc_runtime.errors import InvalidText as InvalidText
 from cmdc_runtime.errors import InvalidTool as InvalidTool
@@ -180,6 +183,7 @@ from cmdc_runtime.extensions.sandbox import SandboxError as SandboxError
 from cmdc_runtime.extensions.tool import Effect as Effect
 from cmdc_runtime.handoff import Handoff as Handoff
 from cmdc_runtime.mcp_servers import McpServer as McpServer
+from cmdc_runtime.message_parts import MessagePart as MessagePart
 from cmdc_runtime.messages import Message as Message
 from cmdc_runtime.messages import TokenUsage as TokenUsage
 from cmdc_runtime.messages import ToolCall as ToolCall

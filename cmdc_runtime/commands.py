@@ -16,6 +16,7 @@ from cmdc_runtime.checked_struct import Checked, Seconds
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.mcp_servers import McpServer
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.pages import Page
@@ -233,7 +234,8 @@ class Prompt(Command, frozen=True, kw_only=True):
 
     With ``call`` the cycle makes that call in place of asking the model, and its result is the
     answer; without, it does what the session's definition says. ``response_format`` is the form of
-    this cycle's answer, in place of the session's.
+    this cycle's answer, in place of the session's. The bytes of ``parts`` are kept before
+    (``KeepBlob``).
     """
 
     durable: ClassVar[bool] = True
@@ -242,6 +244,7 @@ class Prompt(Command, frozen=True, kw_only=True):
     text: str
     call: OpeningCall | None = None
     response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    parts: tuple[MessagePart, ...] = ()
 
 
 class Abort(Command, frozen=True, kw_only=True):

@@ -4,9 +4,9 @@ The tree answers one question, "what should the catcher do?"::
 
     CmdcError                   never raised itself
       UsageError                fix the call; retrying cannot help
-        InvalidOptions (with InvalidFields), InvalidSession, InvalidText, InvalidTool,
-        SessionExists, AlreadyAttached, ToolNotFound, ToolValidationFailed, ApprovalNotFound,
-        AskNotFound, AccessDenied, CheckpointNotFound, CheckpointUnreadable
+        InvalidOptions (with InvalidFields), InvalidPart, InvalidSession, InvalidText,
+        InvalidTool, SessionExists, AlreadyAttached, ToolNotFound, ToolValidationFailed,
+        ApprovalNotFound, AskNotFound, AccessDenied, CheckpointNotFound, CheckpointUnreadable
       TransientError            try again later
         DaemonUnavailable, QueueFull, Overloaded, Busy, StorageFull, CommandTimeout,
         CollectTimeout
@@ -98,6 +98,12 @@ class InvalidText(UsageError):
     """The text of a prompt or of a steering is not a non-empty str."""
 
     code = "invalid_text"
+
+
+class InvalidPart(UsageError):
+    """An image or a file of a prompt is none that is taken, too large, or nothing for the model."""
+
+    code = "invalid_part"
 
 
 class InvalidTool(UsageError):

@@ -88,6 +88,10 @@ NAMES_OF_MODULE: Final = {
         "Config",
         "ProviderConfig",
     ),
+    "cmdc_runtime.content": (
+        "File",
+        "Image",
+    ),
     "cmdc_runtime.errors": (
         "AccessDenied",
         "AgentAborted",
@@ -107,6 +111,7 @@ NAMES_OF_MODULE: Final = {
         "ExtensionError",
         "InvalidFields",
         "InvalidOptions",
+        "InvalidPart",
         "InvalidSession",
         "InvalidText",
         "InvalidTool",
@@ -215,6 +220,7 @@ NAMES_OF_MODULE: Final = {
     "cmdc_runtime.extensions.tool": ("Effect",),
     "cmdc_runtime.handoff": ("Handoff",),
     "cmdc_runtime.mcp_servers": ("McpServer",),
+    "cmdc_runtime.message_parts": ("MessagePart",),
     "cmdc_runtime.messages": (
         "Message",
         "TokenUsage",

@@ -8,6 +8,7 @@ import msgspec
 
 from cmdc_runtime.checked_struct import TOTAL_MAX, Checked, Total
 from cmdc_runtime.ids import CallId, MessageId, new_message_id
+from cmdc_runtime.message_parts import MessagePart
 
 Role = Literal["system", "user", "assistant", "tool_result"]
 Number = TypeVar("Number", int, float)
@@ -55,6 +56,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, met
     thinking: str | None = None
     parent_id: MessageId | None = None
     metadata: dict[str, object] = {}
+    parts: tuple[MessagePart, ...] = ()
+    """Images and files of a user's message, in their order; ``content`` is its text alone."""
 
     @classmethod
     def system(cls, content: str) -> "Message":

@@ -22,6 +22,7 @@ from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import text_of
 from cmdc_runtime.ids import SESSION_ID_RULE, is_session_id
 from cmdc_runtime.mcp_servers import McpServer, servers_of
+from cmdc_runtime.message_parts import MessagePart, parts_problem
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.plain import (
     TOO_DEEP,
@@ -108,6 +109,9 @@ def check_messages(value: object) -> list[Message]:
             messages.append(message)
             continue
         wrong = list(islice(_struct_problems(given, Message), PROBLEMS_MAX))
+        if not wrong and is_a(given, Message):
+            told = parts_problem(given.parts, len(given.content))
+            wrong = [f".{told}"] if told is not None else []
         problems += (f"[{at}]{one}" for one in wrong or [f": {short(given)} can't be kept"])
         if len(problems) >= PROBLEMS_MAX:
             break
@@ -123,10 +127,14 @@ def _kept_message(given: Any) -> Message | None:  # Any: whatever a history hold
         message = msgspec.convert(parts, Message)
         calls = [msgspec.structs.asdict(one) for one in message.tool_calls]
         msgspec.convert(calls, list[ToolCall])
+        seen = [msgspec.structs.asdict(one) for one in message.parts]
+        msgspec.convert(seen, list[MessagePart])
+        if parts_problem(message.parts, len(message.content)) is not None:
+            return None
     except Exception:  # noqa: BLE001 - whatever it is, it is looked for part by part
         return None
-    texts = {**msgspec.structs.asdict(message), "tool_calls": None}
-    held = [texts.values(), *(call.values() for call in calls)]
+    texts = {**msgspec.structs.asdict(message), "tool_calls": None, "parts": None}
+    held = [texts.values(), *(one.values() for one in (*calls, *seen))]
     return None if any(problem_of(part) for parts in held for part in parts) else message
 
 

@@ -350,6 +350,44 @@ class GetDefinition(Request, frozen=True, kw_only=True):
     session_id: SessionId
 
 
+class KeepBlob(Request, frozen=True, kw_only=True):
+    """Keep the bytes of an image or a file for a session, by their SHA-256 in hex.
+
+    Long ones come in pieces, as those of a checkpoint do.
+    """
+
+    session_id: SessionId
+    digest: str
+    body: bytes
+    offset: int = 0
+    size: int = 0
+
+
+class BlobFound(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of an image or a file; None: the session holds none of this digest."""
+
+    body: bytes | None
+
+
+class GetBlob(Request, frozen=True, kw_only=True):
+    """Answer the bytes of an image or a file that a session holds."""
+
+    answer: ClassVar[Any] = BlobFound
+    changes: ClassVar[bool] = False
+
+    session_id: SessionId
+    digest: str
+
+
+class ListBlobs(Request, frozen=True, kw_only=True):
+    """Answer the digests and sizes of the images and files that a session holds."""
+
+    answer: ClassVar[Any] = tuple[tuple[str, int], ...]
+    changes: ClassVar[bool] = False
+
+    session_id: SessionId
+
+
 class PutPart(Request, frozen=True, kw_only=True):
     """Take part ``number``, from 0, of a session's file; see ``transfer``."""
 

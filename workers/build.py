@@ -23,6 +23,7 @@ from cmdc_runtime.extensions.provider import (
     Provider,
     answer_tokens_of,
     context_window_of,
+    media_of,
     price_usd_of,
 )
 from cmdc_runtime.extensions.sandbox import UNCONFINED, Sandbox, SandboxPlace
@@ -49,6 +50,7 @@ from workers.core.tags import invited_by
 from workers.link import Link
 from workers.loader import Code, CodeChangedError, LoadError, load_provider
 from workers.mcp.servers import McpServers, ServerSurroundings
+from workers.performers.blobs import BlobProvider, Blobs
 from workers.performers.checkpoints import Checkpoints, Forks, Redact, Saved
 from workers.performers.deadlines import IdleTimer
 from workers.performers.histories import HistoryFilters
@@ -399,6 +401,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         opening_call=spec.opening_call,
         window_of=lambda model: context_window_of(provider, model),
         answer_max_of=lambda model: answer_tokens_of(provider, model),
+        media_of=lambda model: media_of(provider, model),
         price_of=lambda model, prompt, completion: price_usd_of(
             provider, model, prompt, completion
         ),
@@ -406,15 +409,16 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
 
 
 def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Agent:
-    provider, context = KeyedProvider(loaded.provider, assign.keys), loaded.context
-    link = context.link
+    context, link = loaded.context, loaded.context.link
     publisher = Publisher(assign.next_index, link.publish)
     agent = Agent(assign, memory, link, publisher)
     replies = Replies(link, publisher, agent.status)
     patience = Patience(spec.max_retries, _backoff(spec), spec.stall_timeout)
-    asker = Asker(provider, patience, agent.has_answered)
     saved = Saved(assign.session_id, assign.group_id, spec, loaded.redact)
     checkpoints = Checkpoints(str(context.runtime_dir), saved, agent.memory, replies.reply)
+    blobs = Blobs(assign.session_id, checkpoints.ask)
+    provider = BlobProvider(KeyedProvider(loaded.provider, assign.keys), blobs)
+    asker = Asker(provider, patience, agent.has_answered)
     ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, loaded.user_data)
     services = PluginServices(
         ports.of, ports.of_observer, agent.plugin_crashed, loaded.session_start_problem

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot, snapshot_of
 from cmdc_runtime.client.arguments import (
     SessionLike,
@@ -36,6 +38,7 @@ from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.limits import STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
+from cmdc_runtime.client.prompt_content import Asked
 from cmdc_runtime.client.stream import AsyncMonitor
 from cmdc_runtime.commands import (
     Abort,
@@ -51,6 +54,7 @@ from cmdc_runtime.commands import (
     DetachTools,
     GetMessages,
     KillTools,
+    Prompt,
     Reject,
     ReplaceTools,
     SaveCheckpoint,
@@ -83,6 +87,14 @@ from cmdc_runtime.skills import SkillsDir
 
 class AsyncControl(AsyncCaller):
     """A client's calls that neither begin a session nor take part in its conversation."""
+
+    async def _with_parts(self, session_id: SessionId, command: Prompt, asked: Asked) -> Prompt:
+        """Return a prompt with its images and files, which are kept by then."""
+        if not asked.given:
+            return command
+        chars = len(asked.text)
+        parts = await self._run(Exchange.keep_parts, session_id, asked.given, chars)
+        return msgspec.structs.replace(command, parts=parts)
 
     async def steer(self, session: SessionLike, text: str, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name.

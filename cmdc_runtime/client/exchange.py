@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -42,6 +42,7 @@ from cmdc_runtime.client.transfer import (
     export_session,
     import_session,
     keep_checkpoint,
+    keep_part,
     new_facts,
     read_past,
 )
@@ -63,6 +64,7 @@ from cmdc_runtime.commands import (
     Steer,
     SteerReceipt,
 )
+from cmdc_runtime.content import File, Image
 from cmdc_runtime.errors import (
     CheckpointFailed,
     CmdcError,
@@ -70,6 +72,7 @@ from cmdc_runtime.errors import (
     CommandDropped,
     CommandTimeout,
     DaemonUnavailable,
+    InvalidPart,
     InvalidSession,
     ProtocolError,
     SessionError,
@@ -78,6 +81,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
+from cmdc_runtime.message_parts import MessagePart, parts_problem
 from cmdc_runtime.packing import client_tools
 from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
@@ -211,6 +215,21 @@ class Exchange:
         receipt: PromptReceipt = await self.send(session_id, command, timeout_s)
         self._remember(session_id, receipt.command_id)
         return receipt
+
+    async def keep_parts(
+        self, session_id: SessionId, given: Sequence[tuple[int, Image | File]], text_chars: int
+    ) -> tuple[MessagePart, ...]:
+        """Have images and files kept, and return what stands for them in a prompt.
+
+        Each is sent before the next one is read, so one at a time is in memory.
+        """
+        connection = await self._connector.connected(session_id)
+        parts: list[MessagePart] = []
+        for at, one in given:
+            parts.append(await keep_part(connection, session_id, one, at))
+            if (problem := parts_problem(parts, text_chars)) is not None:
+                raise InvalidPart(problem)
+        return tuple(parts)
 
     async def open_cycle(
         self,

@@ -22,7 +22,6 @@ from cmdc_runtime.client.arguments import (
     checked_id,
     checked_kind,
     checked_since,
-    checked_text,
     checked_timeout,
     edge,
     guarded,
@@ -34,6 +33,7 @@ from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
+from cmdc_runtime.client.prompt_content import checked_content
 from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.selection import EventTypes, Selection
@@ -60,6 +60,7 @@ from cmdc_runtime.commands import (
     SteerScope,
     ToolsDiff,
 )
+from cmdc_runtime.content import Content
 from cmdc_runtime.errors import ResultInvalid, SessionNotAlive
 from cmdc_runtime.events import AnyEvent, Envelope
 from cmdc_runtime.ids import EventIndex, SessionId
@@ -145,16 +146,20 @@ class AsyncClient(AsyncControl):
         found = await self._run(Exchange.resume, origin, new_id, dict(overrides))
         return AsyncSession(found, self)
 
-    async def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
+    async def prompt(self, session: SessionLike, text: Content) -> PromptReceipt:
         """Send a prompt and return when it is in the journal.
 
+        ``text`` is a str, or a list of texts, ``Image`` and ``File`` in their order.
+
         Raises:
-            InvalidText: ``text`` is not a non-empty str.
+            InvalidText: ``text`` is not a non-empty str, nor such a list.
+            InvalidPart: an image or a file is none that the model is known to take, or too large.
             QueueFull: too many prompts wait.
 
         """
-        command = Prompt(text=checked_text(text, "prompt"))
-        return await self._run(Exchange.prompt, checked_id(session), command)
+        session_id, asked = checked_id(session), checked_content(text, "prompt")
+        command = await self._with_parts(session_id, Prompt(text=asked.text), asked)
+        return await self._run(Exchange.prompt, session_id, command)
 
     async def collect_reply(
         self,
@@ -178,23 +183,23 @@ class AsyncClient(AsyncControl):
     async def run(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         result: TypeForm[Given],
         timeout: float | None = None,
     ) -> Reply[Given]: ...
     @overload
     async def run(
-        self, session: "AsyncSession[Output]", text: str, *, timeout: float | None = None
+        self, session: "AsyncSession[Output]", text: Content, *, timeout: float | None = None
     ) -> Reply[Output]: ...
     @overload
     async def run(
-        self, session: SessionLike, text: str, *, timeout: float | None = None
+        self, session: SessionLike, text: Content, *, timeout: float | None = None
     ) -> Reply: ...
     async def run(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         result: Any = None,  # Any: a type of any form
         timeout: float | None = None,
@@ -213,7 +218,9 @@ class AsyncClient(AsyncControl):
         session_id, clock = checked_id(session), Clock(timeout)
         own = None if result is None else form_of(result)
         schema = None if own is None else own.schema
-        command = Prompt(text=checked_text(text, "prompt"), response_format=schema)
+        asked = checked_content(text, "prompt")
+        plain = Prompt(text=asked.text, response_format=schema)
+        command = await self._with_parts(session_id, plain, asked)
         reply: Reply[Any] = await self._run(Exchange.run, session_id, command, clock.timeout_s)
         form = own or default_form(session)
         if form is None:
@@ -231,7 +238,7 @@ class AsyncClient(AsyncControl):
     def stream(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         timeout: float | None = None,
     ) -> AsyncCycleStream[str]:
@@ -243,7 +250,8 @@ class AsyncClient(AsyncControl):
         beginning. See ``stream_events``.
 
         Raises:
-            InvalidText: ``text`` is not a non-empty str.
+            InvalidText: ``text`` is not a non-empty str, nor such a list as ``prompt`` takes.
+            InvalidPart: an image or a file is none that the model is known to take, or too large.
             QueueFull: too many prompts wait.
 
         """
@@ -252,7 +260,7 @@ class AsyncClient(AsyncControl):
     def stream_events(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         timeout: float | None = None,
     ) -> AsyncCycleStream[AnyEvent]:
@@ -262,7 +270,8 @@ class AsyncClient(AsyncControl):
         ``prompt_dropped`` where it never began. What no event says is raised: the session's end.
 
         Raises:
-            InvalidText: ``text`` is not a non-empty str.
+            InvalidText: ``text`` is not a non-empty str, nor such a list as ``prompt`` takes.
+            InvalidPart: an image or a file is none that the model is known to take, or too large.
             QueueFull: too many prompts wait.
 
         """
@@ -271,17 +280,19 @@ class AsyncClient(AsyncControl):
     def _read(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         view: CycleView[T],
         timeout_s: float | None,
         call: OpeningCall | None = None,
     ) -> AsyncCycleStream[T]:
         session_id = checked_id(session)
-        command = Prompt(text=checked_text(text, "prompt"), call=call)
+        asked = checked_content(text, "prompt")
+        plain = Prompt(text=asked.text, call=call)
 
         async def opening(left_s: float | None) -> Opening:
             queue: AsyncQueue[Envelope] = AsyncQueue()
             maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
+            command = await self._with_parts(session_id, plain, asked)
             opened = await self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
             return AsyncEventStream(opened.subscription, queue, self._loop_calls()), opened, look
@@ -382,13 +393,13 @@ class AsyncSession(Generic[Output]):
 
     @overload
     async def run(
-        self, text: str, *, result: TypeForm[Given], timeout: float | None = None
+        self, text: Content, *, result: TypeForm[Given], timeout: float | None = None
     ) -> Reply[Given]: ...
     @overload
-    async def run(self, text: str, *, timeout: float | None = None) -> Reply[Output]: ...
+    async def run(self, text: Content, *, timeout: float | None = None) -> Reply[Output]: ...
     async def run(
         self,
-        text: str,
+        text: Content,
         *,
         result: Any = None,  # Any: a type of any form
         timeout: float | None = None,
@@ -554,7 +565,7 @@ class AsyncSession(Generic[Output]):
             self, checkpoint_id=checkpoint_id, new_id=new_id, **overrides
         )
 
-    async def prompt(self, text: str) -> PromptReceipt:
+    async def prompt(self, text: Content) -> PromptReceipt:
         """Send a prompt and return when it is in the journal."""
         return await self.client.prompt(self, text)
 
@@ -562,12 +573,12 @@ class AsyncSession(Generic[Output]):
         """Return the last answer of the cycle that serves this client's latest prompt."""
         return await self.client.collect_reply(self, timeout=timeout)
 
-    def stream(self, text: str, *, timeout: float | None = None) -> AsyncCycleStream[str]:
+    def stream(self, text: Content, *, timeout: float | None = None) -> AsyncCycleStream[str]:
         """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
         return self.client.stream(self, text, timeout=timeout)
 
     def stream_events(
-        self, text: str, *, timeout: float | None = None
+        self, text: Content, *, timeout: float | None = None
     ) -> AsyncCycleStream[AnyEvent]:
         """Send a prompt and return the events of its own cycle, from ``agent_start`` on."""
         return self.client.stream_events(self, text, timeout=timeout)

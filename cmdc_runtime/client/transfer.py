@@ -6,6 +6,7 @@ the session comes from. The one that it goes to holds the parts until the last o
 What the journal keeps of a session is read part by part, and so is what it is given to keep.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -17,8 +18,10 @@ from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, READS_MAX, START_GRACE_S
 from cmdc_runtime.client.monitors import Questions
 from cmdc_runtime.clock import now_ms
+from cmdc_runtime.content import File, Image, read
 from cmdc_runtime.errors import CheckpointNotFound, SessionNotAlive, TransientError
 from cmdc_runtime.ids import EventIndex, SessionId, new_command_id
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.pages import PAGE_BYTES
 from cmdc_runtime.reasons import Shutdown
 from cmdc_runtime.requests import (
@@ -26,6 +29,7 @@ from cmdc_runtime.requests import (
     FindSession,
     FinishImport,
     GetCheckpoint,
+    KeepBlob,
     KeepCheckpoint,
     ListCheckpoints,
     PastCommand,
@@ -114,6 +118,26 @@ async def keep_checkpoint(asker: Questions, facts: CheckpointFacts, body: bytes)
     for offset in range(0, max(1, len(body)), PAGE_BYTES):
         piece = body[offset : offset + PAGE_BYTES]
         await asker.ask(KeepCheckpoint(facts=facts, body=piece, offset=offset, size=size))
+
+
+async def keep_part(
+    asker: Questions, session_id: SessionId, given: Image | File, at: int
+) -> MessagePart:
+    """Have the daemon keep an image or a file; return what stands for it, when it is kept.
+
+    Raises:
+        InvalidPart: it is none that is taken, or the session has no room for it.
+        TransientError: another daemon began while it was sent.
+    """
+    part, body = await asyncio.to_thread(read, given, at)
+    size = len(body) if len(body) > PAGE_BYTES else 0
+    for offset in range(0, len(body), PAGE_BYTES):
+        piece = body[offset : offset + PAGE_BYTES]
+        wanted = KeepBlob(
+            session_id=session_id, digest=part.digest, body=piece, offset=offset, size=size
+        )
+        await asker.ask(wanted)
+    return part
 
 
 def new_facts(session_id: SessionId, new_id: str) -> CheckpointFacts:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, CommandId, Incarnation
 from cmdc_runtime.lines import duration, one_line
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX, AnyReason
@@ -21,9 +22,11 @@ class PromptReceived(Event, frozen=True, kw_only=True):
     text: str
     queued: bool
     command_id: CommandId
+    parts: tuple[MessagePart, ...] = ()
 
     def _line(self) -> str:
-        return f"{'queued' if self.queued else 'accepted'} prompt: {one_line(self.text)}"
+        told = f"{'queued' if self.queued else 'accepted'} prompt: {one_line(self.text)}"
+        return "; ".join((told, *map(str, self.parts)))
 
 
 class AgentStart(Event, frozen=True, kw_only=True):

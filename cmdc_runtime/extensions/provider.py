@@ -7,7 +7,8 @@ leaves ``stream`` as one ``ProviderError``; a stream that ends without a finish 
 To write a provider, give an object with ``stream``, or a function of a request, as the option
 ``provider``, and let ``classify`` decide what kind of failure an exception is. Where it knows
 prices and limits of its models, give it the methods of ``ModelTable`` and ``AnswerTable`` too; ask
-for them by ``context_window_of``, ``price_usd_of`` and ``answer_tokens_of``.
+for them by ``context_window_of``, ``price_usd_of`` and ``answer_tokens_of``. What models take
+beside text is in ``MediaTable``.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ import msgspec
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.ids import CallId
+from cmdc_runtime.message_parts import Medium
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.plain import short
 from cmdc_runtime.redaction import printed, printed_fields
@@ -46,6 +48,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked)
     The metadata of messages, and that of the system prompt, say what stands beside them. A
     provider reads what it knows, such as ``cache_control``, and sends nothing of the rest.
 
+    ``blobs`` are the bytes of the images and files of messages (``Message.parts``), by their
+    digests. What is not there is left out of this request, and the provider says so to the model.
+
     ``former_opts`` are options that the session had before: nothing of them is sent, and no reason
     of a failure may show a credential of them, since a server may still have it.
     """
@@ -62,6 +67,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked)
     response_format: dict[str, object] | None = None
     provider_opts: dict[str, object] = {}
     former_opts: tuple[dict[str, object], ...] = ()
+    blobs: dict[str, bytes] = {}
 
 
 class TextChunk(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
@@ -176,6 +182,20 @@ class AnswerTable(Protocol):
     def answer_tokens(self, model: str) -> int | None:
         """Return how many tokens an answer of ``model`` can have; None where that is unknown."""
         ...
+
+
+@runtime_checkable
+class MediaTable(Protocol):
+    """As ``ModelTable``, of a provider that knows what models take beside text."""
+
+    def media(self, model: str) -> frozenset[Medium] | None:
+        """Return what ``model`` takes; None where that is unknown, so that all of it is tried."""
+        ...
+
+
+def media_of(provider: Provider, model: str) -> frozenset[Medium] | None:
+    """Return what a model takes beside text; None where the provider does not know."""
+    return provider.media(model) if isinstance(provider, MediaTable) else None
 
 
 def answer_tokens_of(provider: Provider, model: str) -> int | None:

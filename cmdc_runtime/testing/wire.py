@@ -185,11 +185,20 @@ def usage(pieces: Sequence[Piece], request: Request) -> Json:
 
 def _estimated(pieces: Iterable[Piece], request: Request) -> TokenUsage:
     said = sum(_chars(piece) for piece in pieces)
-    asked = len(encode(request.get("messages") or []))
+    asked = len(encode(_without_data(request.get("messages") or [])))
     return TokenUsage(
         prompt_tokens=math.ceil(asked / CHARS_PER_TOKEN),
         completion_tokens=math.ceil(said / CHARS_PER_TOKEN),
     )
+
+
+def _without_data(told: object) -> object:
+    """Return messages without the bytes of images and files, whose length says nothing."""
+    if isinstance(told, dict):
+        return {name: _without_data(one) for name, one in told.items()}
+    if isinstance(told, list):
+        return [_without_data(one) for one in told]
+    return "" if isinstance(told, str) and told.startswith("data:") else told
 
 
 def _chars(piece: Piece) -> int:

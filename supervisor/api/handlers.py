@@ -29,6 +29,7 @@ from cmdc_runtime.errors import (
     start_error,
 )
 from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.message_parts import PART_BYTES_MAX
 from cmdc_runtime.pages import Page, Pages
 from cmdc_runtime.plain import VALUES_MAX, packed_problem, text_problem
 from cmdc_runtime.reasons import AnyReason
@@ -47,7 +48,12 @@ from cmdc_runtime.requests import (
 from cmdc_runtime.wire.codec import decode_as, encode
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Past
-from supervisor.adapters.journal.operations import FindSession, ReadHistoryPart
+from supervisor.adapters.journal.operations import (
+    FindBlob,
+    FindSession,
+    ListBlobs,
+    ReadHistoryPart,
+)
 from supervisor.api import transfer
 from supervisor.api.backups import Backups
 from supervisor.api.transfer import Imports, begin_imported
@@ -174,6 +180,9 @@ class ApiContext:
     backups: Backups
     imports: Imports = field(default_factory=Imports)
     pieces: transfer.Pieces = field(default_factory=transfer.Pieces)
+    blob_pieces: transfer.Pieces = field(
+        default_factory=lambda: transfer.Pieces("an image or a file", PART_BYTES_MAX)
+    )
     pages: Pages = field(default_factory=lambda: Pages(time.monotonic, encode))
     """Of the answers to requests that are too long for a frame."""
 
@@ -322,6 +331,26 @@ async def delete_checkpoint(
     await transfer.delete(context.sessions, request)
 
 
+async def keep_blob(context: ApiContext, _client: bytes, request: requests.KeepBlob) -> None:
+    """Keep the bytes of an image or a file."""
+    await transfer.keep_blob(context.sessions, context.blob_pieces, request)
+
+
+async def get_blob(
+    context: ApiContext, _client: bytes, request: requests.GetBlob
+) -> requests.BlobFound:
+    """Answer the bytes of an image or a file."""
+    found = FindBlob(request.session_id, request.digest)
+    return requests.BlobFound(body=await context.sessions.journal.read(found))
+
+
+async def list_blobs(
+    context: ApiContext, _client: bytes, request: requests.ListBlobs
+) -> tuple[tuple[str, int], ...]:
+    """Answer what images and files a session holds."""
+    return tuple(await context.sessions.journal.read(ListBlobs(request.session_id)))
+
+
 async def get_definition(
     context: ApiContext, _client: bytes, request: requests.GetDefinition
 ) -> requests.SessionDefinition:
@@ -385,6 +414,9 @@ HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
     requests.ListCheckpoints:   list_checkpoints,
     requests.GetCheckpoint:     get_checkpoint,
     requests.DeleteCheckpoint:  delete_checkpoint,
+    requests.KeepBlob:          keep_blob,
+    requests.GetBlob:           get_blob,
+    requests.ListBlobs:         list_blobs,
     requests.GetDefinition:     get_definition,
     requests.PutPart:           put_part,
     requests.FinishImport:      finish_import,

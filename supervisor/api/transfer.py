@@ -4,6 +4,7 @@ A file of a session is held until its last part has come, and then begun.
 """
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,12 +21,15 @@ from cmdc_runtime.checkpoints import (
 )
 from cmdc_runtime.errors import (
     CheckpointFailed,
+    InvalidPart,
     InvalidSession,
     Overloaded,
+    SessionNotAlive,
     TransientError,
     UsageError,
 )
 from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.message_parts import size_problem
 from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import (
@@ -39,6 +43,7 @@ from cmdc_runtime.requests import (
 )
 from cmdc_runtime.transfer import Assembly, CheckpointPart, Whole, check_whole
 from supervisor.adapters.journal.base import (
+    BlobRow,
     CheckpointRow,
     CommandRow,
     EventRow,
@@ -52,6 +57,7 @@ from supervisor.adapters.journal.base import (
 from supervisor.adapters.journal.operations import (
     DeleteCheckpoint,
     FindSession,
+    KeepBlob,
     ListCheckpoints,
     SaveCheckpoint,
 )
@@ -224,7 +230,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class _ComingCheckpoint:
+class _ComingBody:
     body: bytearray
     size: int
     heard_s: float
@@ -232,32 +238,35 @@ class _ComingCheckpoint:
 
 @dataclass(slots=True)
 class Pieces:
-    """The bodies of checkpoints that come in pieces, until each is complete."""
+    """The bodies of one kind that come in pieces, until each is complete."""
 
-    _coming: dict[tuple[SessionId, str], _ComingCheckpoint] = field(default_factory=dict)
+    what: str = "a checkpoint"
+    bytes_max: int = CHECKPOINT_BYTES_MAX
+    _coming: dict[tuple[SessionId, str], _ComingBody] = field(default_factory=dict)
 
-    def put(self, request: requests.KeepCheckpoint) -> bytes | None:
+    def put(
+        self, name: tuple[SessionId, str], request: requests.KeepCheckpoint | requests.KeepBlob
+    ) -> bytes | None:
         """Take a piece, and return the body where it is complete; one that is there counts once.
 
         Raises:
-            UsageError: it is larger than a checkpoint may be, or than it says.
+            UsageError: it is larger than one may be, or than it says.
             TransientError: it is not the next one: those before it went to another daemon.
             Overloaded: too many come in already.
         """
         if request.size == 0:
             return request.body
-        if not 0 < request.size <= CHECKPOINT_BYTES_MAX:
-            at_most = f"at most {CHECKPOINT_BYTES_MAX:,} are kept"
+        if not 0 < request.size <= self.bytes_max:
+            at_most = f"at most {self.bytes_max:,} are kept"
             raise UsageError(f"body: {request.size:,} bytes, {at_most}")
         now_s = asyncio.get_running_loop().time()
-        name = (request.facts.session_id, request.facts.checkpoint_id)
         if request.offset == 0:
             self._coming.pop(name, None)
             self._make_room(now_s)
-            self._coming[name] = _ComingCheckpoint(bytearray(), request.size, now_s)
+            self._coming[name] = _ComingBody(bytearray(), request.size, now_s)
         coming = self._coming.get(name)
         if coming is None or request.offset > len(coming.body) or request.size != coming.size:
-            raise TransientError("the pieces before it are not here: make the checkpoint again")
+            raise TransientError(f"the pieces before it are not here: send {self.what} again")
         coming.heard_s = now_s
         if request.offset == len(coming.body):
             coming.body += request.body
@@ -273,7 +282,9 @@ class Pieces:
         for name in stale:
             del self._coming[name]
         if len(self._coming) >= PIECES_OPEN_MAX:
-            raise Overloaded(f"{PIECES_OPEN_MAX} checkpoints are coming in; try again later")
+            raise Overloaded(
+                f"{PIECES_OPEN_MAX} such bodies are coming in; {self.what} has to wait"
+            )
 
 
 async def keep(sessions: Sessions, pieces: Pieces, request: requests.KeepCheckpoint) -> None:
@@ -285,7 +296,7 @@ async def keep(sessions: Sessions, pieces: Pieces, request: requests.KeepCheckpo
     """
     facts = request.facts
     await sessions.look_up(facts.session_id)
-    body = pieces.put(request)
+    body = pieces.put((facts.session_id, facts.checkpoint_id), request)
     if (problem := facts_problem(facts, body or b"")) is not None:
         raise UsageError(problem)
     if body is None:
@@ -311,6 +322,30 @@ async def keep(sessions: Sessions, pieces: Pieces, request: requests.KeepCheckpo
             )
         )
     )
+
+
+async def keep_blob(sessions: Sessions, pieces: Pieces, request: requests.KeepBlob) -> None:
+    """Keep the bytes of an image or a file, or a piece of them until the last one has come.
+
+    Raises:
+        SessionNotAlive: the session has ended.
+        InvalidPart: they are other bytes, too many, or the session has no room for them.
+    """
+    found = await sessions.look_up(request.session_id)
+    if found.phase == "ended":
+        raise SessionNotAlive(found.reason or Other(detail="its reason is not known"))
+    body = pieces.put((request.session_id, request.digest), request)
+    if body is None:
+        return
+    if (problem := size_problem(len(body))) is not None:
+        raise InvalidPart(problem)
+    if await asyncio.to_thread(_digest_of, body) != request.digest:
+        raise InvalidPart("digest: it is that of other bytes")
+    await sessions.journal.write(KeepBlob(request.session_id, BlobRow(request.digest, body)))
+
+
+def _digest_of(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
 
 
 async def listed(

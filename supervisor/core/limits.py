@@ -190,7 +190,8 @@ SILENT_S_MIN: Final = 0.1
 """The least ``unresponsive_after`` that is taken; the watch looks four times in that."""
 
 PIECES_OPEN_MAX: Final = 4
-"""Checkpoints that come in pieces at a time: each is held in memory, with up to 64 MiB."""
+"""Checkpoints that come in pieces at a time: each is held in memory, with up to 64 MiB. As many
+images and files do so, with up to 16 MiB each."""
 PIECES_IDLE_S: Final = 60.0
 """Without a piece, until a checkpoint that was given up makes room for another."""
 PAST_BYTES_MAX: Final = 16 * 2**20

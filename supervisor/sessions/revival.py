@@ -12,6 +12,7 @@ from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import Origin
 from supervisor.adapters.journal.base import (
+    BlobRow,
     CheckpointRow,
     EventRow,
     Past,
@@ -39,6 +40,9 @@ class Brought:
     """The one that ended, 0 where there was none of this session."""
     reason: AnyReason = Other(detail=RESUMED)  # noqa: RUF009 - frozen
     checkpoints: tuple[CheckpointRow, ...] = ()
+    blobs: tuple[BlobRow, ...] = ()
+    holds_of: SessionId | None = None
+    """Whose blobs it holds, too."""
 
 
 async def brought_from(journal: Journal, origin: Origin, row: SessionRow) -> Brought:
@@ -56,7 +60,7 @@ async def brought_from(journal: Journal, origin: Origin, row: SessionRow) -> Bro
     old = await journal.read(ReadHistory(origin.session_id))
     past = await _past(journal, origin, row, old)
     if is_fork or old is None:
-        return Brought(replace(past, row=row, commands=()))
+        return Brought(replace(past, row=row, commands=()), holds_of=origin.session_id)
     answered = tuple(one for one in old.commands if one.answer is not None)
     again = replace(row, incarnation=old.row.incarnation, created_ms=old.row.created_ms)
     last = await journal.read(FindLastIndex(origin.session_id))

@@ -217,7 +217,11 @@ class Sessions:
         session.created_ms = brought.past.row.created_ms
         if (parked := self._parked.get(session.id)) is not None:  # it is resumed
             await self._end_in_journal(parked, session.last_reason)
-        await self.journal.write(RestoreSession(brought.past, brought.events, brought.checkpoints))
+        await self.journal.write(
+            RestoreSession(
+                brought.past, brought.events, brought.checkpoints, brought.blobs, brought.holds_of
+            )
+        )
         self._parked.pop(session.id, None)
         return brought.last
 

@@ -17,6 +17,7 @@ ROOT = page.ROOT
 ELSEWHERE = {
     "restore": "tests/fault/matrix/test_rare_writes.py",
     "prune": "tests/fault/matrix/test_rare_writes.py",
+    "keep_blob": "tests/fault/matrix/test_rare_writes.py",
     "code_taken": "tests/fault/cases/test_changed_code.py",
     "tool_told": "tests/fault/test_branch_deaths.py",
     "cut_spent": "tests/fault/test_cut_deaths.py",

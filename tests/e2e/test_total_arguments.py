@@ -155,7 +155,7 @@ MEANT = {
     "timeout": {"5", "None"},
     "since": {"5", "None"},
     "types": {"list", "None"},
-    "text": {"nope", "nul", "large str"},
+    "text": {"nope", "nul", "large str", "list", *LISTS},
     "session": {"nope"},
     "session_id": {"nope"},
     "stream": {"nope"},

@@ -28,6 +28,7 @@ PAGES = (
     "howto/from-pydantic-ai.md",
     "howto/from-langgraph.md",
     "howto/from-claude-agent-sdk.md",
+    "howto/images.md",
 )
 PIECE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = re.compile(r"^```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -38,7 +38,6 @@ from cmdc_runtime.commands import (
 from cmdc_runtime.errors import (
     CmdcError,
     CollectTimeout,
-    InvalidText,
     Overloaded,
     QueueFull,
     UsageError,
@@ -46,7 +45,7 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.ids import CommandId
 from workers.core import cycle, knowledge, plugins, serverset
 from workers.core.approvals import answer_call, approve, reject, respond, take_call
-from workers.core.conversation import cycle_result, find_outcome, text_problem
+from workers.core.conversation import cycle_result, find_outcome
 from workers.core.inputs import Order
 from workers.core.interrupt import (
     abort_idle,
@@ -56,6 +55,7 @@ from workers.core.interrupt import (
     queue_steering,
     start_steering,
 )
+from workers.core.message_content import refused_content
 from workers.core.opening_call import call_problem
 from workers.core.records import PromptQueued
 from workers.core.state import WAITERS_MAX, Memory, QueuedPrompt, State, Waiter
@@ -76,7 +76,7 @@ Handler = Callable[[Step, Order, Any], None]
 
 def start(step: Step, order: Order, prompt: Prompt) -> None:
     """Open a cycle."""
-    if refused := _refused(prompt):
+    if refused := _refused(step.memory, prompt):
         step.complete(order.id, refused)
         return
     queued = _queued(order, prompt)
@@ -88,7 +88,7 @@ def start(step: Step, order: Order, prompt: Prompt) -> None:
 def queue(step: Step, order: Order, prompt: Prompt) -> None:
     """Keep the prompt for the next cycle, if there is room."""
     bound, waiting = step.memory.policy.max_queued_prompts, len(step.memory.queue)
-    refused = _refused(prompt)
+    refused = _refused(step.memory, prompt)
     if refused is None and waiting >= bound:
         refused = QueueFull(f"{bound} prompts wait already; try again when a cycle has ended")
     if refused is not None:
@@ -101,6 +101,7 @@ def queue(step: Step, order: Order, prompt: Prompt) -> None:
             text=prompt.text,
             call=prompt.call,
             response_format=prompt.response_format,
+            parts=prompt.parts,
         )
     )
     step.complete(order.id, PromptReceipt(queued=True, command_id=order.id))
@@ -109,13 +110,17 @@ def queue(step: Step, order: Order, prompt: Prompt) -> None:
 
 def _queued(order: Order, prompt: Prompt) -> QueuedPrompt:
     return QueuedPrompt(
-        order.id, prompt.text, call=prompt.call, response_format=prompt.response_format
+        order.id,
+        prompt.text,
+        call=prompt.call,
+        response_format=prompt.response_format,
+        parts=prompt.parts,
     )
 
 
-def _refused(prompt: Prompt) -> CmdcError | None:
-    if problem := text_problem(prompt.text):
-        return InvalidText(problem)
+def _refused(memory: Memory, prompt: Prompt) -> CmdcError | None:
+    if (refused := refused_content(memory, prompt.text, prompt.parts)) is not None:
+        return refused
     problem = call_problem(prompt.call)
     form = prompt.response_format
     if problem is None and form is not None and (found := form_problem(form)) is not None:

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from cmdc_runtime.ids import CallId, MessageId
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, ToolCall
 from workers.core.budget import CHARS_PER_TOKEN, estimate_tokens
 
@@ -41,6 +42,17 @@ ENTRY_CHARS_MAX: Final = 20_000
 """Of one message in the transcript, so that one long tool result does not push out the rest."""
 MARK_CHARS_MAX: Final = 60
 """What stands where text was left out is no longer than this."""
+
+IMAGE_TOKENS: Final = 1_500
+"""Of one image, about: vendors scale large ones down to what costs so many."""
+PDF_PAGE_TOKENS: Final = 2_000
+"""Of a page that is given as its text and as an image, too."""
+PDF_PAGE_BYTES: Final = 50_000
+"""Of a page of a PDF, about."""
+PDF_PAGES_GUESS: Final = 5
+"""Of a PDF that is known by its address alone."""
+PDF_PAGES_MAX: Final = 100
+"""What vendors read of one."""
 
 COMPACTED: Final = "compacted"
 """The key of a summary's metadata under which stands how many messages it replaces."""
@@ -167,7 +179,17 @@ def shorten_arguments(messages: Sequence[Message], chars_max: int) -> tuple[Mess
 def chars(message: Message) -> int:
     """Return how many characters of a message a model reads."""
     calls = sum(len(call.name) + len(_arguments(call)) for call in message.tool_calls)
-    return len(message.content) + calls
+    return len(message.content) + calls + sum(map(_part_chars, message.parts))
+
+
+def _part_chars(part: MessagePart) -> int:
+    """Return about how many characters cost as many tokens as an image or a file."""
+    if part.medium is None:
+        return part.size
+    if part.medium.startswith("image"):
+        return IMAGE_TOKENS * CHARS_PER_TOKEN
+    pages = max(1, part.size // PDF_PAGE_BYTES) if part.size else PDF_PAGES_GUESS
+    return min(pages, PDF_PAGES_MAX) * PDF_PAGE_TOKENS * CHARS_PER_TOKEN
 
 
 def _arguments(call: ToolCall) -> str:
@@ -232,7 +254,8 @@ def _entry(message: Message) -> str:
     kind = "earlier summary" if COMPACTED in message.metadata else message.role
     error = ", error" if message.is_error else ""
     calls = [f"calls {call.name} with {_arguments(call)}" for call in message.tool_calls]
-    return "\n".join([f"[{kind}{error}]", *filter(None, [message.content]), *calls])
+    seen = [f"[{part}]" for part in message.parts]
+    return "\n".join([f"[{kind}{error}]", *filter(None, [message.content]), *seen, *calls])
 
 
 def _section(message: Message) -> str:
@@ -245,6 +268,7 @@ def _section(message: Message) -> str:
         parts.append(_fenced(message.content))
     elif message.content:
         parts.append(f"{message.content}\n")
+    parts += [f"[{part}]\n" for part in message.parts]
     parts += (
         f"Calls `{call.name}` ({call.call_id}):\n\n{_fenced(_arguments(call))}"
         for call in message.tool_calls

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from cmdc_runtime.commands import PROMPT_CHARS_MAX, ApprovalKind, CycleResult
+from cmdc_runtime.commands import ApprovalKind, CycleResult
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, CommandId, MessageId, SessionId
 from cmdc_runtime.mcp_servers import McpServer
@@ -234,15 +234,6 @@ def children_of(memory: Memory, call_ids: tuple[CallId, ...]) -> tuple[SessionId
         for child in memory.children
         if child.ref is not None and child.call_id in call_ids
     )
-
-
-def text_problem(text: str) -> str | None:
-    """Say what is wrong with a text for the model, or None."""
-    if not text.strip():
-        return "a prompt needs text; got only white space"
-    if len(text) > PROMPT_CHARS_MAX:
-        return f"a prompt has at most {PROMPT_CHARS_MAX} characters, got {len(text)}"
-    return None
 
 
 # --- changed by records ---------------------------------------------------------------------------

@@ -124,6 +124,7 @@ def _start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
             metadata=prompt.metadata,
             call=prompt.call,
             response_format=prompt.response_format,
+            parts=prompt.parts,
         )
     )
     _publish_decision(step, prompt)
@@ -172,7 +173,11 @@ def _begin(step: Step, at_ms: int) -> None:
 
 def receive(step: Step, prompt: QueuedPrompt, *, queued: bool) -> None:
     """Publish that a prompt was accepted."""
-    step.publish(PromptReceived(text=prompt.text, queued=queued, command_id=prompt.command_id))
+    step.publish(
+        PromptReceived(
+            text=prompt.text, queued=queued, command_id=prompt.command_id, parts=prompt.parts
+        )
+    )
 
 
 def next_prompt(step: Step, at_ms: int) -> None:

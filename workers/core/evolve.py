@@ -233,7 +233,11 @@ def open_cycle(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Memory:
         latest_prompt=memory.latest_prompt if memory.queue else prompt.command_id,
     )
     asked = Message(
-        id=next_id(memory), role="user", content=prompt.text, metadata=dict(prompt.metadata)
+        id=next_id(memory),
+        role="user",
+        content=prompt.text,
+        metadata=dict(prompt.metadata),
+        parts=prompt.parts,
     )
     return say(opened, asked)
 
@@ -448,9 +452,8 @@ def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
 
 
 def _prompt_of(record: CycleStarted | PromptQueued) -> QueuedPrompt:
-    return QueuedPrompt(
-        record.command_id, record.text, record.metadata, record.call, record.response_format
-    )
+    kept = (record.text, record.metadata, record.call, record.response_format, record.parts)
+    return QueuedPrompt(record.command_id, *kept)
 
 
 def _tool_ended(memory: Memory, record: ToolEnded) -> Memory:

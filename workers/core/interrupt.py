@@ -25,10 +25,11 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import problem_of, shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
-from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
+from workers.core.conversation import children_of, cycle_result, next_id, waiting
 from workers.core.cycle import announce_abort, answer_waiters
 from workers.core.expense import guess_usage
 from workers.core.inputs import CycleExpired, Order, Stopped
+from workers.core.message_content import text_problem
 from workers.core.records import CutSpent, MessageAdded, PromptDiscarded, Steered
 from workers.core.state import Asking, Memory, OpenCall, QueuedPrompt, Streaming
 from workers.core.step import (

@@ -12,6 +12,7 @@ from cmdc_runtime.checked_struct import Count, Milliseconds, Positive, Total
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.mcp_servers import McpServer
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.reasons import snake
@@ -60,6 +61,7 @@ class PromptQueued(Record, frozen=True, kw_only=True):
     metadata: dict[str, object] = {}
     call: OpeningCall | None = None
     response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    parts: tuple[MessagePart, ...] = ()
 
 
 class CycleStarted(Record, frozen=True, kw_only=True):
@@ -74,6 +76,7 @@ class CycleStarted(Record, frozen=True, kw_only=True):
     metadata: dict[str, object] = {}
     call: OpeningCall | None = None
     response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    parts: tuple[MessagePart, ...] = ()
 
 
 class MessageAdded(Record, frozen=True, kw_only=True, tag="said"):

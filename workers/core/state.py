@@ -18,6 +18,7 @@ from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.extensions.hooks import TURN_HOOKS, BeforeCompact, Hook, kind_of
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.mcp_servers import McpServer
+from cmdc_runtime.message_parts import Medium, MessagePart
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from workers.core.budget import Budget
@@ -51,6 +52,10 @@ def _unknown_window(_model: str) -> int | None:
 
 
 def _unknown_answer(_model: str) -> int | None:
+    return None
+
+
+def _unknown_media(_model: str) -> frozenset[Medium] | None:
     return None
 
 
@@ -112,6 +117,7 @@ class Policy(msgspec.Struct, frozen=True):
     window_of: Callable[[str], int | None] = _unknown_window
     answer_max_of: Callable[[str], int | None] = _unknown_answer
     price_of: Callable[[str, int, int], float | None] = _unknown_price
+    media_of: Callable[[str], frozenset[Medium] | None] = _unknown_media
 
 
 # --- memory -------------------------------------------------------------------------------------
@@ -162,6 +168,7 @@ class QueuedPrompt(msgspec.Struct, frozen=True):
     metadata: dict[str, object] = field(default_factory=dict)
     call: OpeningCall | None = None
     response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    parts: tuple[MessagePart, ...] = ()
 
 
 class Steering(msgspec.Struct, frozen=True):

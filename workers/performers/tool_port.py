@@ -31,7 +31,6 @@ from cmdc_runtime.plain import problem_of, short
 from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.wire.codec import decode, encode
 from workers.core.budget import ROUNDING_USD, Grant
-from workers.core.conversation import text_problem
 from workers.core.inputs import (
     AskedOtherwise,
     BranchDropped,
@@ -47,6 +46,7 @@ from workers.core.inputs import (
     ToolStepReported,
     taken_ref,
 )
+from workers.core.message_content import text_problem
 from workers.performers.toolbox import Tally
 from workers.toolhost.wire import EMITTED_MAX, PAYLOAD_BYTES_MAX, checked_event, fit
 

@@ -17,7 +17,6 @@ from cmdc_runtime.client.arguments import (
     checked_id,
     checked_kind,
     checked_since,
-    checked_text,
     checked_timeout,
     edge,
     guarded,
@@ -28,6 +27,7 @@ from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
+from cmdc_runtime.client.prompt_content import checked_content
 from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.selection import EventTypes, Selection
@@ -55,6 +55,7 @@ from cmdc_runtime.commands import (
     SteerScope,
     ToolsDiff,
 )
+from cmdc_runtime.content import Content
 from cmdc_runtime.errors import ResultInvalid, SessionNotAlive
 from cmdc_runtime.events import AnyEvent, Envelope
 from cmdc_runtime.ids import EventIndex, SessionId
@@ -140,16 +141,20 @@ class Client(Control):
         found = self._run(Exchange.resume, origin, new_id, dict(overrides))
         return Session(found, self)
 
-    def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
+    def prompt(self, session: SessionLike, text: Content) -> PromptReceipt:
         """Send a prompt and return when it is in the journal.
 
+        ``text`` is a str, or a list of texts, ``Image`` and ``File`` in their order.
+
         Raises:
-            InvalidText: ``text`` is not a non-empty str.
+            InvalidText: ``text`` is not a non-empty str, nor such a list.
+            InvalidPart: an image or a file is none that the model is known to take, or too large.
             QueueFull: too many prompts wait.
 
         """
-        command = Prompt(text=checked_text(text, "prompt"))
-        return self._run(Exchange.prompt, checked_id(session), command)
+        session_id, asked = checked_id(session), checked_content(text, "prompt")
+        command = self._with_parts(session_id, Prompt(text=asked.text), asked)
+        return self._run(Exchange.prompt, session_id, command)
 
     def collect_reply(
         self,
@@ -173,21 +178,23 @@ class Client(Control):
     def run(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         result: TypeForm[Given],
         timeout: float | None = None,
     ) -> Reply[Given]: ...
     @overload
     def run(
-        self, session: "Session[Output]", text: str, *, timeout: float | None = None
+        self, session: "Session[Output]", text: Content, *, timeout: float | None = None
     ) -> Reply[Output]: ...
     @overload
-    def run(self, session: SessionLike, text: str, *, timeout: float | None = None) -> Reply: ...
+    def run(
+        self, session: SessionLike, text: Content, *, timeout: float | None = None
+    ) -> Reply: ...
     def run(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         result: Any = None,  # Any: a type of any form
         timeout: float | None = None,
@@ -206,7 +213,9 @@ class Client(Control):
         session_id, clock = checked_id(session), Clock(timeout)
         own = None if result is None else form_of(result)
         schema = None if own is None else own.schema
-        command = Prompt(text=checked_text(text, "prompt"), response_format=schema)
+        asked = checked_content(text, "prompt")
+        plain = Prompt(text=asked.text, response_format=schema)
+        command = self._with_parts(session_id, plain, asked)
         reply: Reply[Any] = self._run(Exchange.run, session_id, command, clock.timeout_s)
         form = own or default_form(session)
         if form is None:
@@ -224,7 +233,7 @@ class Client(Control):
     def stream(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         timeout: float | None = None,
     ) -> CycleStream[str]:
@@ -236,7 +245,8 @@ class Client(Control):
         beginning. See ``stream_events``.
 
         Raises:
-            InvalidText: ``text`` is not a non-empty str.
+            InvalidText: ``text`` is not a non-empty str, nor such a list as ``prompt`` takes.
+            InvalidPart: an image or a file is none that the model is known to take, or too large.
             QueueFull: too many prompts wait.
 
         """
@@ -245,7 +255,7 @@ class Client(Control):
     def stream_events(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         *,
         timeout: float | None = None,
     ) -> CycleStream[AnyEvent]:
@@ -255,7 +265,8 @@ class Client(Control):
         ``prompt_dropped`` where it never began. What no event says is raised: the session's end.
 
         Raises:
-            InvalidText: ``text`` is not a non-empty str.
+            InvalidText: ``text`` is not a non-empty str, nor such a list as ``prompt`` takes.
+            InvalidPart: an image or a file is none that the model is known to take, or too large.
             QueueFull: too many prompts wait.
 
         """
@@ -264,17 +275,19 @@ class Client(Control):
     def _read(
         self,
         session: SessionLike,
-        text: str,
+        text: Content,
         view: CycleView[T],
         timeout_s: float | None,
         call: OpeningCall | None = None,
     ) -> CycleStream[T]:
         session_id = checked_id(session)
-        command = Prompt(text=checked_text(text, "prompt"), call=call)
+        asked = checked_content(text, "prompt")
+        plain = Prompt(text=asked.text, call=call)
 
         def opening(left_s: float | None) -> Opening:
             queue: ThreadQueue[Envelope] = ThreadQueue()
             maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
+            command = self._with_parts(session_id, plain, asked)
             opened = self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
             return EventStream(opened.subscription, queue, self._loop_calls()), opened, look
@@ -375,13 +388,13 @@ class Session(Generic[Output]):
 
     @overload
     def run(
-        self, text: str, *, result: TypeForm[Given], timeout: float | None = None
+        self, text: Content, *, result: TypeForm[Given], timeout: float | None = None
     ) -> Reply[Given]: ...
     @overload
-    def run(self, text: str, *, timeout: float | None = None) -> Reply[Output]: ...
+    def run(self, text: Content, *, timeout: float | None = None) -> Reply[Output]: ...
     def run(
         self,
-        text: str,
+        text: Content,
         *,
         result: Any = None,  # Any: a type of any form
         timeout: float | None = None,
@@ -545,7 +558,7 @@ class Session(Generic[Output]):
             self, checkpoint_id=checkpoint_id, new_id=new_id, **overrides
         )
 
-    def prompt(self, text: str) -> PromptReceipt:
+    def prompt(self, text: Content) -> PromptReceipt:
         """Send a prompt and return when it is in the journal."""
         return self.client.prompt(self, text)
 
@@ -553,11 +566,13 @@ class Session(Generic[Output]):
         """Return the last answer of the cycle that serves this client's latest prompt."""
         return self.client.collect_reply(self, timeout=timeout)
 
-    def stream(self, text: str, *, timeout: float | None = None) -> CycleStream[str]:
+    def stream(self, text: Content, *, timeout: float | None = None) -> CycleStream[str]:
         """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
         return self.client.stream(self, text, timeout=timeout)
 
-    def stream_events(self, text: str, *, timeout: float | None = None) -> CycleStream[AnyEvent]:
+    def stream_events(
+        self, text: Content, *, timeout: float | None = None
+    ) -> CycleStream[AnyEvent]:
         """Send a prompt and return the events of its own cycle, from ``agent_start`` on."""
         return self.client.stream_events(self, text, timeout=timeout)
 

@@ -151,6 +151,14 @@ class CheckpointRow:
     metadata: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class BlobRow:
+    """Bytes by their SHA-256, in hex."""
+
+    digest: str
+    body: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """What a session is rebuilt from; ``seq`` of records and commands is one common counter.

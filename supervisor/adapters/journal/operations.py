@@ -27,6 +27,7 @@ from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, Sessio
 from cmdc_runtime.requests import PastPart
 from supervisor.adapters.journal.base import (
     Accepted,
+    BlobRow,
     CheckpointRow,
     DownRow,
     Duplicate,
@@ -82,7 +83,8 @@ Operation: TypeAlias = Write[T] | Query[T]
 class CreateSession(Write[None], frozen=True):
     """Start a session; the history of an ended one with this id is deleted.
 
-    Its ends stay, for whoever was away when it ended, and its checkpoints, to go back to.
+    Its ends stay, for whoever was away when it ended, and its checkpoints, to go back to. Blobs
+    that it held stay where a checkpoint does.
 
     Raises:
         SessionExists: the id is alive.
@@ -219,7 +221,8 @@ class RestoreSession(Write[None], frozen=True):
     """Create a live session from what another journal had of it, all of it or nothing.
 
     ``past`` is what ``ReadHistory`` returned; ``seq`` of records and commands stay. As with
-    ``CreateSession``, an ended session with its id makes room.
+    ``CreateSession``, an ended session with its id makes room, but what blobs it held it holds.
+    ``blobs`` come along, and those that session ``holds_of`` holds are held by this one too.
 
     Raises:
         SessionExists: the id is alive.
@@ -228,6 +231,8 @@ class RestoreSession(Write[None], frozen=True):
     past: Past
     events: Sequence[EventRow] = ()
     checkpoints: Sequence[CheckpointRow] = ()
+    blobs: Sequence[BlobRow] = ()
+    holds_of: SessionId | None = None
 
     name = "restore"
     need = Need.NEW
@@ -246,6 +251,7 @@ class RestoreSession(Write[None], frozen=True):
         size += sum(len(row.body) + len(row.answer or b"") for row in past.commands)
         size += sum(len(row.body) for row in self.events)
         size += sum(len(row.body) for row in self.checkpoints)
+        size += sum(len(blob.body) for blob in self.blobs)
         return min(size, JOURNAL_QUEUED_BYTES_MAX)
 
 
@@ -460,6 +466,44 @@ class FindCheckpoint(Query[CheckpointRow | None], frozen=True):
 
     session_id: SessionId
     checkpoint_id: str | None
+
+
+# --- blobs --------------------------------------------------------------------------------------
+
+
+class KeepBlob(Write[None], frozen=True):
+    """Keep bytes for a session by their SHA-256, once for all sessions that hold them.
+
+    They go when the last session goes that holds them. One that is held already costs nothing.
+
+    Raises:
+        InvalidSession: there was never such a session.
+        InvalidPart: it holds as many, or as much, as a session may.
+    """
+
+    session_id: SessionId
+    blob: BlobRow
+
+    name = "keep_blob"
+    need = Need.NEW
+
+    @property
+    def size_bytes(self) -> int:
+        """The body."""
+        return len(self.blob.body)
+
+
+class FindBlob(Query[bytes | None], frozen=True):
+    """Return a blob that a session holds, or None."""
+
+    session_id: SessionId
+    digest: str
+
+
+class ListBlobs(Query[list[tuple[str, int]]], frozen=True):
+    """Return the digests and sizes of the blobs that a session holds, by digest."""
+
+    session_id: SessionId
 
 
 def _subclasses_of(base: type) -> tuple[type[Any], ...]:  # Any: of every result

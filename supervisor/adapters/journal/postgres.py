@@ -145,7 +145,8 @@ _STATE: Final = """
 _SERVER_VERSION_MIN: Final = 130_000
 # As strong as what a write needs, so that it tells whether one would have to wait.
 _PROBE: Final = b"""
-    LOCK TABLE journal, sessions, commands, records, events, downs, snapshots, marks, checkpoints
+    LOCK TABLE journal, sessions, commands, records, events, downs, snapshots, marks, checkpoints,
+        blobs, holds
     IN ROW EXCLUSIVE MODE NOWAIT
 """
 _WAIT: Final = "SELECT set_config('lock_timeout', %s, false)"

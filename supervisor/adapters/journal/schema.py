@@ -6,7 +6,8 @@ question mark or colon for anything else. ``sqlite3.Connection`` is a ``Database
 ``PRAGMA user_version`` counts the steps of ``MIGRATIONS`` that a SQLite file has behind it. A step
 that was released is never edited: to change a table, add a step at the end and an ADR.
 ``application_id`` marks the file as ours, so that no other database is ever written to. The rows of
-a session hang on ``session_id`` alone, and bodies are opaque.
+a session hang on ``session_id`` alone, and bodies are opaque. Blobs alone are shared: ``holds``
+has which session holds which.
 
 What goes, and when, ``operations`` has the rules of. A live session's tables are bounded when a
 snapshot is written: the state is then in one row, and what led to it is of use only for a way back,
@@ -156,6 +157,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """,
         "CREATE INDEX sessions_ended ON sessions (ended_ms) WHERE ended_ms IS NOT NULL",
     ),
+    (
+        # digest: the SHA-256 of the body, in hex. Sessions share it; the last one takes it along.
+        "CREATE TABLE blobs (digest TEXT PRIMARY KEY NOT NULL, body BLOB NOT NULL)",
+        """
+        CREATE TABLE holds (
+            session_id TEXT NOT NULL,
+            digest     TEXT NOT NULL,
+            size       INTEGER NOT NULL,
+            PRIMARY KEY (session_id, digest)
+        )
+        """,
+        "CREATE INDEX holds_by_digest ON holds (digest)",
+    ),
 )
 VERSION: Final = len(MIGRATIONS)
 
@@ -255,6 +269,12 @@ _OLD_EVENTS: Final = """
     SELECT first, count FROM events WHERE session_id = ? ORDER BY first DESC LIMIT 1 OFFSET ?
 """
 
+_FREE_BLOBS: Final = """
+    DELETE FROM blobs WHERE digest IN (SELECT digest FROM holds WHERE session_id = :session_id)
+      AND NOT EXISTS (SELECT 1 FROM holds AS others
+                      WHERE others.digest = blobs.digest AND others.session_id <> :session_id)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -311,6 +331,12 @@ def delete_history(db: Database, session_id: SessionId) -> None:
     _delete(db, session_id, HISTORY_TABLES)
 
 
+def drop_holds(db: Database, session_id: SessionId) -> None:
+    """Let go of the blobs of a session; those that nobody else holds are deleted."""
+    db.execute(_FREE_BLOBS, {"session_id": session_id})
+    db.execute("DELETE FROM holds WHERE session_id = ?", (session_id,))
+
+
 def prune(db: Database, before_ms: int, limit: int) -> int:
     """Delete sessions that ended before a time, and return how many."""
     ended = db.execute(
@@ -319,6 +345,7 @@ def prune(db: Database, before_ms: int, limit: int) -> int:
         (before_ms, max(0, min(limit, PRUNED_MAX))),
     ).fetchall()
     for (session_id,) in ended:
+        drop_holds(db, session_id)
         _delete(db, session_id, _ALL_TABLES)
     return len(ended)
 

@@ -27,11 +27,13 @@ from supervisor.adapters.journal.base import (
 )
 from supervisor.adapters.journal.operations import (
     FindAnswer,
+    FindBlob,
     FindCheckpoint,
     FindCommand,
     FindLastIndex,
     FindNewestDown,
     FindSession,
+    ListBlobs,
     ListCheckpoints,
     ListDowns,
     ListEndedSessions,
@@ -378,6 +380,26 @@ def find_checkpoint(db: Database, query: FindCheckpoint) -> CheckpointRow | None
     return None if row is None else CheckpointRow(**dict(zip(CHECKPOINT, row, strict=True)))
 
 
+# --- blobs --------------------------------------------------------------------------------------
+
+
+def find_blob(db: Database, query: FindBlob) -> bytes | None:
+    """Return a blob that the session holds."""
+    row: tuple[bytes] | None = db.execute(
+        "SELECT body FROM blobs JOIN holds USING (digest) WHERE session_id = ? AND digest = ?",
+        (query.session_id, query.digest),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def list_blobs(db: Database, query: ListBlobs) -> list[tuple[str, int]]:
+    """Return what the session holds."""
+    found = db.execute(
+        "SELECT digest, size FROM holds WHERE session_id = ? ORDER BY digest", (query.session_id,)
+    )
+    return [(digest, int(size)) for digest, size in found.fetchall()]
+
+
 Read: TypeAlias = Callable[[Database, Any], Any]  # Any: the query of its row, and its result
 
 READS: Final[Mapping[type[Query[Any]], Read]] = {
@@ -395,4 +417,6 @@ READS: Final[Mapping[type[Query[Any]], Read]] = {
     FindNewestDown: newest_down,
     ListCheckpoints: list_checkpoints,
     FindCheckpoint: find_checkpoint,
+    FindBlob: find_blob,
+    ListBlobs: list_blobs,
 }

@@ -17,11 +17,13 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar
 
 from cmdc_runtime.checked_struct import INDEX_MAX
-from cmdc_runtime.errors import InvalidSession, SessionExists
+from cmdc_runtime.errors import InvalidPart, InvalidSession, SessionExists
 from cmdc_runtime.ids import DownSeq, EventIndex, SessionId
+from cmdc_runtime.message_parts import SESSION_PARTS_BYTES_MAX, SESSION_PARTS_MAX
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.base import (
     Accepted,
+    BlobRow,
     CheckpointRow,
     DownRow,
     Duplicate,
@@ -40,6 +42,7 @@ from supervisor.adapters.journal.operations import (
     CreateSession,
     DeleteCheckpoint,
     EndSession,
+    KeepBlob,
     Operation,
     PruneSessions,
     PublishEvents,
@@ -180,6 +183,19 @@ _DROP_DOWNS: Final = """
       AND (length(body) = 0 OR seq <= (SELECT seq FROM downs WHERE session_id = :session_id
                                  ORDER BY seq DESC LIMIT 1 OFFSET :kept))
 """
+_INSERT_BLOB: Final = """
+    INSERT INTO blobs (digest, body) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING
+"""
+_INSERT_HOLD: Final = """
+    INSERT INTO holds (session_id, digest, size) VALUES (?, ?, ?)
+    ON CONFLICT (session_id, digest) DO NOTHING
+"""
+_SHARE_BLOBS: Final = """
+    INSERT INTO holds (session_id, digest, size)
+    SELECT ?, digest, size FROM holds WHERE session_id = ?
+    ON CONFLICT (session_id, digest) DO NOTHING
+"""
+_HELD: Final = "SELECT count(*), coalesce(sum(size), 0) FROM holds WHERE session_id = ?"
 _SESSION_VALUES: Final = attrgetter(*SESSION)
 _CHECKPOINT_VALUES: Final = attrgetter(*CHECKPOINT)
 
@@ -189,7 +205,9 @@ _CHECKPOINT_VALUES: Final = attrgetter(*CHECKPOINT)
 
 def create(db: Database, _heads: Heads, write: CreateSession) -> None:
     """Start a session."""
-    _make_room(db, write.row.session_id)
+    session_id = write.row.session_id
+    if _make_room(db, session_id) and not _has_checkpoints(db, session_id):
+        schema.drop_holds(db, session_id)
     _insert_session(db, write.row)
 
 
@@ -200,6 +218,9 @@ def restore(db: Database, _heads: Heads, write: RestoreSession) -> None:
     _insert_events(db, write.session_id, None, write.events)
     for row in write.checkpoints:
         _insert_checkpoint(db, row)
+    for blob in write.blobs:
+        _insert_blob(db, write.session_id, blob)
+    db.execute(_SHARE_BLOBS, (write.session_id, write.holds_of))
 
 
 def begin_incarnation(db: Database, heads: Heads, write: BeginIncarnation) -> None:
@@ -245,16 +266,22 @@ def _check_known(db: Database, session_id: SessionId) -> None:
         raise InvalidSession(f"there is no session {session_id}")
 
 
-def _make_room(db: Database, session_id: SessionId) -> None:
-    """Delete an ended session, whose id is to be used again."""
+def _make_room(db: Database, session_id: SessionId) -> bool:
+    """Delete an ended session, whose id is to be used again; say whether there was one."""
     is_alive = f"SELECT ended_ms IS NULL OR {schema.IS_DAMAGED_END} FROM sessions"  # noqa: S608 - our names
     old = db.execute(f"{is_alive} WHERE session_id = ?", (session_id,)).fetchone()
     if old is None:
-        return
+        return False
     if old[0]:
         raise SessionExists(f"the session {session_id} is alive")
     schema.delete_history(db, session_id)
     db.execute("UPDATE downs SET incarnation = NULL WHERE session_id = ?", (session_id,))
+    return True
+
+
+def _has_checkpoints(db: Database, session_id: SessionId) -> bool:
+    found = db.execute("SELECT 1 FROM checkpoints WHERE session_id = ? LIMIT 1", (session_id,))
+    return found.fetchone() is not None
 
 
 def _insert_session(db: Database, row: SessionRow) -> None:
@@ -495,6 +522,31 @@ def _delete_checkpoint(db: Database, session_id: SessionId, checkpoint_id: str) 
     )
 
 
+# --- blobs ----------------------------------------------------------------------------------------
+
+
+def keep_blob(db: Database, _heads: Heads, write: KeepBlob) -> None:
+    """Keep a blob, if the session has room for it."""
+    session_id, blob = write.session_id, write.blob
+    _check_known(db, session_id)
+    held = "SELECT 1 FROM holds WHERE session_id = ? AND digest = ?"
+    if db.execute(held, (session_id, blob.digest)).fetchone() is not None:
+        return
+    count, size = map(int, db.execute(_HELD, (session_id,)).fetchone())
+    if count >= SESSION_PARTS_MAX or size + len(blob.body) > SESSION_PARTS_BYTES_MAX:
+        raise InvalidPart(
+            f"session {session_id} keeps {count:,} images and files of {size:,} bytes, at most"
+            f" {SESSION_PARTS_MAX:,} of {SESSION_PARTS_BYTES_MAX:,} are kept: give an address, let"
+            " a tool read it, or start another session"
+        )
+    _insert_blob(db, session_id, blob)
+
+
+def _insert_blob(db: Database, session_id: SessionId, blob: BlobRow) -> None:
+    db.execute(_INSERT_BLOB, (blob.digest, blob.body))
+    db.execute(_INSERT_HOLD, (session_id, blob.digest, len(blob.body)))
+
+
 # --- the store ------------------------------------------------------------------------------------
 
 Carry: TypeAlias = Callable[[Database, Heads, Any], Any]  # Any: the write of its row, its result
@@ -511,6 +563,7 @@ WRITES: Final[Mapping[type[Write[Any]], Carry]] = {
     RecordDown: record_down,
     SaveCheckpoint: save_checkpoint,
     DeleteCheckpoint: delete_checkpoint,
+    KeepBlob: keep_blob,
 }
 
 

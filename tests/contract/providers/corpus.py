@@ -2,7 +2,10 @@
 
 import random
 
+import msgspec
+
 from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, ToolCall
 
 TEXTS = ["hi", "Was ist das? ä😀", "a\nb", "x " * 50, " padded "]
@@ -70,6 +73,15 @@ OTHERS = (
 LOCAL = ("hosted_vllm", "lm_studio", "llamafile")
 """Servers of one's own: a request has their address."""
 CLAUDES = ("claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-5", "nobody-3")
+PARTS = [
+    MessagePart(media_type="image/png", digest="png", size=9),
+    MessagePart(media_type="image/png", url="https://example.org/a.png", name="a.png"),
+    MessagePart(media_type="image/*", url="https://example.org/a"),
+    MessagePart(media_type="application/pdf", digest="pdf", size=6, name="a.pdf"),
+    MessagePart(media_type="application/pdf", url="https://example.org/a.pdf"),
+    MessagePart(media_type="text/csv", digest="text", size=2, name='"a".csv'),
+    MessagePart(media_type="image/gif", digest="not here", size=2, name="lost"),
+]
 OPTIONS = {
     "temperature": [0, 0.3, 1],
     "top_p": [0.5],
@@ -110,7 +122,7 @@ def request_of(number, names=None):
     if chance.random() < 0.6:
         for name in chance.sample(sorted(OPTIONS), chance.randint(1, 3)):
             options[name] = chance.choice(OPTIONS[name])
-    return ModelRequest(
+    request = ModelRequest(
         model=model,
         system=chance.choice(["", "Be brief."]),
         system_metadata=chance.choice([{}, {}, MARK]),
@@ -119,6 +131,27 @@ def request_of(number, names=None):
         max_tokens=chance.choice([None, None, 9, 4_000]),
         response_format=chance.choice([None, None, None, *SCHEMAS]),
         provider_opts=options,
+    )
+    return with_parts(request, random.Random(-number - 1))
+
+
+def with_parts(request, chance):
+    """Return a request of which a third has images and files, in every message of the user."""
+    if chance.random() > 1 / 3:
+        return request
+    messages = tuple(
+        msgspec.structs.replace(one, parts=parts_of(one, chance)) if one.role == "user" else one
+        for one in request.messages
+    )
+    blobs = {"png": b"\x89PNG\r\n\x1a\n1", "pdf": b"%PDF-1", "text": "ä".encode()}
+    return msgspec.structs.replace(request, messages=messages, blobs=blobs)
+
+
+def parts_of(message, chance):
+    """Return some of what a prompt can have beside its text."""
+    at = chance.choice([0, len(message.content) // 2, len(message.content)])
+    return tuple(
+        msgspec.structs.replace(one, at=at) for one in chance.sample(PARTS, chance.randint(0, 3))
     )
 
 

@@ -8,12 +8,13 @@ import os
 import sys
 from pathlib import Path
 
-from supervisor.adapters.journal.base import Past, SessionRow
+from supervisor.adapters.journal.base import BlobRow, Past, SessionRow
 from supervisor.adapters.journal.opening import with_fault_points
-from supervisor.adapters.journal.operations import PruneSessions, RestoreSession
+from supervisor.adapters.journal.operations import KeepBlob, PruneSessions, RestoreSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 
 NEW = SessionRow(session_id="new", created_ms=1, spec=b"spec")
+BLOB = BlobRow("digest", b"body")
 END_OF_TIME_MS = 2**60
 
 
@@ -27,6 +28,7 @@ async def main(folder, method):
         "restore": lambda: journal.write(
             RestoreSession(Past(row=NEW, snapshot=b"", records=(), commands=()))
         ),
+        "keep_blob": lambda: journal.write(KeepBlob("old", BLOB)),
     }
     await writes[method]()
     await journal.close()

@@ -11,7 +11,12 @@ import pytest
 
 from cmdc_runtime import faults
 from supervisor.adapters.journal.base import SessionRow
-from supervisor.adapters.journal.operations import CreateSession, EndSession, FindSession
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    EndSession,
+    FindBlob,
+    FindSession,
+)
 from supervisor.adapters.journal.sqlite import SqliteJournal
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -19,15 +24,17 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 WRITER = Path(__file__).with_name("rare_writer.py")
 END_S = 60.0
 OLD = SessionRow(session_id="old", created_ms=1, spec=b"spec")
-SESSION = {"prune": faults.DAEMON_ITSELF, "restore": "new"}
+SESSION = {"prune": faults.DAEMON_ITSELF, "restore": "new", "keep_blob": "old"}
 """Whose plan it is."""
 FOUND = {
     ("prune", "before"): ["old"],
     ("prune", "after"): [],
     ("restore", "before"): ["old"],
     ("restore", "after"): ["old", "new"],
+    ("keep_blob", "before"): ["old"],
+    ("keep_blob", "after"): ["old", b"body"],
 }
-"""The sessions that the next process finds."""
+"""The sessions that the next process finds, and the blob of one."""
 
 
 async def with_old_session(folder):
@@ -40,12 +47,14 @@ async def with_old_session(folder):
 
 
 async def found(folder):
-    """Return which of the sessions there are."""
+    """Return which of the sessions there are, and the blob if it is there."""
     journal = SqliteJournal(folder)
     await journal.open()
     rows = [await journal.read(FindSession(name)) for name in ("old", "new")]
+    blob = await journal.read(FindBlob("old", "digest"))
     await journal.close()
-    return [row.session_id for row in rows if row is not None]
+    names = [row.session_id for row in rows if row is not None]
+    return names if blob is None else [*names, blob]
 
 
 def write(folder, method, plans):

@@ -13,6 +13,7 @@ from cmdc_runtime.errors import InvalidSession, SessionExists
 from supervisor.adapters.journal import operations
 from supervisor.adapters.journal.base import (
     Accepted,
+    BlobRow,
     CheckpointRow,
     CommandRow,
     DownRow,
@@ -59,6 +60,7 @@ class Reference:
         self._lives: dict[str, Life] = {}
         self._downs: list[DownRow] = []
         self._checkpoints: list[CheckpointRow] = []
+        self._blobs: dict[str, dict[str, bytes]] = {}
         self._created = 0
 
     def perform(self, operation: Operation[Any]) -> Any:
@@ -76,6 +78,8 @@ class Reference:
                 replace(down, incarnation=None) if down.session_id == row.session_id else down
                 for down in self._downs
             ]
+            if not any(row.session_id == old.row.session_id for row in self._checkpoints):
+                self._blobs.pop(row.session_id, None)
         self._created += 1
         self._lives[row.session_id] = Life(row=row, order=self._created)
 
@@ -84,8 +88,14 @@ class Reference:
         past: Past,
         events: tuple[EventRow, ...] = (),
         checkpoints: tuple[CheckpointRow, ...] = (),
+        blobs: tuple[BlobRow, ...] = (),
+        holds_of: str | None = None,
     ) -> None:
+        held = dict(self._blobs.get(past.row.session_id, {}))
         self.create(replace(past.row, ended_ms=None, reason=None))
+        held |= {blob.digest: blob.body for blob in blobs}
+        held |= self._blobs.get(holds_of or "", {})
+        self._blobs[past.row.session_id] = held
         life = self._lives[past.row.session_id]
         life.is_restored = True
         life.records, life.commands = list(past.records), list(past.commands)
@@ -215,6 +225,7 @@ class Reference:
             del self._lives[name]
             self._downs = [row for row in self._downs if row.session_id != name]
             self.delete_checkpoint(name, None)
+            self._blobs.pop(name, None)
         return len(ended[: max(0, limit)])
 
     def save_checkpoint(self, row: CheckpointRow) -> None:
@@ -228,6 +239,10 @@ class Reference:
             for row in self._checkpoints
             if row.session_id != session_id or checkpoint_id not in (None, row.checkpoint_id)
         ]
+
+    def keep_blob(self, session_id: str, blob: BlobRow) -> None:
+        self._known(session_id)
+        self._blobs.setdefault(session_id, {})[blob.digest] = blob.body
 
     # --- reads ----------------------------------------------------------------------------------
 
@@ -327,6 +342,12 @@ class Reference:
         )
         return next(found, None)
 
+    def blob(self, session_id: str, digest: str) -> bytes | None:
+        return self._blobs.get(session_id, {}).get(digest)
+
+    def blobs(self, session_id: str) -> list[tuple[str, int]]:
+        return [(name, len(body)) for name, body in sorted(self._blobs.get(session_id, {}).items())]
+
     def _known(self, session_id: str) -> Life:
         life = self._lives.get(session_id)
         if life is None:
@@ -362,4 +383,7 @@ METHODS = {
     operations.FindNewestDown: "newest_down",
     operations.ListCheckpoints: "checkpoints",
     operations.FindCheckpoint: "checkpoint",
+    operations.KeepBlob: "keep_blob",
+    operations.FindBlob: "blob",
+    operations.ListBlobs: "blobs",
 }

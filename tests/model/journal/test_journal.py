@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmdc_runtime.errors import CmdcError
-from supervisor.adapters.journal.base import CheckpointRow, DownRow, SessionRow
+from supervisor.adapters.journal.base import BlobRow, CheckpointRow, DownRow, SessionRow
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
@@ -24,9 +24,12 @@ from supervisor.adapters.journal.operations import (
     DeleteCheckpoint,
     EndSession,
     FindAnswer,
+    FindBlob,
     FindCheckpoint,
     FindLastIndex,
     FindNewestDown,
+    KeepBlob,
+    ListBlobs,
     ListCheckpoints,
     ListDowns,
     ListEndedSessions,
@@ -68,6 +71,9 @@ checkpoints = st.integers(0, 2).map("cp-{}".format)
 def rows(kind, **values):
     """Return a strategy of rows."""
     return st.builds(kind, **values)
+
+
+BLOBS = [BlobRow(f"digest-{size}", bytes(size)) for size in range(1, 4)]
 
 
 CREATED = rows(
@@ -119,6 +125,7 @@ WRITES = st.one_of(
     st.builds(PruneSessions, st.integers(0, 6), st.integers(-1, 2)),
     st.builds(SaveCheckpoint, SAVED),
     st.builds(DeleteCheckpoint, unknown, st.none() | checkpoints),
+    st.builds(KeepBlob, unknown, st.sampled_from(BLOBS)),
 )
 READS = st.one_of(
     st.builds(LoadSession, unknown),
@@ -127,6 +134,7 @@ READS = st.one_of(
     st.builds(FindAnswer, unknown, commands),
     st.builds(ListDowns, unknown, small, st.integers(-1, 3)),
     st.builds(FindCheckpoint, unknown, st.none() | checkpoints),
+    st.builds(FindBlob, unknown, st.sampled_from([blob.digest for blob in BLOBS])),
     st.builds(ListEndedSessions, st.integers(-1, 3)),
 )
 SOME = st.lists(
@@ -175,7 +183,14 @@ class Runner:
                     await self._copy(*what, reference, found, right)
                 case "forget":
                     await on_thread(self.journal, self.journal._store.heads.forget)
-        kinds = (LoadSession, ReadHistory, FindLastIndex, FindNewestDown, ListCheckpoints)
+        kinds = (
+            LoadSession,
+            ReadHistory,
+            FindLastIndex,
+            FindNewestDown,
+            ListCheckpoints,
+            ListBlobs,
+        )
         everything = [kind(name) for name in NAMES for kind in kinds]
         everything += [ReplayEvents(name, 0, 99, 99) for name in NAMES]
         everything += [ListDowns(name, 0, 99) for name in NAMES]
@@ -210,7 +225,8 @@ class Runner:
                 )
                 for one in reversed(await self.journal.read(ListCheckpoints(name)))
             ]
-            await self._ask([RestoreSession(past, events, saved)], reference, found, right)
+            wanted = RestoreSession(past, events, saved, (), name)
+            await self._ask([wanted], reference, found, right)
 
     async def _empty(self):
         for row in await self.journal.read(ListLiveSessions()):

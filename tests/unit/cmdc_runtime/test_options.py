@@ -9,6 +9,7 @@ import pytest
 from cmdc_runtime.commands import TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.ids import SESSION_ID_RULE
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.option_checks import SUBAGENTS_MAX
 from cmdc_runtime.options import HISTORY_MESSAGES_MAX, Options, parse
@@ -283,6 +284,7 @@ TYPES = {
     "thinking": (object, "Expected `str | null`, got `type`, got <class 'object'>"),
     "parent_id": ([1], "Expected `str | null`, got `array`, got [1]"),
     "metadata": (5, "Expected `object`, got `int`, got 5"),
+    "parts": ("x", "Expected `array`, got `str`, got 'x'"),
 }
 
 
@@ -296,6 +298,17 @@ def test_a_field_of_a_message_is_checked_whoever_made_it(name):
         (line,) = problems(messages=[Message.user("a"), wrong])
         assert line.startswith(f"messages[1].{name}: ")
         assert line.endswith(told)
+
+
+def test_a_history_has_images_as_messages_tells_them():
+    """A part that no message can have is told by its place."""
+    part = MessagePart(media_type="image/png", digest="0" * 64, size=1)
+    kept = Message(role="user", content="", parts=(part,))
+    wrong = Message(role="user", parts=(MessagePart(media_type="image"),))
+
+    assert parse(None, {"model": "m:m", "messages": [kept]}).messages == [kept]
+    (line,) = problems(messages=[kept, wrong])
+    assert line.startswith("messages[1].parts[0]: media_type: expected one such as image/png")
 
 
 def test_each_wrong_part_of_a_history_is_told_at_once():

@@ -33,7 +33,7 @@ class Daemon:
 
     async def ask(self, request):
         for _ in range(self.times if request.size and len(self.kept) == 0 else 1):
-            if (body := self.pieces.put(request)) is not None:
+            if (body := self.pieces.put(("s-1", "c-1"), request)) is not None:
                 self.kept.append(body)
                 return
 
@@ -51,7 +51,7 @@ def test_a_body_comes_out_as_it_went_in(size, times):
 
 def put(pieces, offset, body, size, checkpoint_id="c-1"):
     request = KeepCheckpoint(facts=facts(checkpoint_id), body=body, offset=offset, size=size)
-    return pieces.put(request)
+    return pieces.put(("s-1", request.facts.checkpoint_id), request)
 
 
 def test_a_piece_without_those_before_it_is_refused():

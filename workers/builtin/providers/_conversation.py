@@ -9,12 +9,15 @@ into what Bedrock has instead. Other vendors refuse the key or make something el
 cache that is paid by the hour), so they never see it.
 """
 
-from collections.abc import Mapping, Sequence
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
+from cmdc_runtime.message_parts import Medium, MessagePart
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.provider_options import OURS, VIA
 from workers.builtin.providers._facts import ModelFacts, is_claude
@@ -53,9 +56,78 @@ def marked(
     if len(places) > MARKS_MAX:
         places = [places[0], *places[1 - MARKS_MAX :]]
     return [
-        {**entry, CACHE_CONTROL: dict(wanted[at])} if at in places else entry
-        for at, entry in enumerate(entries)
+        _with_mark(entry, wanted[at]) if at in places else entry for at, entry in enumerate(entries)
     ]
+
+
+def _with_mark(entry: dict[str, object], mark: Mapping[str, object]) -> dict[str, object]:
+    """Return a message with a mark; where it has blocks, litellm reads that of the last one."""
+    blocks = entry["content"]
+    if not isinstance(blocks, list):
+        return {**entry, CACHE_CONTROL: dict(mark)}
+    return {**entry, "content": [*blocks[:-1], {**blocks[-1], CACHE_CONTROL: dict(mark)}]}
+
+
+# --- images and files -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ShownParts:
+    """What a model is shown of the images and files of messages.
+
+    ``media`` is what it takes, None where nobody knows; ``blobs`` are the bytes that there are. In
+    the place of all else stands a line that says what is not there.
+    """
+
+    media: frozenset[Medium] | None = None
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+
+    def blocks(self, message: Message) -> Iterator[dict[str, object]]:
+        """Yield text, images and files of a message in the order in which they were given."""
+        begun = 0
+        for part in sorted(message.parts, key=lambda one: one.at):
+            yield from _text_block(message.content[begun : part.at])
+            begun = max(begun, part.at)
+            yield self._block(part)
+        yield from _text_block(message.content[begun:])
+
+    def _block(self, part: MessagePart) -> dict[str, object]:
+        medium = part.medium
+        if self.media is not None and medium is not None and medium not in self.media:
+            return _said(f"[{part}: it is left out, since you cannot read it]")
+        if part.url:
+            is_image = medium == "image_url"
+            return _image(part.url) if is_image else {"type": "file", "file": {"file_id": part.url}}
+        body = self.blobs.get(part.digest)
+        if body is None:
+            return _said(f"[{part}: it is left out of this request]")
+        if medium is None:
+            name = (part.name or part.media_type).replace('"', "'")
+            return _said(f'<file name="{name}">\n{body.decode(errors="replace")}\n</file>')
+        data = f"data:{part.media_type};base64,{base64.b64encode(body).decode()}"
+        if medium == "image":
+            return _image(data)
+        file = {"filename": part.name or UNNAMED, "file_data": data}
+        return {"type": "file", "file": file}
+
+
+ANY_PARTS: Final = ShownParts()
+UNNAMED: Final = "file.pdf"
+"""What a PDF is called that has no name: OpenAI wants one."""
+
+
+def _image(url: str) -> dict[str, object]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _said(text: str) -> dict[str, object]:
+    return {"type": "text", "text": text}
+
+
+def _text_block(text: str) -> Iterator[dict[str, object]]:
+    """Yield a text beside an image, without the empty lines between them."""
+    if text.strip():
+        yield _said(text.strip("\n"))
 
 
 # --- the request ----------------------------------------------------------------------------------
@@ -98,7 +170,7 @@ def _bound_answer(arguments: dict[str, object], tokens_max: int) -> None:
 
 
 def _messages_for(facts: ModelFacts, system: str, request: ModelRequest) -> list[dict[str, object]]:
-    entries = openai_messages(system, request.messages)
+    entries = openai_messages(system, request.messages, ShownParts(facts.media, request.blobs))
     if not takes_marks(facts.provider, facts.model_id):
         return entries
     noted = [message.metadata for message in request.messages if not _is_empty(message)]
@@ -121,10 +193,14 @@ def _drop_signed_thinking(arguments: dict[str, object], *, thinks_adaptively: bo
         arguments.pop("reasoning_effort", None)
 
 
-def openai_messages(system: str, messages: tuple[Message, ...]) -> list[dict[str, object]]:
+def openai_messages(
+    system: str, messages: tuple[Message, ...], shown: ShownParts = ANY_PARTS
+) -> list[dict[str, object]]:
     """Return a conversation in the OpenAI shape, which litellm turns into any other."""
     head: list[dict[str, object]] = [{"role": "system", "content": system}] if system else []
-    return head + [_openai_message(message) for message in messages if not _is_empty(message)]
+    return head + [
+        _openai_message(message, shown) for message in messages if not _is_empty(message)
+    ]
 
 
 def _is_empty(message: Message) -> bool:
@@ -132,7 +208,9 @@ def _is_empty(message: Message) -> bool:
     return message.role == "assistant" and not message.content and not message.tool_calls
 
 
-def _openai_message(message: Message) -> dict[str, object]:
+def _openai_message(message: Message, shown: ShownParts) -> dict[str, object]:
+    if message.parts:
+        return {"role": message.role, "content": [*shown.blocks(message)]}
     if message.role == "tool_result":
         return {"role": "tool", "tool_call_id": message.call_id, "content": _result_text(message)}
     if not message.tool_calls:

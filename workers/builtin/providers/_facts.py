@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
+from cmdc_runtime.message_parts import Medium
 from cmdc_runtime.provider_keys import ENDS, other_variables
 from cmdc_runtime.provider_options import KEYS, OURS, options_problem, value_problem
 
@@ -102,6 +103,31 @@ class ModelFacts:
     """Claude only: the schema binds the decoder; else litellm makes a forced tool call of it."""
     thinks_adaptively: bool = False
     """Claude only: thinking needs no signed thoughts of earlier rounds."""
+    media: frozenset[Medium] | None = None
+    """What it takes beside text; None: nobody knows."""
+
+
+_BY_BYTES: Final[frozenset[Medium]] = frozenset({"image", "pdf"})
+_CARRIED: Final[Mapping[str, frozenset[Medium]]] = {
+    "anthropic": _BY_BYTES | {"image_url", "pdf_url"},
+    "gemini": _BY_BYTES | {"image_url", "pdf_url"},
+    "vertex_ai": _BY_BYTES | {"image_url", "pdf_url"},
+}
+"""What goes over a provider's wire; over that of the others no PDF by its address."""
+_CARRIED_ELSE: Final[frozenset[Medium]] = _BY_BYTES | {"image_url"}
+
+
+def media_of(provider: str, entry: Mapping[str, object]) -> frozenset[Medium]:
+    """Return what a model takes beside text, by its entry in litellm's table.
+
+    A model that is listed without a word of images takes none. Of one that is not listed nobody
+    knows, so it is asked with all that the provider's wire has.
+    """
+    carried = _CARRIED.get(provider, _CARRIED_ELSE)
+    if not entry:
+        return carried
+    sees, reads = (entry.get(f"supports_{one}") is True for one in ("vision", "pdf_input"))
+    return frozenset(one for one in carried if (reads if one.startswith("pdf") else sees))
 
 
 def is_claude(facts: ModelFacts) -> bool:

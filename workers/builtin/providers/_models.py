@@ -12,7 +12,7 @@ import msgspec
 
 from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.messages import TokenUsage
-from workers.builtin.providers._facts import ModelFacts, litellm_model, unset_keys
+from workers.builtin.providers._facts import ModelFacts, litellm_model, media_of, unset_keys
 from workers.builtin.providers._library import litellm
 
 MODELS_MAX: Final = 256
@@ -41,6 +41,7 @@ def facts_of(model: str) -> ModelFacts:
         keeps_to_schemas=listed.get("supports_response_schema") is True,
         decodes_by_schema=listed.get("supports_native_structured_output") is True,
         thinks_adaptively=listed.get("supports_adaptive_thinking") is True,
+        media=media_of(provider, listed),
     )
 
 

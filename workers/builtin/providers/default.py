@@ -16,12 +16,14 @@ from cmdc_runtime.extensions.provider import (
     AnswerTable,
     Chunk,
     FailureKind,
+    MediaTable,
     ModelRequest,
     ModelTable,
     Provider,
     ProviderError,
     ToolSpec,
 )
+from cmdc_runtime.message_parts import Medium
 from cmdc_runtime.provider_options import HEADERS
 from cmdc_runtime.version import VERSION
 from workers.builtin.providers._facts import check_addresses, check_keys
@@ -62,7 +64,7 @@ def needs_litellm(
         return False
 
 
-class _Foreign(Provider, ModelTable, AnswerTable):
+class _Foreign(Provider, ModelTable, AnswerTable, MediaTable):
     """What litellm's provider is."""
 
 
@@ -93,6 +95,13 @@ class _Default:
         if vendor is None:
             return _foreign().answer_tokens(model)
         return facts_of(provider, model_id).answer_tokens
+
+    def media(self, model: str) -> frozenset[Medium] | None:
+        """Return what a model takes beside text; see ``MediaTable``."""
+        provider, model_id, vendor = vendor_of(model)
+        if vendor is None:
+            return _foreign().media(model)
+        return facts_of(provider, model_id).media
 
     def price_usd(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
         """Return the price of a request; see ``ModelTable``."""

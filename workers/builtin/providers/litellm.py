@@ -36,6 +36,7 @@ from cmdc_runtime.extensions.provider import (
     UsageChunk,
 )
 from cmdc_runtime.ids import CallId
+from cmdc_runtime.message_parts import Medium
 from cmdc_runtime.messages import TokenUsage
 from workers.builtin.providers._conversation import arguments_of
 from workers.builtin.providers._facts import check_addresses, check_keys, is_gemini, litellm_model
@@ -207,6 +208,10 @@ class _LiteLLM:
     def answer_tokens(self, model: str) -> int | None:
         """Return the tokens that an answer can have; see ``AnswerTable``."""
         return facts_of(model).answer_tokens
+
+    def media(self, model: str) -> frozenset[Medium] | None:
+        """Return what a model takes beside text; see ``MediaTable``."""
+        return facts_of(model).media
 
     def price_usd(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
         """Return the price of a request; see ``ModelTable``."""

@@ -127,6 +127,9 @@ def _blocks(entry: dict[str, Any]) -> Iterator[dict[str, object]]:
             **_mark(entry),
         }
         return
+    if isinstance(entry["content"], list):
+        yield from ({**_seen(block), **_mark(block)} for block in entry["content"])
+        return
     if entry["role"] == "user":
         blank = not entry["content"].strip()
         yield _text({**entry, "content": EMPTY} if blank else entry)
@@ -141,6 +144,24 @@ def _blocks(entry: dict[str, Any]) -> Iterator[dict[str, object]]:
             "name": function["name"],
             "input": msgspec.json.decode(function["arguments"]),
         }
+
+
+def _seen(block: Mapping[str, Any]) -> dict[str, object]:
+    """Return text, an image or a file of a user's message."""
+    if block["type"] == "text":
+        return {"type": "text", "text": block["text"]}
+    if block["type"] == "image_url":
+        return {"type": "image", "source": _source(block["image_url"]["url"])}
+    file = block["file"]
+    return {"type": "document", "source": _source(file.get("file_data") or file["file_id"])}
+
+
+def _source(url: str) -> dict[str, object]:
+    """Return where the bytes are: in the request, or at an address."""
+    head, comma, data = url.partition(";base64,")
+    if not comma:
+        return {"type": "url", "url": url}
+    return {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
 
 
 def _text(entry: Mapping[str, Any]) -> dict[str, object]:

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime.messages import TokenUsage
-from workers.builtin.providers._facts import ModelFacts
+from workers.builtin.providers._facts import ModelFacts, media_of
 
 # --- the table ------------------------------------------------------------------------------------
 
@@ -68,6 +68,7 @@ def facts_of(provider: str, model_id: str) -> ModelFacts:
         keeps_to_schemas=entry.get("supports_response_schema") is True,
         decodes_by_schema=entry.get("supports_native_structured_output") is True,
         thinks_adaptively=entry.get("supports_adaptive_thinking") is True,
+        media=media_of(provider, entry),
     )
 
 

@@ -25,7 +25,6 @@ from workers.core.conversation import (
     result_place,
     since,
     spend,
-    text_problem,
     tool_names,
     uncertain_calls,
     waiting,
@@ -42,6 +41,7 @@ from workers.core.evolve import (
     say,
 )
 from workers.core.loops import Loop, fingerprint
+from workers.core.message_content import text_problem
 from workers.core.state import OUTCOMES_MAX, Approval, Ask, Memory, Policy, QueuedPrompt, Steering
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")

@@ -4,6 +4,7 @@ import pytest
 
 from supervisor.adapters.journal import operations, sql_reads, sql_store
 from supervisor.adapters.journal.base import (
+    BlobRow,
     CheckpointRow,
     CommandRow,
     DownRow,
@@ -21,6 +22,7 @@ EVENT = EventRow(first=1, count=1, body=b"123")
 RECORD = RecordRow(seq=1, incarnation=1, kind="said", body=b"1234")
 COMMAND = CommandRow(command_id="c", seq=1, at_ms=1, body=b"12345", answer=b"6")
 SNAPSHOT = b"1234567"
+BLOB = BlobRow("digest", b"1234")
 
 
 def checkpoint(body):
@@ -71,6 +73,13 @@ EXAMPLES = [
         JOURNAL_QUEUED_BYTES_MAX,
         Need.NEW,
     ),
+    (
+        operations.RestoreSession(PAST, blobs=(BLOB,), holds_of="other"),
+        "restore",
+        28,
+        Need.NEW,
+    ),
+    (operations.KeepBlob("s", BLOB), "keep_blob", 4, Need.NEW),
     (operations.PruneSessions(1, 1), "prune", 0, Need.WORK),
     (operations.PublishEvents("s", 1, 1, b"12"), "publish", 2, Need.WORK),
     (operations.RecordDown(DOWN), "note_down", 2, Need.END),

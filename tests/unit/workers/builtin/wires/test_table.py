@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from workers.builtin.providers._facts import ModelFacts
+from workers.builtin.providers._facts import ModelFacts, media_of
 from workers.builtin.wires import table
 
 ENTRIES = {
@@ -19,6 +19,8 @@ ENTRIES = {
         "supports_response_schema": True,
         "supports_native_structured_output": True,
         "supports_adaptive_thinking": True,
+        "supports_vision": True,
+        "supports_pdf_input": True,
     },
     "groq/m": {"litellm_provider": "groq", "max_input_tokens": True, "max_output_tokens": "10"},
     "other/n": {"litellm_provider": "elsewhere"},
@@ -61,6 +63,7 @@ def test_facts_are_those_of_the_entry(written):
         keeps_to_schemas=True,
         decodes_by_schema=True,
         thinks_adaptively=True,
+        media=frozenset({"image", "image_url", "pdf"}),
     )
 
 
@@ -69,8 +72,30 @@ def test_what_is_no_whole_number_is_not_known(written):
     written(json.dumps(ENTRIES))
 
     assert table.facts_of("groq", "m") == ModelFacts(
-        provider="groq", model_id="m", is_listed=True, takes_response_format=True
+        provider="groq",
+        model_id="m",
+        is_listed=True,
+        takes_response_format=True,
+        media=frozenset(),
     )
+
+
+@pytest.mark.parametrize(
+    ("provider", "entry", "media"),
+    [
+        ("openai", {"mode": "chat"}, set()),
+        ("openai", {"supports_vision": True}, {"image", "image_url"}),
+        ("openai", {"supports_vision": False, "supports_pdf_input": True}, {"pdf"}),
+        ("anthropic", {"supports_pdf_input": True}, {"pdf", "pdf_url"}),
+        ("gemini", {"supports_vision": True, "supports_pdf_input": None}, {"image", "image_url"}),
+        ("openai", {}, {"image", "image_url", "pdf"}),
+        ("anthropic", {}, {"image", "image_url", "pdf", "pdf_url"}),
+        ("bedrock", {}, {"image", "image_url", "pdf"}),
+    ],
+)
+def test_what_a_model_takes_beside_text_is_in_the_table(provider, entry, media):
+    """A listed model without a word of it takes none; one that is not listed is asked."""
+    assert media_of(provider, entry) == media
 
 
 def test_an_entry_of_another_vendor_is_none(written):
