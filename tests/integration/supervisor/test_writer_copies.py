@@ -172,8 +172,9 @@ def test_what_a_copy_fails_by(tmp_path, error, condition, written, events):
     assert [one["event"] for one in logs] == events
 
 
-def test_a_copy_that_is_given_up_for_want_of_room_is_not_gone_on_with(tmp_path):
+def test_a_copy_that_is_given_up_for_want_of_room_is_not_gone_on_with(tmp_path, monkeypatch):
     """Not when there is room again, either."""
+    monkeypatch.setattr(module, "JOURNAL_ROOM_LOOK_S", 0.0)  # it is looked for at each turn
     guard = Guard()
     copy = Copy(at(0, guard.spend))
 
