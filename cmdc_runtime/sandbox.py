@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.confinement.hosts import ENTRIES_MAX
+from cmdc_runtime.confinement.hosts import ENTRIES_MAX, HOST_CHARS_MAX
 from cmdc_runtime.confinement.policy import PATHS_MAX, Policy, problem_of
 from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S
 from cmdc_runtime.packing import BuiltInSandbox
@@ -18,7 +18,6 @@ from cmdc_runtime.plain import short
 
 TIMEOUT_S_MAX: Final = 86_400.0
 ROOT_CHARS_MAX: Final = 4096
-HOST_CHARS_MAX: Final = 300
 
 Paths = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=ROOT_CHARS_MAX)]], Meta(max_length=PATHS_MAX)

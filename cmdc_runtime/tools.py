@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta, field
 
+from cmdc_runtime.confinement.hosts import ENTRIES_MAX, HOST_CHARS_MAX, rules_of
 from cmdc_runtime.errors import InvalidTool, ToolNotFound
 from cmdc_runtime.extensions.context import ToolContext
 from cmdc_runtime.extensions.sandbox import ShellKind
@@ -22,8 +23,17 @@ SHELL_TIMEOUT_S: Final = 120.0
 SHELL_TIMEOUT_S_MAX: Final = 3600.0
 TASK_TIMEOUT_S: Final = 120.0
 TASK_TIMEOUT_S_MAX: Final = 86_400.0
+FETCH_TIMEOUT_S: Final = 30.0
+FETCH_TIMEOUT_S_MAX: Final = 600.0
+FETCH_BYTES: Final = 2**20
+FETCH_BYTES_MAX: Final = 16 * 2**20
 ASK_USER_TIMEOUT_S: Final = 300.0
 ASK_USER_TIMEOUT_S_MAX: Final = 7 * 86_400.0
+
+AllowedHosts = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=HOST_CHARS_MAX)]],
+    Meta(min_length=1, max_length=ENTRIES_MAX),
+]
 
 
 class ReadFile(BuiltIn, frozen=True, kw_only=True):
@@ -87,6 +97,27 @@ class Shell(BuiltIn, frozen=True, kw_only=True):
     shell: ShellKind | None = None
     """What reads the commands; one that is not installed is refused by its name. None: what the
     ``Config`` of the session says, else bash, and sh where that is missing."""
+
+
+class FetchUrl(BuiltIn, frozen=True, kw_only=True):
+    """Fetches a page of a host that is named, and returns its text.
+
+    The agent's process asks for it, whatever network the session's sandbox leaves to commands. A
+    name that leads to this machine or a private address is refused, unless that address is named.
+    """
+
+    short_name: ClassVar[str] = "fetch_url"
+    allow: AllowedHosts
+    """As ``allow_hosts`` of a sandbox: ``"docs.python.org"``, ``"*.example.org"``,
+    ``"example.org:8443"``, ``"10.0.0.0/8"``, ``"*"`` for all names."""
+    timeout: Annotated[float, Meta(gt=0, le=FETCH_TIMEOUT_S_MAX)] = FETCH_TIMEOUT_S
+    """Seconds for a page, with those that it is redirected to."""
+    max_bytes: Annotated[int, Meta(ge=1, le=FETCH_BYTES_MAX)] = FETCH_BYTES
+    """Of a page, unpacked; a larger one is refused."""
+
+    def __post_init__(self) -> None:
+        """Refuse a list that is none."""
+        rules_of(self.allow)
 
 
 class Task(BuiltIn, frozen=True, kw_only=True):
@@ -207,6 +238,10 @@ def _reference(thing: Any) -> BuiltIn | None:  # Any: as above
 __all__ = [
     "ASK_USER_TIMEOUT_S",
     "ASK_USER_TIMEOUT_S_MAX",
+    "FETCH_BYTES",
+    "FETCH_BYTES_MAX",
+    "FETCH_TIMEOUT_S",
+    "FETCH_TIMEOUT_S_MAX",
     "SHELL_TIMEOUT_S",
     "SHELL_TIMEOUT_S_MAX",
     "TASK_TIMEOUT_S",
@@ -215,6 +250,7 @@ __all__ = [
     "AskUser",
     "CompactConversation",
     "EditFile",
+    "FetchUrl",
     "Glob",
     "Grep",
     "ListDir",

@@ -24,10 +24,10 @@ COMMAND = (
 """The beginning of a shell command, which leaves two kinds of processes behind."""
 
 
-def storm(fifo):
-    """Start as many chains as keep every core busy with forks alone."""
+def storm(fifo, chains=STORM_CHAINS):
+    """Start as many chains as keep every core busy with forks alone, or so many."""
     os.open(fifo, os.O_WRONLY)
-    for _ in range(STORM_CHAINS):
+    for _ in range(chains):
         _start_chain()
 
 

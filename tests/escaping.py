@@ -14,6 +14,8 @@ from pathlib import Path
 
 from cmdc_runtime.extensions.sandbox import ExecuteSettings, Sandbox, SandboxError, SandboxPlace
 from cmdc_runtime.tool_environment import passed_on
+from tests import escapees
+from tests.escapees import watched
 from workers.mcp.process import ServerProcess, ServerProgram
 
 CORPUS = Path(__file__).parent / "integration/escapes/attempts.toml"
@@ -39,6 +41,51 @@ given = [int(one) if one.lstrip("-").isdecimal() else one.encode() for one in sy
 given = [ctypes.c_long(one) if isinstance(one, int) else one for one in given]
 result = libc.syscall(*given)
 sys.exit(1 if result < 0 and ctypes.get_errno() in {1, 13, 16, 18, 30, 38} else 0)
+"""
+ASK = """
+import os, socket, sys
+from urllib.parse import urlsplit
+
+def unescaped(text):
+    return text.encode().decode("unicode_escape").encode("latin-1")
+
+def opened(target):
+    '''A tunnel by the proxy; where there is none, the way itself.'''
+    proxy = os.environ.get("http_proxy")
+    if proxy is None:
+        host, _, port = target.decode().rpartition(":")
+        return socket.create_connection((host.strip("[]").rpartition("@")[2], int(port)), 5)
+    at = urlsplit(proxy)
+    one = socket.create_connection((at.hostname, at.port), 5)
+    one.sendall(b"CONNECT " + target + b" HTTP/1.1\\r\\n\\r\\n")
+    answer = b""
+    while not answer.endswith(b"\\r\\n\\r\\n"):
+        chunk = one.recv(1)
+        if not chunk:
+            sys.exit(1)
+        answer += chunk
+    return one if b" 200 " in answer.partition(b"\\r\\n")[0] else sys.exit(1)
+
+target, *said = map(unescaped, sys.argv[1:])
+if target == b"raw":
+    at = urlsplit(os.environ.get("http_proxy", "http://93.184.216.34:80"))
+    one = socket.create_connection((at.hostname, at.port), 5)
+else:
+    one = opened(target)
+one.settimeout(5)
+heard = b""
+for part in said or [b"\\x16\\x03\\x01\\x00\\x05hello"]:
+    one.sendall(part)
+try:
+    while chunk := one.recv(4096):
+        heard += chunk
+        if b"4711" in heard:
+            sys.exit(0)
+        if b"welcome" in heard and len(said) < 2:
+            break
+except OSError:
+    pass
+sys.exit(1)
 """
 DRIVER = """
 import json, os, signal, subprocess, sys
@@ -89,6 +136,15 @@ def corpus() -> list[Attempt]:
     ]
 
 
+HOSTS = "hosts"
+"""The kind that is played where the network is a proxy's."""
+BOMBS = "bombs"
+"""The kind of which each is a command by itself."""
+BOMB_S = 3.0
+KEPT_BYTES_MAX = 17_000_000
+"""Of one command: what is shown of its output, and the file with all of it."""
+
+
 def skipped(attempt: Attempt, *, confines: bool) -> str:
     """Return why an attempt is not played; "" where it is."""
     if "x86" in attempt.marks and platform.machine() != "x86_64":
@@ -137,6 +193,9 @@ def ground(folder: Path) -> Iterator[Ground]:
     (work / "relative").symlink_to(".git")
     (work / "call.py").write_text(CALL)
     (work / "driver.py").write_text(DRIVER)
+    (work / "escapees.py").write_bytes(Path(escapees.__file__).read_bytes())
+    with (work / "sparse").open("wb") as sparse:
+        sparse.truncate(64 * 2**30)
     environment = {
         "OUT": str(outside),
         "HOME_OUTSIDE": str(outside / "home"),
@@ -182,13 +241,16 @@ def escaped(sandbox: Sandbox, place: Ground, *, is_server: bool = False) -> set[
     Commands are those of a tool, or of a server.
     """
     sandbox.begin(SandboxPlace(session_id="s-escapes", working_dir=str(place.work)))
-    played = [one for one in corpus() if not skipped(one, confines=sandbox.confines)]
-    commands = [one for one in played if one.layer != "tools"]
+    kinds = [one for one in corpus() if one.kind != HOSTS]
+    played = [one for one in kinds if not skipped(one, confines=sandbox.confines)]
+    commands = [one for one in played if one.layer != "tools" and one.kind != BOMBS]
+    bombs = [] if is_server else [one for one in played if one.kind == BOMBS]
     before = place.state()
     found = {one.id for one in played if one.layer == "tools" and _has_done(sandbox, one, place)}
-    rows = [(one.id, one.command, ATTEMPT_S) for one in commands]
-    (place.work / "attempts.json").write_text(json.dumps(rows))
-    told = asyncio.run(_served(sandbox, place) if is_server else _executed(sandbox, place))
+    found |= {one.id for one in bombs if _has_gone_off(sandbox, one, place)}
+    _write_down(commands, place.work)
+    run = _served(sandbox, place) if is_server else _executed(sandbox, place.environment)
+    told = asyncio.run(run)
     found |= set(json.loads(told.splitlines()[-1]))
     if place.state() == before:  # what was written lies in a folder of the sandbox's own
         writers = [one for one in commands if one.kind == "write" or "test -e $OUT" in one.command]
@@ -196,8 +258,13 @@ def escaped(sandbox: Sandbox, place: Ground, *, is_server: bool = False) -> set[
     return found
 
 
-async def _executed(sandbox: Sandbox, place: Ground) -> str:
-    settings = ExecuteSettings(timeout_s=ALL_S, env=place.environment)
+def _write_down(attempts: list[Attempt], work: Path) -> None:
+    rows = [(one.id, one.command, ATTEMPT_S) for one in attempts]
+    (work / "attempts.json").write_text(json.dumps(rows))
+
+
+async def _executed(sandbox: Sandbox, environment: dict[str, str]) -> str:
+    settings = ExecuteSettings(timeout_s=ALL_S, env=environment)
     done = await sandbox.execute(f"{sys.executable} driver.py", settings)
     assert done.exit_status == 0, done.output
     return done.output
@@ -216,6 +283,48 @@ async def _served(sandbox: Sandbox, place: Ground) -> str:
         await process.close()
     assert process.status == 0, process.last_words
     return told.decode()
+
+
+def _has_gone_off(sandbox: Sandbox, attempt: Attempt, place: Ground) -> bool:
+    """Say whether more than a status is left of a command, or that is 0."""
+    kept = ".cmdc/output/bomb.txt"
+    settings = ExecuteSettings(timeout_s=BOMB_S, env=place.environment, output_file=kept)
+    with watched(place.work / "fifo") as is_held:
+        ended = asyncio.run(sandbox.execute(attempt.command, settings))
+        is_left = is_held()
+    (place.work / "fifo").unlink()
+    file = place.work / kept
+    size_bytes = file.stat().st_size if file.exists() else 0
+    file.unlink(missing_ok=True)
+    return is_left or ended.exit_status == 0 or len(ended.output) + size_bytes > KEPT_BYTES_MAX
+
+
+def escaped_hosts(kind: str, folder: Path) -> set[str]:
+    """Return the ids of the attempts to reach other hosts that have escaped from a sandbox."""
+    (folder / "work").mkdir(parents=True)
+    line = [sys.executable, "-m", "tests.internet", kind, str(folder)]
+    given = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
+    done = subprocess.run(
+        line, cwd=LIBRARY, env=given, capture_output=True, text=True, timeout=ALL_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def played_hosts(sandbox: Sandbox, work: Path) -> set[str]:
+    """Play them in a sandbox, where there is an internet of the test's own."""
+    for name, program in {"call.py": CALL, "driver.py": DRIVER, "ask.py": ASK}.items():
+        (work / name).write_text(program)
+    environment = {
+        "PY": sys.executable,
+        "CALL": f"{sys.executable} {work}/call.py",
+        "ASK": f"{sys.executable} {work}/ask.py",
+    }
+    sandbox.begin(SandboxPlace(session_id="s-escapes", working_dir=str(work)))
+    attempts = [one for one in corpus() if one.kind == HOSTS]
+    _write_down(attempts, work)
+    told = asyncio.run(_executed(sandbox, environment))
+    return set(json.loads(told.splitlines()[-1]))
 
 
 def _has_done(sandbox: Sandbox, attempt: Attempt, place: Ground) -> bool:

@@ -19,10 +19,17 @@ HIDDEN_MAX: Final = 256
 
 OWN: Final = ("/tmp", "/run", "/var/tmp", "/dev/shm")  # noqa: S108 - nobody else's
 """Folders that are empty, and the sandbox's alone."""
+OWN_BYTES_MAX: Final = {"/tmp": 2**30, "/run": 64 * 2**20, "/dev/shm": 256 * 2**20}  # noqa: S108
+"""Of what is kept there, which is memory."""
 _FIXED: Final = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"),
-    *("--proc", "/proc", "--dev", "/dev", *(f"--tmpfs {OWN[0]} --tmpfs {OWN[1]}").split()),
+    *("--proc", "/proc", "--dev", "/dev"),
+    *(
+        word
+        for path, size in OWN_BYTES_MAX.items()
+        for word in ("--size", str(size), "--tmpfs", path)
+    ),
     *("--perms", "0555", "--tmpfs", "/var", "--dir", OWN[2]),
 )
 

@@ -23,6 +23,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 PORTS: Final = frozenset({443, 80})
 """Of an entry that names none."""
 NAME_CHARS_MAX: Final = 253
+HOST_CHARS_MAX: Final = 300
+"""Of an entry."""
 ENTRIES_MAX: Final = 256
 """Of one list."""
 

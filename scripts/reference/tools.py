@@ -30,6 +30,8 @@ _WORDS: Final[Mapping[str, str]] = {
     "pattern": "matches `{}`",
 }
 """Keywords of JSON Schema that bound a value, and how a reader is told."""
+REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {"fetch_url": {"allow": ["docs.python.org"]}}
+"""Options without a default, as an example has them. Any: each of its own type."""
 
 
 def built_ins() -> list[type[BuiltIn]]:
@@ -43,9 +45,9 @@ def page() -> str:
 
 
 def made(built_in: type[BuiltIn]) -> Tool:
-    """Return the tool as a session gets it, with the options' defaults."""
+    """Return the tool as a session gets it, with the options' defaults, or those of an example."""
     module = importlib.import_module(f"workers.builtin.tools.{built_in.short_name}")
-    return as_tool(module.create())
+    return as_tool(module.create(**REQUIRED.get(built_in.short_name, {})))
 
 
 def _tool(built_in: type[BuiltIn]) -> str:
@@ -70,12 +72,15 @@ def _tool(built_in: type[BuiltIn]) -> str:
 
 def _options(built_in: type[BuiltIn]) -> Iterator[tuple[str, ...]]:
     hints = get_type_hints(built_in, include_extras=True)
-    defaults = built_in()
+    required = REQUIRED.get(built_in.short_name, {})
+    defaults = built_in(**required)
     for field in fields_of(built_in):
         yield (
             markdown.code(field.name),
             markdown.code(type_text(hints[field.name])),
-            markdown.code(value_text(getattr(defaults, field.name))),
+            "required"
+            if field.name in required
+            else markdown.code(value_text(getattr(defaults, field.name))),
             bound_text(hints[field.name]),
             field.meaning,
         )

@@ -159,12 +159,67 @@ def test_a_session_reaches_the_hosts_that_it_names(agent, scripted, tmp_path, sa
     assert shell.strip() == "200"
 
 
+def test_a_session_without_a_network_fetches_what_it_may(agent, scripted, tmp_path, sandbox):
+    """The agent asks for the page, by the tool's own list; the tool is there where it is named."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever)
+        try:
+            port = server.server_address[1]
+            script = scripted(
+                ToolCalls(ToolUse("fetch_url", {"url": f"http://127.0.0.1:{port}/"})),
+                ToolCalls(ToolUse("fetch_url", {"url": "http://localhost:1/"})),
+                default="done",
+            )
+            session = agent(
+                script,
+                tools=[cmdc.tools.FetchUrl(allow=[f"127.0.0.1:{port}"])],
+                sandbox=sandbox,
+                working_dir=str(tmp_path),
+            )
+            session.run("Go.", timeout=TURN_S)
+        finally:
+            server.shutdown()
+    page, elsewhere = [one for one in session.messages() if one.role == "tool_result"]
+
+    assert (page.content, page.is_error) == ("(nothing is there)", False)
+    assert "localhost:1 is not in the list of allowed hosts" in elsewhere.content
+    for allow in ([], ["http://example.org"]):
+        with pytest.raises((ValueError, cmdc.InvalidOptions)):
+            cmdc.tools.FetchUrl(allow=allow)
+
+
+def test_a_subagent_has_no_less_of_a_sandbox(agent, scripted, tmp_path, sandbox):
+    """What a child is given names none, and what it runs ends where its parent's does."""
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    work.mkdir()
+    outside.mkdir()
+    with pytest.raises((TypeError, cmdc.InvalidOptions), match="sandbox"):
+        cmdc.SubAgent(name="free", description="Free.", sandbox=cmdc.sandbox.Local())
+    command = f"echo x > {outside}/x; cat /proc/$PPID/environ; echo y > inside"
+    below = scripted(ToolCalls(ToolUse("shell", {"command": command})), default="below")
+    child = cmdc.SubAgent(
+        name="child", description="Writes.", model=below, tools=[cmdc.tools.Shell]
+    )
+    task = {"description": "Write.", "subagent_type": "child"}
+    session = agent(
+        scripted(ToolCalls(ToolUse("task", task)), default="done"),
+        subagents=[child],
+        sandbox=sandbox,
+        working_dir=str(work),
+    )
+    session.run("Go.", timeout=TURN_S)
+
+    assert (work / "inside").read_text() == "y\n"
+    assert [*outside.iterdir()] == []
+
+
 class Page(BaseHTTPRequestHandler):
     """One page."""
 
     def do_GET(self):
         """Have it."""
         self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
         self.send_header("Content-Length", "0")
         self.end_headers()
 

@@ -18,6 +18,7 @@ it.
 import asyncio
 import contextlib
 import secrets
+import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -463,7 +464,8 @@ class Requests:
         self._tools = tools
         self._servers = servers
         subagents = tuple((one.name, one.description) for one in spec.subagents)
-        self._where = ToolContext(working_dir=spec.working_dir, subagents=subagents)
+        shell = (spec.config_facts or {}).get("shell") or ("bash" if shutil.which("bash") else "sh")
+        self._where = ToolContext(working_dir=spec.working_dir, shell=shell, subagents=subagents)
 
     def system_message(self, memory: Memory) -> Message:
         """Return the system prompt as of now; its text is empty where there is nothing to say."""

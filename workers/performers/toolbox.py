@@ -14,7 +14,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -90,6 +90,8 @@ log = structlog.get_logger()
 
 REPEATABLE: Final = frozenset({"read", "idempotent"})
 """Effects with which a call may be made again."""
+SHELL: Final = "shell"
+"""The built-in tool that runs commands."""
 LOAD_S: Final = 60.0
 """For all tools of one command to be opened, which runs their modules."""
 
@@ -135,6 +137,16 @@ class Reserve:
 NO_RESERVE: Final = Reserve()
 
 
+def shell_of(tools: Iterable[LoadedTool], otherwise: str) -> str:
+    """Return what reads the commands of a session: what its shell tool was given, if anything."""
+    for one in tools:
+        if one.packed.ref == SHELL and one.packed.data is not None:
+            options: dict[str, Any] = msgspec.msgpack.decode(one.packed.data)  # Any: its options
+            if kind := options.get("shell"):
+                return str(kind)
+    return otherwise
+
+
 class Toolbox:
     """The tools in their order."""
 
@@ -178,8 +190,9 @@ class Toolbox:
         self._joined = {one.name: LoadedTool(one, _of_server(one.name)) for one in tools}
 
     def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
-        """Return the tools as a provider gets them now."""
-        return tuple(_spec(one.tool, where) for one in self._all())
+        """Return the tools as a provider gets them now; the shell is that of the shell tool."""
+        there = replace(where, shell=shell_of(self._tools.values(), where.shell))
+        return tuple(_spec(one.tool, there) for one in self._all())
 
     def _all(self) -> Iterator[LoadedTool]:
         """Yield all tools; one that was attached outranks a server's of its name."""

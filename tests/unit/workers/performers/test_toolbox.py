@@ -89,6 +89,23 @@ def test_a_description_is_made_for_the_request():
     assert described == ["In a", "In b"]
 
 
+@pytest.mark.parametrize(
+    ("options", "shell"), [({"shell": "zsh"}, "zsh"), ({"timeout": 3.0}, "bash"), (None, "bash")]
+)
+def test_a_description_knows_the_shell(options, shell):
+    """That of the shell tool, or the one that commands are read by without a word."""
+
+    class Telling(Tailored):
+        def describe(self, tool_context):
+            return tool_context.shell
+
+    data = None if options is None else msgspec.msgpack.encode(options)
+    commands = LoadedTool(look, Packed(kind="ref", label="shell", ref="shell", data=data))
+    box = Toolbox([commands, loaded(Telling())], print)
+
+    assert box.specs(ToolContext(shell="bash"))[1].description == shell
+
+
 @pytest.mark.parametrize("error", [KeyError("where"), SystemExit("where")], ids=repr)
 def test_a_description_that_fails_is_replaced(error):
     """The tool stays usable, and the log says why its text is another."""

@@ -28,6 +28,7 @@ SAMPLES = {
     "compact_conversation": ("task",    "idempotent", {}),
     "edit_file":            ("thread",  "write",      {"path": "a", "old_string": "b",
                                                        "new_string": "c"}),
+    "fetch_url":            ("task",    "read",       {"url": "https://example.org/"}),
     "glob":                 ("process", "read",       {"pattern": "*.py"}),
     "grep":                 ("process", "read",       {"pattern": "x+"}),
     "list_dir":             ("thread",  "read",       {}),
@@ -45,6 +46,7 @@ META = {
     "ask_user":             "Ask: Which?",
     "compact_conversation": "Compact the conversation: manual compact",
     "edit_file":            "Edit a",
+    "fetch_url":            "Fetch https://example.org/",
     "glob":                 "Find *.py",
     "grep":                 "Search for x+",
     "list_dir":             "List .",
@@ -57,6 +59,8 @@ META = {
     "write_todos":          "WriteTodos 1/1 done",
 }
 # fmt: on
+REQUIRED = {"fetch_url": {"allow": ["example.org"]}}
+"""Options without a default."""
 
 
 def module_of(name):
@@ -66,7 +70,7 @@ def module_of(name):
 
 def made(name):
     """Return the tool with its default options."""
-    return as_tool(module_of(name).create())
+    return as_tool(module_of(name).create(**REQUIRED.get(name, {})))
 
 
 def light_references():
@@ -139,5 +143,9 @@ def test_light_reference_has_the_options_of_the_tool(name):
     arguments = inspect.signature(module_of(name).create).parameters
 
     assert list(arguments) == list(reference.__struct_fields__)
+    required = REQUIRED.get(name, {})
     for field, argument in arguments.items():
-        assert (getattr(reference(), field) or None) == argument.default, field
+        if field in required:
+            assert argument.default is inspect.Parameter.empty
+        else:
+            assert (getattr(reference(**required), field) or None) == argument.default, field
