@@ -9,6 +9,7 @@ from cmdc_runtime import reasons as reasons
 from cmdc_runtime import sandbox as sandbox
 from cmdc_runtime import skills as skills
 from cmdc_runtime import stores as stores
+from cmdc_runtime import telemetry as telemetry
 from cmdc_runtime import tools as tools
 from cmdc_runtime.blueprint import Blueprint as Blueprint
 from cmdc_runtime.checkpoints import Snapshot as Snapshot
@@ -30,6 +31,8 @@ from cmdc_runtime.client.functions import detach_mcp_server as detach_mcp_server
 from cmdc_runtime.client.functions import detach_plugin as detach_plugin
 from cmdc_runtime.client.functions import detach_tool as detach_tool
 from cmdc_runtime.client.functions import detach_tools as detach_tools
+from cmdc_runtime.client.functions import disable_buffer as disable_buffer
+from cmdc_runtime.client.functions import enable_buffer as enable_buffer
 from cmdc_runtime.client.functions import last_index as last_index
 from cmdc_runtime.client.functions import list_checkpoints as list_checkpoints
 from cmdc_runtime.client.functions import list_sessions as list_sessions
@@ -196,5 +199,6 @@ from cmdc_runtime.reasons import Down as Down
 from cmdc_runtime.reasons import DownReason as DownReason
 from cmdc_runtime.requests import TreeNode as TreeNode
 from cmdc_runtime.subagent import SubAgent as SubAgent
+from cmdc_runtime.telemetry import AuditEvent as AuditEvent
 
 __version__: str

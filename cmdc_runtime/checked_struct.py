@@ -60,7 +60,8 @@ Memory = Annotated[int, Meta(ge=1, le=MEMORY_BYTES_MAX)]
 Cores = Annotated[float, Meta(ge=0.01, le=4096)]
 Processes = Annotated[int, Meta(ge=4, le=1_000_000)]
 OpenFiles = Annotated[int, Meta(ge=64, le=1_000_000)]
-RingEvents = Annotated[int, Meta(ge=0, le=1_000_000)]
+RING_EVENTS_MAX: Final = 1_000_000
+RingEvents = Annotated[int, Meta(ge=0, le=RING_EVENTS_MAX)]
 
 
 # --- names of fields ------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ CALLS: Final = (
     "create_agent",
     "delete_checkpoint",
     "demonitor",
+    "disable_buffer",
+    "enable_buffer",
     "detach_mcp_server",
     "detach_plugin",
     "detach_tool",
@@ -239,6 +241,7 @@ NAMES_OF_MODULE: Final = {
     ),
     "cmdc_runtime.requests": ("TreeNode",),
     "cmdc_runtime.subagent": ("SubAgent",),
+    "cmdc_runtime.telemetry": ("AuditEvent",),
 }
 MODULES: Final = (
     "aio",
@@ -251,6 +254,7 @@ MODULES: Final = (
     "sandbox",
     "skills",
     "stores",
+    "telemetry",
     "tools",
 )
 MODULE_OF: Final = {name: module for module, names in NAMES_OF_MODULE.items() for name in names}

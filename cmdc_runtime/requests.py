@@ -300,6 +300,16 @@ class KeepCheckpoint(Request, frozen=True, kw_only=True):
     size: int = 0
 
 
+class ResizeBuffer(Request, frozen=True, kw_only=True):
+    """Keep so many of a session's newest events for replays from now on; 0: none.
+
+    It holds until the session is started anew, or the daemon.
+    """
+
+    session_id: SessionId
+    events: RingEvents
+
+
 class ListCheckpoints(Request, frozen=True, kw_only=True):
     """Answer the checkpoints of a session, newest first."""
 

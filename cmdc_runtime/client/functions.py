@@ -21,6 +21,8 @@ collect_reply = of_owner(_client.collect_reply)
 create_agent = _client.create_agent
 delete_checkpoint = of_owner(_client.delete_checkpoint)
 demonitor = of_owner(_client.demonitor)
+disable_buffer = of_owner(_client.disable_buffer)
+enable_buffer = of_owner(_client.enable_buffer)
 detach_mcp_server = of_owner(_client.detach_mcp_server)
 detach_plugin = of_owner(_client.detach_plugin)
 detach_tool = of_owner(_client.detach_tool)
@@ -69,6 +71,8 @@ __all__ = [
     "detach_plugin",
     "detach_tool",
     "detach_tools",
+    "disable_buffer",
+    "enable_buffer",
     "last_index",
     "list_checkpoints",
     "list_sessions",

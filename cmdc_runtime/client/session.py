@@ -522,6 +522,14 @@ class AsyncSession(Generic[Output]):
         """Delete a checkpoint, or with None all of the session; none to delete is no error."""
         await self.client.delete_checkpoint(self, checkpoint_id)
 
+    async def enable_buffer(self, size: int = 1000) -> None:
+        """Keep the session's newest ``size`` events for replays, from now on."""
+        await self.client.enable_buffer(self, size)
+
+    async def disable_buffer(self) -> None:
+        """Keep no events for replays any more, and let those go that are kept."""
+        await self.client.disable_buffer(self)
+
     async def last_index(self) -> EventIndex:
         """Return the index of the session's newest event, for a later ``since``."""
         return await self.client.last_index(self)

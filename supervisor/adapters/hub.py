@@ -206,6 +206,11 @@ class Hub:
         is_heard = before is not None and before.is_heard
         self._channels[session_id] = Channel(session_id, ring, taken=last, is_heard=is_heard)
 
+    def resize(self, session_id: SessionId, events_max: int) -> None:
+        """Keep so many of a session's newest events from now on."""
+        if (channel := self._channels.get(session_id)) is not None:
+            channel.ring.resize(events_max)
+
     def close_channel(self, session_id: SessionId) -> None:
         """Let a session's ring go, after ``CHANNELS_ENDED_MAX`` others ended too.
 

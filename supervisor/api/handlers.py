@@ -25,6 +25,7 @@ from cmdc_runtime.errors import (
     AccessDenied,
     DaemonUnavailable,
     InvalidSession,
+    SessionNotAlive,
     UsageError,
     start_error,
 )
@@ -32,7 +33,7 @@ from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.message_parts import PART_BYTES_MAX
 from cmdc_runtime.pages import Page, Pages
 from cmdc_runtime.plain import VALUES_MAX, packed_problem, text_problem
-from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import (
     DaemonFacts,
@@ -303,6 +304,16 @@ async def replay(context: ApiContext, _client: bytes, request: requests.Replay) 
     return await context.hub.replay(request.session_id, request.after, through)
 
 
+async def resize_buffer(
+    context: ApiContext, _client: bytes, request: requests.ResizeBuffer
+) -> None:
+    """Keep another number of a living session's events."""
+    if request.session_id not in context.sessions.live:
+        found = await context.sessions.look_up(request.session_id)
+        raise SessionNotAlive(found.reason or Other(detail="its reason is not known"))
+    context.hub.resize(request.session_id, request.events)
+
+
 async def keep_checkpoint(
     context: ApiContext, _client: bytes, request: requests.KeepCheckpoint
 ) -> None:
@@ -418,6 +429,7 @@ HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
     requests.GetBlob:           get_blob,
     requests.ListBlobs:         list_blobs,
     requests.GetDefinition:     get_definition,
+    requests.ResizeBuffer:      resize_buffer,
     requests.PutPart:           put_part,
     requests.FinishImport:      finish_import,
     requests.BackUp:            back_up,

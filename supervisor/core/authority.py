@@ -75,6 +75,7 @@ REACH: Final[Mapping[type[requests.Request], Reach]] = {
     requests.ListSessions:        Reach.NONE,
     requests.ListInactive:        Reach.NONE,
     requests.GetTree:             Reach.NONE,
+    requests.ResizeBuffer:        Reach.NONE,
     requests.Monitor:             Reach.NONE,
     requests.Demonitor:           Reach.NONE,
     requests.PutPart:             Reach.NONE,

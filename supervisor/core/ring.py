@@ -43,7 +43,16 @@ class Ring:
         self._batches.append(batch)
         self._events += batch.count
         self._bytes += len(batch.body)
-        while len(self._batches) > 1 and self._is_over():
+        self._shrink(1)
+
+    def resize(self, events_max: int) -> None:
+        """Keep so many events from now on, of those that are kept the newest."""
+        self.events_max = events_max
+        self._shrink(min(events_max, 1))
+
+    def _shrink(self, least: int) -> None:
+        """Let the oldest batches go while there are too many, and more than ``least``."""
+        while len(self._batches) > least and self._is_over():
             oldest = self._batches.popleft()
             self._events -= oldest.count
             self._bytes -= len(oldest.body)

@@ -91,6 +91,37 @@ def test_reader_that_stops_for_a_while_misses_nothing(agent, scripted, monkeypat
     assert text == WORDS
 
 
+def test_the_buffer_is_enabled_and_disabled_while_a_session_lives(
+    agent, scripted, client, cycle_of
+):
+    """What is kept is replayed, deltas too; what is not is told as lost, but for durable events."""
+    session = agent(scripted(default="one two three"), event_buffer_size=0)
+
+    def replayed(since):
+        return {one.event.kind for one in cycle_of(session.subscribe(since=since))}
+
+    session.run("1", timeout=TURN_S)
+    unkept, first = replayed(0), session.last_index()
+    session.enable_buffer(500)
+    session.run("2", timeout=TURN_S)
+    kept = replayed(first)
+    session.disable_buffer()
+    gone = replayed(first)
+    stopped = agent(scripted("one"))
+    stopped.stop()
+
+    assert "message_delta" not in unkept | gone
+    assert "message_delta" in kept
+    assert "agent_end" in unkept & kept & gone
+    for size in (0, 1_000_001):
+        with pytest.raises(cmdc.UsageError, match="size"):
+            session.enable_buffer(size)
+    with pytest.raises(cmdc.SessionNotAlive):
+        stopped.enable_buffer()
+    with pytest.raises(cmdc.InvalidSession):
+        client.disable_buffer("s-nobody")
+
+
 def test_types_are_chosen(agent, scripted):
     """A stream shows the chosen kinds only; the indexes are those of the session."""
     session = agent(scripted("one"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from cmdc_runtime.checked_struct import RING_EVENTS_MAX
 from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot, snapshot_of
 from cmdc_runtime.client.arguments import (
     SessionLike,
@@ -69,12 +70,14 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.option_checks import check_memory, check_skills_dirs
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import pack, pack_plugin
+from cmdc_runtime.plain import whole_problem
 from cmdc_runtime.requests import (
     CheckpointFound,
     DeleteCheckpoint,
     GetCheckpoint,
     GetTree,
     ListCheckpoints,
+    ResizeBuffer,
     StopSession,
     TreeNode,
     stop_reason_problem,
@@ -380,6 +383,29 @@ class Control(Caller):
         session_id, gone = checked_id(session), checked_checkpoint(checkpoint_id)
         request = DeleteCheckpoint(session_id=session_id, checkpoint_id=gone)
         self._run(Exchange.ask, request, session_id)
+
+    def enable_buffer(self, session: SessionLike, size: int = 1000) -> None:
+        """Keep the session's newest ``size`` events for replays, from now on.
+
+        It is what ``event_buffer_size`` begins with; of a buffer that shrinks the newest stay. It
+        holds for as long as the daemon runs, and is no part of the session's definition.
+
+        Raises:
+            UsageError: ``size`` is not 1 to 1,000,000.
+
+        """
+        if (problem := whole_problem(size, 1, RING_EVENTS_MAX)) is not None:
+            raise UsageError(f"size: {problem}")
+        session_id = checked_id(session)
+        self._run(Exchange.ask, ResizeBuffer(session_id=session_id, events=size), session_id)
+
+    def disable_buffer(self, session: SessionLike) -> None:
+        """Keep no events for replays any more, and let those go that are kept.
+
+        Durable events are in the journal all the same, and are replayed from there.
+        """
+        session_id = checked_id(session)
+        self._run(Exchange.ask, ResizeBuffer(session_id=session_id, events=0), session_id)
 
     def last_index(self, session: SessionLike) -> EventIndex:
         """Return the index of the session's newest event, for a later ``since``."""

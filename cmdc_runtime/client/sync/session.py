@@ -517,6 +517,14 @@ class Session(Generic[Output]):
         """Delete a checkpoint, or with None all of the session; none to delete is no error."""
         self.client.delete_checkpoint(self, checkpoint_id)
 
+    def enable_buffer(self, size: int = 1000) -> None:
+        """Keep the session's newest ``size`` events for replays, from now on."""
+        self.client.enable_buffer(self, size)
+
+    def disable_buffer(self) -> None:
+        """Keep no events for replays any more, and let those go that are kept."""
+        self.client.disable_buffer(self)
+
     def last_index(self) -> EventIndex:
         """Return the index of the session's newest event, for a later ``since``."""
         return self.client.last_index(self)

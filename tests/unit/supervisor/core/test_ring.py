@@ -84,3 +84,22 @@ def test_the_first_ones_that_fill_it_are_counted(some, bytes_max):
 
     assert sum(some[: max(0, count - 1)]) < bytes_max
     assert count == len(some) or sum(some[:count]) >= bytes_max
+
+
+def test_a_ring_is_resized():
+    """Of what is kept the newest batches stay; with 0 none does, and the count goes on."""
+    ring = Ring(10, 1_000)
+    for first in (1, 3, 5):
+        ring.add(KeptBatch(first=first, count=2, body=b"x"))
+    ring.resize(3)
+    small = [batch.first for batch in ring.between(0, 9)]
+    ring.resize(0)
+    nothing = ring.between(0, 9)
+    ring.add(KeptBatch(first=7, count=2, body=b"x"))
+    ring.resize(10)
+    ring.add(KeptBatch(first=9, count=1, body=b"x"))
+
+    assert small == [5]
+    assert nothing == []
+    assert [batch.first for batch in ring.between(0, 9)] == [9]
+    assert ring.last == 9
