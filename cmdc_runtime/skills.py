@@ -310,7 +310,7 @@ def validate(folder: str | os.PathLike[str]) -> list[str]:
         file = _skill_file(path)
         if file is None:
             return [f"{path} has no {FILE_NAMES[0]}"]
-        parsed = parse(_read(file), path.name)
+        parsed = parse(_read(file, None), path.name)
     except (OSError, ValueError) as error:
         return [_reason(error)]
     return [*parsed.problems, *(f"{field}: there is no such field" for field in parsed.unknown)]
@@ -338,7 +338,7 @@ def load(skill: Skill) -> Skill:
     file = _skill_file(folder)
     if file is None:
         raise ValueError(f"{folder} has no {FILE_NAMES[0]} any more")
-    parsed = parse(_read(file), folder.name)
+    parsed = parse(_read(file, folder if skill.is_of_project else None), folder.name)
     if parsed.skill is None:
         raise ValueError("; ".join(parsed.problems))
     return _placed(parsed.skill, skill.source, folder, is_of_project=skill.is_of_project)
@@ -426,8 +426,9 @@ class Catalogue:
         if known is not None and known[0] == entry.stamp:
             return known
         folder = entry.file.parent
+        is_inside = self._is_inside(folder)
         try:
-            parsed = parse(_read(entry.file), folder.name)
+            parsed = parse(_read(entry.file, folder if is_inside else None), folder.name)
         except (OSError, ValueError) as error:
             parsed = Parsed(None, (_reason(error),))
         texts = [*parsed.problems, *(f"{one}: there is no such field" for one in parsed.unknown)]
@@ -435,7 +436,6 @@ class Catalogue:
         if parsed.skill is None:
             return entry.stamp, None, problems
         skill = msgspec.structs.replace(parsed.skill, body="")
-        is_inside = self._is_inside(folder)
         return entry.stamp, _placed(skill, entry.source, folder, is_of_project=is_inside), problems
 
     def _is_inside(self, folder: Path) -> bool:
@@ -484,9 +484,14 @@ def _skill_file(folder: Path) -> Path | None:
     return None
 
 
-def _read(file: Path) -> str:
+def _read(file: Path, folder: Path | None) -> str:
+    """Return the text of a file; with a folder, only of one that lies there, behind every link."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as opened:
+        # Asked of what is open: what a path leads to may be exchanged at any time.
+        real = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if folder is not None and not real.is_relative_to(os.path.realpath(folder)):
+            raise ValueError(f"{file.name} is a link that leads out of the skill's folder")
         content = opened.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise ValueError(f"{file.name} is larger than {FILE_BYTES_MAX} bytes")

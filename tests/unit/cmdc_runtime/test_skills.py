@@ -124,6 +124,20 @@ def test_an_id_is_made_once_and_stays(tmp_path):
     assert again.find("PDF") is None
 
 
+def test_a_link_out_of_a_skill_of_the_project_is_no_skill(tmp_path):
+    """Tools can write there; what a user links in folders of their own is theirs."""
+    project, home = tmp_path / "project", tmp_path / "home"
+    kept = skill(tmp_path / "kept", "pdf") / "SKILL.md"
+    for folder in (project / ".cmdc" / "skills" / "pdf", home / "pdf"):
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").symlink_to(kept)
+    of_project = discover([".cmdc/skills"], project)
+
+    assert [one.name for one in discover([home], project).skills] == ["pdf"]
+    assert of_project.skills == ()
+    assert "leads out of the skill's folder" in of_project.problems[0].text
+
+
 def test_a_skill_of_the_project_is_known_by_its_place(tmp_path):
     """As it is named, and as it is linked."""
     project, home = tmp_path / "project", tmp_path / "home"

@@ -1,8 +1,9 @@
 """``load_skill``: the instructions of a skill, or a file of its folder, when they are needed.
 
-A file lies in the skill's folder, also behind every link; what a skill says about other places is
-read with the tools for files. The first line of an answer names the text that it is of, so that
-who has to agree to it knows which one was read: ``HEAD``.
+A file lies in the skill's folder, also behind every link. Of a skill in the session's working
+folder nothing is opened that lies outside of it, whatever is put in its place meanwhile. What a
+skill says about other places is read with the tools for files. The first line of an answer names
+the text that it is of, so that who has to agree to it knows which one was read: ``HEAD``.
 """
 
 import os
@@ -15,7 +16,8 @@ from msgspec import Meta
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
 from cmdc_runtime.option_checks import SkillsDirs
 from cmdc_runtime.skills import FILE_BYTES_MAX, SNIPPET_TOKENS, Skill, discover, load, snippet
-from workers.builtin.tools._files import open_text, reason_of, shown
+from workers.builtin.sandboxes._reach import Reach
+from workers.builtin.tools._files import READING, reason_of, shown, text_file
 
 FILES_MAX: Final = 100
 """Files of a skill's folder that are named."""
@@ -45,7 +47,8 @@ def create(dirs: SkillsDirs | None = None) -> Tool:
         catalogue = discover(dirs or (), context.working_dir)
         skill = catalogue.find(name)
         if skill is not None:
-            return _file(skill, file) if file else _whole(skill)
+            home = os.path.realpath(context.working_dir)
+            return _file(skill, file, home) if file else _whole(skill, home)
         names = [(one.name, one.description) for one in catalogue.skills if not one.is_of_project]
         names += [(one.name, "of the project") for one in catalogue.skills if one.is_of_project]
         listed = snippet(sorted(names), LIST_TOKENS) or "(there are none)"
@@ -60,9 +63,10 @@ def _meta(args: dict[str, Any]) -> str:
     return " ".join(filter(None, ["Skill", args.get("name"), args.get("file")]))
 
 
-def _whole(skill: Skill) -> str:
+def _whole(skill: Skill, home: str) -> str:
     try:
         loaded = load(skill)
+        files = _files(loaded, home)
     except (OSError, ValueError) as error:
         raise ToolError(f"Cannot read the skill {skill.name}: {reason_of(error)}") from error
     facts = {
@@ -70,16 +74,17 @@ def _whole(skill: Skill) -> str:
         "Needs": loaded.compatibility,
         "Tools": None if loaded.allowed_tools is None else ", ".join(loaded.allowed_tools),
         "Folder": loaded.folder,
-        "Files": _files(Path(loaded.folder)),
+        "Files": files,
     }
     lines = [f"{label}: {text}" for label, text in facts.items() if text]
     return _headed(loaded, "\n".join([*lines, "", loaded.body]))
 
 
-def _file(skill: Skill, file: str) -> str:
+def _file(skill: Skill, file: str, home: str) -> str:
     folder = Path(skill.folder)
     try:
-        with open_text(_inside(folder, file)) as opened:
+        descriptor = _reach(skill, home).open(str(_inside(folder, file)), READING)
+        with text_file(descriptor) as opened:
             content = opened.read(FILE_BYTES_MAX + 1)
         loaded = load(skill)
     except (OSError, ValueError) as error:
@@ -102,14 +107,28 @@ def _inside(folder: Path, file: str) -> Path:
     return path
 
 
+def _reach(skill: Skill, home: str) -> Reach:
+    """Return what reaches a skill's folder and nothing outside of where it may lie."""
+    return Reach(home if skill.is_of_project else os.path.realpath(skill.folder))
+
+
 def _headed(skill: Skill, text: str) -> str:
     return f'<skill name="{skill.name}" digest="{skill.digest}">\n{text.rstrip()}\n</skill>'
 
 
-def _files(folder: Path) -> str:
+def _files(skill: Skill, home: str) -> str:
+    folder = os.path.realpath(skill.folder)
+    top = _reach(skill, home).open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return _listed(top)
+    finally:
+        os.close(top)
+
+
+def _listed(top: int) -> str:
     found: list[str] = []
-    for place, folders, files in os.walk(folder):
-        below = os.path.relpath(place, folder)
+    for place, folders, files, _ in os.fwalk(".", dir_fd=top):
+        below = os.path.normpath(place)
         folders[:] = sorted(folders) if below.count("/") < DEPTH_MAX - 1 else []
         found += (os.path.normpath(f"{below}/{name}") for name in sorted(files))
         if len(found) > SEEN_MAX:
