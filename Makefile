@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks setup-mcp setup-site site demo test first-hour hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot screens conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks setup-mcp setup-site site demo test first-hour hops quick check fmt lint types imports sync docs docs-check cov bench bench-compare bench-peers incidents incidents-check model simulate plot screens conformance fault streams leaks mcp-crowd soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -196,6 +196,9 @@ fault: setup setup-local setup-mocks ## Things die, hang and are starved, at a b
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
 	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \
 	  $(PROOF) streams --size $(or $(N),1000000) -- $(BIN)/pytest -p no:cacheprovider --timeout 0 tests/fault/streams/test_frames_lost.py
+
+mcp-crowd: setup ## Sessions with an MCP server each: servers, agents and the daemon are killed: N=100, or BIG=1 for 1,000
+	@MCP_N=$(if $(BIG),1000,$(or $(N),100)) $(BIN)/pytest -p no:cacheprovider tests/fault/test_mcp_crowd.py
 
 leaks: setup ## Start and kill sessions and look at what is left: N=10000
 	@LEAKS_N=$(or $(N),10000) \
