@@ -62,8 +62,10 @@ def main() -> None:
     # What is the daemon's alone; agents and their tools inherit the rest.
     for name in (*systemd.VARIABLES, *SECRET_VARIABLES):
         os.environ.pop(name, None)
-    # Where agents find what a person has left for them, as logins at MCP servers.
-    os.environ["CMDC_STATE_DIR"] = str(config.state_dir)
+    # Where agents find what a person has left for them, as logins at MCP servers. The state of an
+    # embedded daemon ends with it: its agents look where that of this user is.
+    if not config.embedded:
+        os.environ["CMDC_STATE_DIR"] = str(config.state_dir)
     # What was imported stays for good: a collection looks at what came since, and so comes in time
     # for what sessions and processes leave behind.
     gc.collect()

@@ -1,5 +1,6 @@
 """MCP servers that want a login: a person logs in once, sessions use and renew what is kept."""
 
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,18 @@ CLI = [
 ]
 
 
+EMBEDDED = f"""
+import sys
+import cmdc_runtime as cmdc
+from cmdc_runtime.testing import ScriptedModel
+server = cmdc.McpServer("tickets", url=sys.argv[1], oauth="embedded", timeout={TURN_S})
+with ScriptedModel(["Done."]) as model:
+    with cmdc.create_agent(model=model, mcp_servers=[server]) as session:
+        session.run("go", timeout={TURN_S})
+        print(session.status().mcp_servers[0].state)
+"""
+
+
 @pytest.fixture(name="url", scope="module")
 def _url():
     """Start a server that wants a login, with its authorization server."""
@@ -47,8 +60,8 @@ def _url():
 def _login(cmdc_daemon, url):
     """Log in by the command, with a browser that says yes; return the file."""
 
-    def log_in(user):
-        command = [*CLI, "login", url, "--user", user, "--state-dir", cmdc_daemon.state_dir]
+    def log_in(user, state_dir=cmdc_daemon.state_dir):
+        command = [*CLI, "login", url, "--user", user, "--state-dir", state_dir]
         with subprocess.Popen(
             [*command, "--no-browser"], stdout=subprocess.PIPE, text=True
         ) as process:
@@ -57,7 +70,7 @@ def _login(cmdc_daemon, url):
                 assert b"You are back" in page.read()
             assert process.stdout.read() == f"logged in at {url} as {user}\n"
             assert process.wait(TURN_S) == 0
-        return LoginFile(cmdc_daemon.state_dir, url, user)
+        return LoginFile(state_dir, url, user)
 
     return log_in
 
@@ -146,6 +159,26 @@ def test_without_a_login_a_server_fails_at_once(agent, scripted, url, login, cmd
     assert done.stdout == f"forgotten: gone at {url}\n"
     assert session.run("go", timeout=TURN_S).text == "Alone."
     assert "nobody has logged in: run `cmdc mcp login" in status_of(session).problem
+
+
+def test_an_embedded_daemon_has_its_users_logins(url, login, tmp_path):
+    """Its own state ends with it; who has logged in before need not do so again."""
+    file = login("embedded", tmp_path / "state")
+    environ = {name: it for name, it in os.environ.items() if not name.startswith("CMDC_")}
+    places = {
+        "CMDC_STATE_DIR": str(file.path.parents[1]),
+        "CMDC_RUNTIME_DIR": str(tmp_path / "nowhere"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", EMBEDDED, url],
+        env=environ | places,
+        capture_output=True,
+        text=True,
+        timeout=2 * TURN_S,
+        check=False,
+    )
+
+    assert done.stdout == "ready\n", done.stderr
 
 
 def test_an_address_that_is_none_is_refused(tmp_path):
