@@ -29,6 +29,7 @@ from cmdc_runtime.checked_struct import (
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, facts_problem
 from cmdc_runtime.errors import ProtocolError, UsageError
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, is_session_id
+from cmdc_runtime.message_parts import SESSION_PARTS_BYTES_MAX, SESSION_PARTS_MAX, size_problem
 from cmdc_runtime.plain import packed_problem, text_problem, whole_problem
 from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import Origin, PastCommand, PastRecord, ReplayedBatch, StartSession
@@ -37,7 +38,9 @@ from cmdc_runtime.wire.frames import FRAME_BYTES_MAX
 
 # --- the file -------------------------------------------------------------------------------------
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""With images and files; a session that has none is written as ``FORMAT_FIRST``, for who reads
+nothing newer."""
 FORMAT_FIRST: Final = 1
 MAGIC: Final = b"cmdc session\n"
 PART_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
@@ -109,6 +112,13 @@ class CheckpointPart(Part, frozen=True, kw_only=True, array_like=True):
     body: bytes
 
 
+class BlobPart(Part, frozen=True, kw_only=True, array_like=True):
+    """The bytes of one image or file, by their SHA-256 in hex."""
+
+    digest: str
+    body: bytes
+
+
 class End(Part, frozen=True, kw_only=True, array_like=True):
     """Nothing follows; ``digest`` is the SHA-256 of all frames before."""
 
@@ -125,6 +135,7 @@ class Whole(msgspec.Struct, kw_only=True):
     commands: list[PastCommand] = msgspec.field(default_factory=list)
     events: list[ReplayedBatch] = msgspec.field(default_factory=list)
     checkpoints: list[CheckpointPart] = msgspec.field(default_factory=list)
+    blobs: list[BlobPart] = msgspec.field(default_factory=list)
 
 
 _decoder: Final = msgspec.msgpack.Decoder(
@@ -135,6 +146,7 @@ _decoder: Final = msgspec.msgpack.Decoder(
     | CommandsPart
     | EventsPart
     | CheckpointPart
+    | BlobPart
     | End
 )
 
@@ -281,7 +293,7 @@ class Assembly:
         if isinstance(part, PiecePart):
             self._begun += part.body
             return
-        if not isinstance(part, SnapshotPart | CheckpointPart):
+        if not isinstance(part, SnapshotPart | CheckpointPart | BlobPart):
             self._check_whole()
         begun, self._begun = bytes(self._begun), bytearray()
         match part:
@@ -295,6 +307,8 @@ class Assembly:
                 whole.events += rows
             case CheckpointPart(facts=facts, body=body):
                 whole.checkpoints.append(CheckpointPart(facts=facts, body=begun + body))
+            case BlobPart(digest=digest, body=body):
+                whole.blobs.append(BlobPart(digest=digest, body=begun + body))
             case _:
                 raise AssertionError(f"a part of no kind: {part!r}")  # the decoder's union is ours
 
@@ -350,6 +364,7 @@ def _problems(whole: Whole) -> Iterator[str]:
     yield from _order_problems(whole)
     yield from _event_problems(whole.events, header)
     yield from _checkpoint_problems(whole.checkpoints)
+    yield from _blob_problems(whole.blobs)
     yield from _body_problems(whole)
 
 
@@ -455,6 +470,20 @@ def _checkpoint_problems(parts: Sequence[CheckpointPart]) -> Iterator[str]:
     for at, one in enumerate(parts):
         if (wrong := facts_problem(one.facts, one.body)) is not None:
             yield f"checkpoints[{at}]: {wrong}"
+
+
+def _blob_problems(blobs: Sequence[BlobPart]) -> Iterator[str]:
+    total = sum(len(one.body) for one in blobs)
+    if len(blobs) > SESSION_PARTS_MAX or total > SESSION_PARTS_BYTES_MAX:
+        yield (
+            f"blobs: {len(blobs):,} of {total:,} bytes, and a session has at most"
+            f" {SESSION_PARTS_MAX:,} of {SESSION_PARTS_BYTES_MAX:,}"
+        )
+    for at, one in enumerate(blobs):
+        if (wrong := size_problem(len(one.body))) is not None:
+            yield f"blobs[{at}]: {wrong}"
+        if hashlib.sha256(one.body).hexdigest() != one.digest:
+            yield f"blobs[{at}]: digest: it is that of other bytes"
 
 
 def _body_problems(whole: Whole) -> Iterator[str]:

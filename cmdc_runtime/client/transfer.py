@@ -25,12 +25,15 @@ from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.pages import PAGE_BYTES
 from cmdc_runtime.reasons import Shutdown
 from cmdc_runtime.requests import (
+    BlobFound,
     CheckpointFound,
     FindSession,
     FinishImport,
+    GetBlob,
     GetCheckpoint,
     KeepBlob,
     KeepCheckpoint,
+    ListBlobs,
     ListCheckpoints,
     PastCommand,
     PastPage,
@@ -45,6 +48,8 @@ from cmdc_runtime.requests import (
 )
 from cmdc_runtime.transfer import (
     FORMAT,
+    FORMAT_FIRST,
+    BlobPart,
     CheckpointPart,
     CommandsPart,
     EventsPart,
@@ -183,12 +188,15 @@ async def export_session(
     """
     past = await read_past(daemon, session_id)
     info: SessionInfo = await daemon.ask(FindSession(session_id=session_id))
-    header = _header(info, past)
+    # Behind the records: what they name was there before them.
+    held: tuple[tuple[str, int], ...] = await daemon.ask(ListBlobs(session_id=session_id))
+    header = _header(info, past, FORMAT if held else FORMAT_FIRST)
     seal = Seal()
-    async for part in _parts(daemon, header, past):
-        frame = frame_of(part)
-        seal.add(frame)
-        write(frame)
+    for parts in (_parts(daemon, header, past), _blobs(daemon, session_id, held)):
+        async for part in parts:
+            frame = frame_of(part)
+            seal.add(frame)
+            write(frame)
     write(frame_of(seal.end()))
     return header
 
@@ -211,9 +219,9 @@ async def import_session(
     return found
 
 
-def _header(info: SessionInfo, past: PastPage) -> Header:
+def _header(info: SessionInfo, past: PastPage, format_: int) -> Header:
     return Header(
-        format=FORMAT,
+        format=format_,
         session_id=info.session_id,
         exported_ms=now_ms(),
         created_ms=info.created_ms,
@@ -268,6 +276,21 @@ async def _checkpoints(daemon: Connection, session_id: SessionId) -> AsyncIterat
             continue
         for part in in_pieces(found.body, partial(_checkpoint_part, movable(found.facts))):
             yield part
+
+
+async def _blobs(
+    daemon: Connection, session_id: SessionId, held: Iterable[tuple[str, int]]
+) -> AsyncIterator[Part]:
+    """Yield the images and files that a session holds, each read when it is its turn."""
+    for digest, _size in held:
+        found: BlobFound = await daemon.ask(GetBlob(session_id=session_id, digest=digest))
+        for part in in_pieces(found.body or b"", partial(_blob_part, digest)):
+            if found.body is not None:  # the session was deleted meanwhile
+                yield part
+
+
+def _blob_part(digest: str, body: bytes) -> Part:
+    return BlobPart(digest=digest, body=body)
 
 
 def _checkpoint_part(facts: CheckpointFacts, body: bytes) -> Part:

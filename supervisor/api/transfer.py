@@ -208,6 +208,7 @@ def _brought(whole: Whole, spec: StartSession) -> Brought:
         incarnation=header.incarnation,
         reason=Other(detail=RESUMED),
         checkpoints=tuple(_checkpoint(one, spec.session_id) for one in whole.checkpoints),
+        blobs=tuple(BlobRow(one.digest, one.body) for one in whole.blobs),
     )
 
 

@@ -211,3 +211,20 @@ def test_a_model_that_cannot_see_is_told_apart_before_anything_is_sent(agent, sc
         [text(f"[image image/png, {len(png())} bytes: it is left out, since you cannot read it]")],
         "And now?",
     ]
+
+
+def test_a_fork_holds_the_images_too(agent, scripted, client):
+    """Also one of a checkpoint, when the session that it comes from is gone."""
+    model = scripted("one", "two", "three")
+    session = agent(model)
+    session.run(["Look.", cmdc.Image(png())], timeout=TURN_S)
+    session.checkpoint()
+    with client.resume_session(session, new_id=f"{session.id}-fork") as fork:
+        session.stop()
+        fork.run("And now?", timeout=TURN_S)
+    with client.resume_session(session) as again:
+        again.run("And then?", timeout=TURN_S)
+    seen = [text("Look."), image(png())]
+
+    assert user_content(model.requests[1]) == [seen, "And now?"]
+    assert user_content(model.requests[2]) == [seen, "And then?"]

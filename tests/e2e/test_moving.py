@@ -1,5 +1,6 @@
 """A session as a file: out of one daemon and into another, with all that it is."""
 
+import base64
 import io
 import json
 import os
@@ -16,7 +17,10 @@ from cmdc_runtime.plain import DEPTH_MAX
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from cmdc_runtime.testing.daemon import DaemonProcess
 from cmdc_runtime.transfer import (
+    FORMAT,
+    FORMAT_FIRST,
     MAGIC,
+    PART_BYTES,
     Assembly,
     RecordsPart,
     Seal,
@@ -145,6 +149,32 @@ def test_a_session_moves_with_all_that_it_is(agent, scripted, there, run, tmp_pa
         moved.switch_model(model_calls)
         assert moved.run("A number?", timeout=TURN_S).text == "lucky"
         assert "7 is lucky" in [text for _, text in said(moved)]
+
+
+def test_images_move_along(agent, scripted, there, run, tmp_path):
+    """Their bytes are in the file; one of a session without them is read by older programs, too."""
+    image = b"\x89PNG\r\n\x1a\n" + os.urandom(3 * PART_BYTES)
+    model = scripted("seen", "still seen")
+    session = agent(model)
+    plain = part_of(next(read_frames(io.BytesIO(run("export", session.id).stdout))))
+    session.run(["Look.", cmdc.Image(image)], timeout=TURN_S)
+    file = tmp_path / "session"
+    done = run("export", session.id, "--move", "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    with file.open("rb") as opened:
+        header = part_of(next(read_frames(opened)))
+    done = run("import", str(file), there=True)
+    assert done.returncode == 0, done.stderr
+    with Session(session.id, there) as moved:
+        moved.run("And now?", timeout=TURN_S)
+    sent = [
+        next(said["content"] for said in one["messages"] if said["role"] == "user")
+        for one in model.requests
+    ]
+
+    assert (plain.format, header.format) == (FORMAT_FIRST, FORMAT)
+    assert sent[0] == sent[1]
+    assert base64.b64encode(image).decode() in sent[1][1]["image_url"]["url"]
 
 
 def test_a_copy_gets_another_id(agent, scripted, there, run):

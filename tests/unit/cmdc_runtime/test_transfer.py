@@ -164,7 +164,7 @@ def test_another_format_is_refused_by_its_number():
     for number in (FORMAT + 1, 0, -1):
         other = msgspec.structs.replace(HEADER, format=number)
 
-        with pytest.raises(UsageError, match=f"format {number}, and this program reads 1 to 1"):
+        with pytest.raises(UsageError, match=f"format {number}, and this program reads 1 to 2"):
             part_of(frame_of(other))
 
 

@@ -1,5 +1,6 @@
 """What a session's file must be before any of it is kept."""
 
+import hashlib
 import math
 import zlib
 
@@ -9,6 +10,7 @@ import pytest
 from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, SECONDS_MAX, TIME_MS_MAX
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, encode_facts
 from cmdc_runtime.errors import UsageError
+from cmdc_runtime.message_parts import SESSION_PARTS_MAX
 from cmdc_runtime.requests import (
     PastCommand,
     PastRecord,
@@ -18,6 +20,7 @@ from cmdc_runtime.requests import (
 )
 from cmdc_runtime.transfer import (
     FORMAT,
+    BlobPart,
     CheckpointPart,
     Header,
     Whole,
@@ -59,6 +62,8 @@ FACTS = CheckpointFacts(
     metadata=encode_facts({}, ()),
 )
 CHECKPOINT = CheckpointPart(facts=FACTS, body=BODY)
+BLOB = BlobPart(digest=hashlib.sha256(b"image").hexdigest(), body=b"image")
+EMPTY = BlobPart(digest=hashlib.sha256(b"").hexdigest(), body=b"")
 DEEP = b"\x91" * 970 + b"\xc0"
 
 
@@ -97,6 +102,7 @@ def supervised(**fields):
 def test_what_a_daemon_has_written_is_kept():
     """The definition of its session comes back."""
     assert check_whole(whole()) == SPEC
+    assert check_whole(whole(blobs=[BLOB])) == SPEC
     assert check_whole(Whole(header=changed(HEADER, snapshot_seq=0))) == SPEC
 
 
@@ -147,6 +153,9 @@ def test_what_a_daemon_has_written_is_kept():
         (of_facts(metadata=b"\x81\xa8metadata\xc0"), r"checkpoints\[0\]: metadata: .*metadata`"),
         (whole(checkpoints=[changed(CHECKPOINT, body=DEEP)]), r"checkpoints\[0\]: body: it nests"),
         (whole(checkpoints=[CHECKPOINT] * (CHECKPOINTS_MAX + 1)), "checkpoints: 1,001 of them"),
+        (whole(blobs=[changed(BLOB, body=b"others")]), r"blobs\[0\]: digest: it is that of other"),
+        (whole(blobs=[BLOB, EMPTY]), r"blobs\[1\]: it is empty"),
+        (whole(blobs=[BLOB] * (SESSION_PARTS_MAX + 1)), "blobs: 1,001 of 5,005 bytes, .* 1,000 of"),
     ],
 )
 def test_what_no_daemon_writes_is_refused_with_its_place(file, problem):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, ToolCall
 from workers.core.compaction import (
     ENTRY_CHARS_MAX,
@@ -215,6 +216,36 @@ def test_the_model_is_asked_for_a_summary_of_the_transcript():
     assert (
         request == summary_request([asked, asks("a", path="x.py"), failed, said(0, "assistant")])[0]
     )
+
+
+def test_an_image_is_named_in_the_summary_and_the_history():
+    """Nobody sees it any more; what it was is told."""
+    part = MessagePart(media_type="image/png", name="dog.png", digest="0" * 64, size=1_234)
+    message = Message(id="m-1", role="user", content="Look.", parts=(part,))
+    named = "[image dog.png, image/png, 1,234 bytes]"
+    (asked,) = summary_request([message])
+
+    assert f"[user]\nLook.\n{named}" in asked.content
+    assert named in history_markdown([message], "s-1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({"media_type": "image/png", "size": 10_000_000}, 1_500),
+        ({"media_type": "image/*", "url": "https://example.org"}, 1_500),
+        ({"media_type": "application/pdf", "size": 10}, 2_000),
+        ({"media_type": "application/pdf", "size": 500_000}, 20_000),
+        ({"media_type": "application/pdf", "size": 16_000_000}, 200_000),
+        ({"media_type": "application/pdf", "url": "https://example.org"}, 10_000),
+        ({"media_type": "text/plain", "size": 400}, 100),
+    ],
+)
+def test_images_and_files_are_estimated_by_what_they_are(fields, tokens):
+    """Not by their bytes, but for texts."""
+    message = Message(role="user", content="", parts=(MessagePart(**fields),))
+
+    assert context_tokens([message], 0, None) == tokens
 
 
 def test_an_earlier_summary_is_told_apart():
