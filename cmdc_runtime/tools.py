@@ -116,8 +116,13 @@ class FetchUrl(BuiltIn, frozen=True, kw_only=True):
     """Of a page, unpacked; a larger one is refused."""
 
     def __post_init__(self) -> None:
-        """Refuse a list that is none."""
+        """Refuse a list that is none; what is no list at all is told with its type elsewhere."""
+        given: object = self.allow
+        if not isinstance(given, list | tuple):
+            return
         rules_of(self.allow)
+        if not self.allow:
+            raise ValueError('allow names no host: ["docs.python.org", "*.example.org"] are two')
 
 
 class Task(BuiltIn, frozen=True, kw_only=True):
