@@ -154,6 +154,7 @@ bench-compare: setup ## A revision and the work tree, benchmark by benchmark in 
 
 bench-peers: setup $(PEERS)/.setup ## The same work by others: ray, thespian, processes, asyncio; writes docs/discussion/peers.md
 	@$(BIN)/python -m benchmarks.peers
+	@$(BIN)/python -m benchmarks.peers.quickstart
 	@$(BIN)/python -m scripts.reference
 
 # What cannot be installed is left out: the run names it.

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.peers import quickstart
 from benchmarks.peers.catalogue import CANDIDATES
 from benchmarks.peers.figures import head, rows
 from benchmarks.report import RESULTS
 from scripts.reference import markdown
 
 PATTERN: Final = "*-peers.json"
+QUICKSTARTS: Final = "*-quickstart.json"
 _INTRO: Final = (
     "For those who must choose: the same work by cmdc-runtime and by what else keeps an agent in a"
     " process of its own, or does without one. All ask the same model's server on the loopback,"
@@ -78,6 +80,13 @@ Not in it: tools, which a session runs in processes that can be killed, and thei
 death; the death of the script or of the daemon, after which sessions go on where they run by a
 daemon of their own; two programs at one session; a machine that is short of memory.
 """
+_QUICKSTART: Final = (
+    "What `time` tells of a script, from the start of its interpreter: it has a tool that counts"
+    " the lines of a file, asks about one, and prints the answer as it comes. Ours is"
+    " `examples/01_quickstart.py`, which starts a daemon for itself and has its tool in a process"
+    " of its own; the others run the loop and the tool in the script. The CPU time is of the script"
+    " and of the children that it has waited for."
+)
 _ABSENT: Final = (
     (
         "xoscar",
@@ -97,25 +106,25 @@ _ABSENT: Final = (
 
 
 def page() -> str:
-    """Return the page of the newest record."""
-    return told(newest(RESULTS))
+    """Return the page of the newest records."""
+    return told(newest(RESULTS), newest(RESULTS, QUICKSTARTS))
 
 
-def newest(folder: Path) -> Mapping[str, Any]:  # Any: a record is JSON
+def newest(folder: Path, pattern: str = PATTERN) -> Mapping[str, Any]:  # Any: a record is JSON
     """Return the newest run in a folder of records.
 
     Raises:
         LookupError: there is none.
     """
-    runs = [run for path in folder.glob(PATTERN) for run in json.loads(path.read_text("utf-8"))]
+    runs = [run for path in folder.glob(pattern) for run in json.loads(path.read_text("utf-8"))]
     if not runs:
         raise LookupError(f"no record of the peers in {folder.name}: run make bench-peers")
     found: Mapping[str, Any] = max(runs, key=lambda run: str(run["at"]))
     return found
 
 
-def told(run: Mapping[str, Any]) -> str:  # Any: as above
-    """Return the page of one run."""
+def told(run: Mapping[str, Any], scripts: Mapping[str, Any]) -> str:  # Any: as above
+    """Return the page of one run, and of one of the quickstarts."""
     traits = (
         (one.name, one.form, one.isolation, one.restart, one.memory, one.journal, one.others)
         for one in CANDIDATES
@@ -129,8 +138,20 @@ def told(run: Mapping[str, Any]) -> str:  # Any: as above
         markdown.table(_TRAITS, traits),
         _WORK.format(**{name: run[name] for name in ("firsts", "crowd", "pages")}).rstrip(),
         _UNFAIR.rstrip(),
+        "## The quickstart beside the same program",
+        _QUICKSTART,
+        _when(scripts),
+        markdown.table(("", *quickstart.MEASURES.values()), quickstart.rows(scripts)),
         "## Who is not there",
         markdown.table(("candidate", "why"), _ABSENT),
+    )
+
+
+def _when(run: Mapping[str, Any]) -> str:  # Any: as above
+    at = run["at"].removesuffix("Z").replace("T", " ")
+    return (
+        f"{at}, `{run['commit']}`; the median of {run['turns']} turns, load before"
+        f" {run['load_before']:g}{_load(run['load_before'])}."
     )
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.first_hour.installed import ROOT, Environment, build_wheel
+from tests.e2e.first_hour.installed import IS_WHOLE, ROOT, Environment, build_wheel
 
-IS_WHOLE = "CMDC_FIRST_HOUR" in os.environ
 REQUIRED = re.compile(r'requires-python = ">=3\.(\d+),<3\.(\d+)"')
 TOOLS = ("ipykernel",)
 """What users of the tests have beside the wheel and all its extras."""

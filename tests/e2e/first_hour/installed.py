@@ -14,6 +14,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
+IS_WHOLE = "CMDC_FIRST_HOUR" in os.environ
+"""Whether pip fills the environments from an index."""
 INSTALL_S = 120.0
 FILL_S = 1800.0
 """For everything, over a slow line."""

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.peers.__main__ import HISTORY, Size, run
 from benchmarks.peers.catalogue import CANDIDATES, CMDC
 from benchmarks.peers.figures import UNITS, Kill
+from benchmarks.peers.quickstart import MEASURES, metrics, play
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -29,3 +30,13 @@ def test_both_do_the_work_and_leave_nothing():
         "asyncio": Kill("asyncio", goes_on=False, script_lives=False, history=HISTORY, kept=0),
     }
     assert psutil.Process(os.getpid()).children() == []
+
+
+def test_two_quickstarts_print_the_answer_and_are_timed():
+    """The first turn warms up; of the next one each measure has a sample."""
+    found = play(sys.executable, [CMDC, "openai SDK"], turns=1)
+    named = {metric.metric: metric for metric in metrics(found)}
+
+    assert named.keys() == {f"{one}.{name}" for one in MEASURES for name in (CMDC, "openai SDK")}
+    assert all(metric.n == 1 and metric.value > 0 for metric in named.values())
+    assert named["real.openai SDK"].baseline == named[f"real.{CMDC}"].value
