@@ -27,7 +27,7 @@ process of the user may do. What is risky for the machine is not played there.
 proxy; `bombs` one by one, each in a command that is ended after {bomb_s:g} s.
 
 Written by `python -m scripts.escapes` on {machine}; the attempts are those of
-`tests/integration/escapes/attempts.toml`.
+`tests/fault/escapes/attempts.toml`.
 
 | attempt | layer | Local | Landlock | Bubblewrap |
 |---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""Plays the attempts of ``integration/escapes`` in a sandbox, with what could be reached."""
+"""Plays the attempts of ``fault/escapes`` in a sandbox, with what could be reached."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests import escapees
 from tests.escapees import watched
 from workers.mcp.process import ServerProcess, ServerProgram
 
-CORPUS = Path(__file__).parent / "integration/escapes/attempts.toml"
+CORPUS = Path(__file__).parent / "fault/escapes/attempts.toml"
 LIBRARY = Path(__file__).parents[1]
 ATTEMPT_S = 20
 ALL_S = 900.0
