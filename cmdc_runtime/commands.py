@@ -275,6 +275,7 @@ class Steer(Command, frozen=True, kw_only=True):
 
     text: str
     scope: SteerScope = "session"
+    parts: tuple[MessagePart, ...] = ()
 
 
 class Approve(Command, frozen=True, kw_only=True):

@@ -409,7 +409,7 @@ class AsyncSession(Generic[Output]):
 
     # --- made by ``make sync`` of the calls above: begin --------------------------------------
 
-    async def steer(self, text: str, *, scope: SteerScope = "session") -> str:
+    async def steer(self, text: Content, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name."""
         return await self.client.steer(self, text, scope=scope)
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.lines import call_line, one_line
+from cmdc_runtime.message_parts import MessagePart
 
 
 class ApprovalRequired(Event, frozen=True, kw_only=True):
@@ -97,9 +98,10 @@ class SteeringReceived(Event, frozen=True, kw_only=True):
     ref: str
     status: Literal["queued", "rejected_full", "rejected"]
     text: str
+    parts: tuple[MessagePart, ...] = ()
 
     def _line(self) -> str:
-        return f"steering {self.status}: {one_line(self.text)}"
+        return "; ".join((f"steering {self.status}: {one_line(self.text)}", *map(str, self.parts)))
 
 
 class SteeringApplied(Event, frozen=True, kw_only=True):

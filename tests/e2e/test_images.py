@@ -228,3 +228,24 @@ def test_a_fork_holds_the_images_too(agent, scripted, client):
 
     assert user_content(model.requests[1]) == [seen, "And now?"]
     assert user_content(model.requests[2]) == [seen, "And then?"]
+
+
+def test_a_steering_has_images_too(agent, scripted):
+    """Those that wait for a gap join the conversation as one message, each image in its place."""
+    model = scripted((Text("on my way"), Hold()), "seen", "seen again")
+    session = agent(model)
+    session.prompt("Go.")
+    model.wait_held(TURN_S)
+    session.steer(["Look", cmdc.Image(png())])
+    session.steer([cmdc.Image(png()), "and here."])
+    model.release()
+    answer = session.collect_reply(timeout=TURN_S)
+    session.steer(["Once more.", cmdc.Image(png())])
+
+    assert answer == "seen"
+    assert session.collect_reply(timeout=TURN_S) == "seen again"
+    guided = [one["content"] for one in model.requests[1]["messages"] if one["role"] == "user"][1]
+    assert guided == [text("Look"), image(png()), image(png()), text("and here.")]
+    assert user_content(model.requests[2])[-1] == [text("Once more."), image(png())]
+    with pytest.raises(cmdc.InvalidPart, match="none of what is taken"):
+        session.steer([cmdc.Image(b"none")])

@@ -60,6 +60,7 @@ from workers.core.conversation import (
 from workers.core.evolve import patched
 from workers.core.expense import over_budget, request_tokens
 from workers.core.inputs import ANY_WORK, WaitExpired
+from workers.core.message_content import joined
 from workers.core.plugins import ask_plugins
 from workers.core.records import CycleEnded, CycleStarted, MessageAdded, OutcomeKind
 from workers.core.state import (
@@ -197,7 +198,9 @@ def _start_next(step: Step, at_ms: int) -> None:
         return
     guidance = _guidance(memory)
     step.publish(SteeringApplied(count=len(memory.steering)))
-    prompt = QueuedPrompt(memory.steering[0].ref, guidance.content, guidance.metadata)
+    prompt = QueuedPrompt(
+        memory.steering[0].ref, guidance.content, guidance.metadata, parts=guidance.parts
+    )
     _start(step, prompt, at_ms)
 
 
@@ -572,9 +575,11 @@ def add_notes(step: Step) -> None:
 
 
 def _guidance(memory: Memory) -> Message:
+    content, parts = joined((one.text, one.parts) for one in memory.steering)
     return Message(
         id=next_id(memory),
         role="user",
-        content="\n\n".join(one.text for one in memory.steering),
+        content=content,
+        parts=parts,
         metadata={STEERING: [str(one.ref) for one in memory.steering]},
     )

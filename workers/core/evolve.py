@@ -532,7 +532,7 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     CycleEnded: _cycle_ended,
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
     Steered: lambda memory, record: conversation.add_steering(
-        memory, Steering(record.ref, record.text)
+        memory, Steering(record.ref, record.text, record.parts)
     ),
     ApprovalRequested: _approval_requested,
     ApprovalDecided: lambda memory, record: conversation.end_approval(

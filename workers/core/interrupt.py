@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
-from cmdc_runtime.errors import InvalidText, QueueFull, UsageError
+from cmdc_runtime.errors import QueueFull, UsageError
 from cmdc_runtime.events import (
     AgentAbort,
     PromptDropped,
@@ -29,7 +29,7 @@ from workers.core.conversation import children_of, cycle_result, next_id, waitin
 from workers.core.cycle import announce_abort, answer_waiters
 from workers.core.expense import guess_usage
 from workers.core.inputs import CycleExpired, Order, Stopped
-from workers.core.message_content import text_problem
+from workers.core.message_content import refused_content
 from workers.core.records import CutSpent, MessageAdded, PromptDiscarded, Steered
 from workers.core.state import Asking, Memory, OpenCall, QueuedPrompt, Streaming
 from workers.core.step import (
@@ -70,10 +70,10 @@ _STEERED: Final = CallEnd(
 
 def start_steering(step: Step, order: Order, command: Steer) -> None:
     """Nothing runs that could be steered: open a cycle with the text."""
-    if problem := text_problem(command.text):
-        step.complete(order.id, InvalidText(problem))
+    if refused := refused_content(step.memory, command.text, command.parts):
+        step.complete(order.id, refused)
         return
-    prompt = QueuedPrompt(order.id, command.text)
+    prompt = QueuedPrompt(order.id, command.text, parts=command.parts)
     step.complete(order.id, SteerReceipt(ref=order.id, opened=True))
     cycle.receive(step, prompt, queued=False)
     cycle.start(step, prompt, order.at_ms)
@@ -93,7 +93,7 @@ def interrupt_tools(step: Step, order: Order, command: Steer) -> None:
 
 def _ask_plugins_first(step: Step, order: Order, command: Steer) -> bool:
     """Have plugins asked, if it may be queued at all; return whether one has the hook."""
-    is_refused = text_problem(command.text) or _is_full(step.memory)
+    is_refused = refused_content(step.memory, command.text, command.parts) or _is_full(step.memory)
     if is_refused or not step.memory.has_hook(BeforeSteering):
         return False
     step.perform(AskAboutSteering(order, command))
@@ -106,9 +106,9 @@ def _is_full(memory: Memory) -> bool:
 
 def accept_steering(step: Step, order: Order, command: Steer) -> bool:
     """Queue the guidance for the next gap, if there is room; return whether it is queued."""
-    problem = text_problem(command.text)
-    if problem is not None:
-        step.complete(order.id, InvalidText(problem))
+    refused = refused_content(step.memory, command.text, command.parts)
+    if refused is not None:
+        step.complete(order.id, refused)
         return False
     if _is_full(step.memory):
         bound = step.memory.policy.max_steering_queue
@@ -116,9 +116,11 @@ def accept_steering(step: Step, order: Order, command: Steer) -> bool:
         step.complete(order.id, full)
         step.publish(SteeringReceived(ref=order.id, status="rejected_full", text=command.text))
         return False
-    step.record(Steered(ref=order.id, text=command.text))
+    step.record(Steered(ref=order.id, text=command.text, parts=command.parts))
     step.complete(order.id, SteerReceipt(ref=order.id, opened=False))
-    step.publish(SteeringReceived(ref=order.id, status="queued", text=command.text))
+    step.publish(
+        SteeringReceived(ref=order.id, status="queued", text=command.text, parts=command.parts)
+    )
     return True
 
 

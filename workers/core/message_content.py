@@ -1,6 +1,8 @@
 """What a prompt may hold: a text, and images and files that the model is not known to refuse."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.errors import CmdcError, InvalidPart, InvalidText
@@ -15,6 +17,18 @@ def refused_content(memory: Memory, text: str, parts: Sequence[MessagePart]) -> 
     if parts and (problem := _unseen_problem(memory, text, parts)):
         return InvalidPart(problem)
     return None
+
+
+def joined(
+    contents: Iterable[tuple[str, Sequence[MessagePart]]],
+) -> tuple[str, tuple[MessagePart, ...]]:
+    """Return contents as one, each behind an empty line, with its parts in their places."""
+    text, parts = "", list[MessagePart]()
+    for added, with_parts in contents:
+        text += "\n\n" if text and added else ""
+        parts += (replace(one, at=len(text) + one.at) for one in with_parts)
+        text += added
+    return text, tuple(parts)
 
 
 def text_problem(text: str, *, is_alone: bool = True) -> str | None:

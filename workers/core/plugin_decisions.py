@@ -96,8 +96,8 @@ def apply_steering_verdict(step: Step, judged: SteeringAnswered) -> None:
         step.complete(order.id, SteeringRejected(verdict.abort.reason))
         step.publish(SteeringReceived(ref=order.id, status="rejected", text=command.text))
         return
-    text = "\n\n".join((command.text, *verdict.interventions))
-    _ACCEPT[step.state](step, order, Steer(text=text, scope=command.scope))
+    text = "\n\n".join(filter(None, (command.text, *verdict.interventions)))
+    _ACCEPT[step.state](step, order, Steer(text=text, scope=command.scope, parts=command.parts))
 
 
 _ACCEPT: Final = {

@@ -170,6 +170,7 @@ class Steered(Record, frozen=True, kw_only=True):
 
     ref: CommandId
     text: str
+    parts: tuple[MessagePart, ...] = ()
 
 
 class ApprovalRequested(Record, frozen=True, kw_only=True, tag="approval_asked"):

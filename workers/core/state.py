@@ -176,6 +176,7 @@ class Steering(msgspec.Struct, frozen=True):
 
     ref: CommandId
     text: str
+    parts: tuple[MessagePart, ...] = ()
 
 
 class Cycle(msgspec.Struct, frozen=True):

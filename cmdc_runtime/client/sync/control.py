@@ -3,7 +3,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,7 +25,6 @@ from cmdc_runtime.client.arguments import (
     checked_ref,
     checked_response,
     checked_server,
-    checked_text,
     checked_timeout,
     packed_tools,
     tool_names,
@@ -36,7 +35,7 @@ from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.limits import STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
-from cmdc_runtime.client.prompt_content import Asked
+from cmdc_runtime.client.prompt_content import Asked, checked_content
 from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.commands import (
     Abort,
@@ -63,6 +62,7 @@ from cmdc_runtime.commands import (
     ToolsDiff,
     UserRespond,
 )
+from cmdc_runtime.content import Content
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.mcp_servers import McpServer
@@ -84,32 +84,37 @@ from cmdc_runtime.requests import (
 )
 from cmdc_runtime.skills import SkillsDir
 
+Said = TypeVar("Said", Prompt, Steer)
+
 
 class Control(Caller):
     """A client's calls that neither begin a session nor take part in its conversation."""
 
-    def _with_parts(self, session_id: SessionId, command: Prompt, asked: Asked) -> Prompt:
-        """Return a prompt with its images and files, which are kept by then."""
+    def _with_parts(self, session_id: SessionId, command: Said, asked: Asked) -> Said:
+        """Return a prompt or a steering with its images and files, which are kept by then."""
         if not asked.given:
             return command
         chars = len(asked.text)
         parts = self._run(Exchange.keep_parts, session_id, asked.given, chars)
         return msgspec.structs.replace(command, parts=parts)
 
-    def steer(self, session: SessionLike, text: str, *, scope: SteerScope = "session") -> str:
+    def steer(self, session: SessionLike, text: Content, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name.
 
         The model reads it before the next turn; killable tools end at once, and with ``scope``
         "tree" subagents too. To an idle session it is a prompt.
 
         Raises:
-            InvalidText: ``text`` is not a non-empty str.
+            InvalidText: ``text`` is not a non-empty str, nor such a list as ``prompt`` takes.
+            InvalidPart: an image or a file is none that the model is known to take, or too large.
             QueueFull: too many steerings wait.
             SteeringRejected: a plugin refused it.
 
         """
-        command = checked(Steer(text=checked_text(text, "steering"), scope=scope))
-        return self._run(Exchange.steer, checked_id(session), command)
+        session_id, asked = checked_id(session), checked_content(text, "steering")
+        plain = checked(Steer(text=asked.text, scope=scope))
+        command = self._with_parts(session_id, plain, asked)
+        return self._run(Exchange.steer, session_id, command)
 
     def abort(
         self,

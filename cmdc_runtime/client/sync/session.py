@@ -404,7 +404,7 @@ class Session(Generic[Output]):
 
     # --- made by ``make sync`` of the calls above: begin --------------------------------------
 
-    def steer(self, text: str, *, scope: SteerScope = "session") -> str:
+    def steer(self, text: Content, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name."""
         return self.client.steer(self, text, scope=scope)
 
