@@ -190,6 +190,7 @@ NAMES_OF_MODULE: Final = {
         "TextFilter",
         "hook",
     ),
+    "cmdc_runtime.extensions.backend": ("Backend",),
     "cmdc_runtime.extensions.context": (
         "PluginCallError",
         "PluginContext",

@@ -15,6 +15,8 @@ import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import MATRIX, annotated
+from cmdc_runtime.extensions.backend import Backend
+from cmdc_runtime.extensions.backend_sandbox import BackendSandbox
 from cmdc_runtime.extensions.hooks import HOOKS, TOOL_HOOKS, Ruling
 from cmdc_runtime.extensions.plugin import (
     FILTER_OUTPUT,
@@ -82,14 +84,38 @@ def as_strategy(candidate: object) -> ReasoningStrategy:
 def as_sandbox(candidate: object) -> Sandbox:
     """Return the sandbox that ``candidate`` is, has as a class, or names as ``"module:Class"``.
 
-    A class, or its name, may come with options: ``(Mine, {"image": "debian"})``.
+    A class, or its name, may come with options: ``(Mine, {"image": "debian"})``. A ``Backend`` in
+    any of these forms is a sandbox as well: tools read and write what it keeps.
 
     Raises:
         InvalidOptions: as for ``as_plugin``.
     """
+    if (backend := _backend_of(candidate)) is not None:
+        return BackendSandbox(backend)
     sandbox = _instance(candidate, Sandbox)  # type: ignore[type-abstract]  # none is made of it
     _refuse(f"sandbox {short(sandbox.name)}", _sandbox_problems(sandbox))
     return sandbox
+
+
+def _backend_of(candidate: object) -> Backend | None:
+    """Return the backend that something is, or names or describes as a sandbox."""
+    thing, options = _parted(candidate, "sandbox")
+    found = _named(thing, "sandbox") if isinstance(thing, str) else thing
+    if isinstance(found, Backend):
+        if options is not None:
+            raise InvalidOptions(["the backend is an instance and takes no options"])
+        return found
+    if not (isinstance(found, type) and issubclass(found, Backend)):
+        return None
+    try:
+        return found(**(options or {}))
+    except InvalidOptions:
+        raise
+    except Exception as error:  # its constructor is a stranger's code
+        name = short(found.__qualname__)
+        raise InvalidOptions(
+            [f"backend {name} cannot be made: {type(error).__name__}: {error}"]
+        ) from error
 
 
 def _instance(candidate: object, base: type[_Base]) -> _Base:
