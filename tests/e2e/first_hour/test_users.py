@@ -37,7 +37,11 @@ nbclient.NotebookClient(notebook, km=manager, timeout=240, resources=place).exec
 nbformat.write(notebook, path)
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(PROGRAM_S + 60)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process,
+    pytest.mark.timeout(PROGRAM_S + 60, func_only=True),
+]
 
 
 def called(name, /, **arguments):
