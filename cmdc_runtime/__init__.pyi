@@ -22,6 +22,7 @@ from cmdc_runtime.client.functions import attach_mcp_server as attach_mcp_server
 from cmdc_runtime.client.functions import attach_plugin as attach_plugin
 from cmdc_runtime.client.functions import attach_tool as attach_tool
 from cmdc_runtime.client.functions import attach_tools as attach_tools
+from cmdc_runtime.client.functions import broadcast as broadcast
 from cmdc_runtime.client.functions import checkpoint as checkpoint
 from cmdc_runtime.client.functions import collect_reply as collect_reply
 from cmdc_runtime.client.functions import create_agent as create_agent

@@ -16,6 +16,7 @@ CALLS: Final = (
     "attach_plugin",
     "attach_tool",
     "attach_tools",
+    "broadcast",
     "checkpoint",
     "collect_reply",
     "create_agent",

@@ -18,6 +18,7 @@ from cmdc_runtime.client.arguments import (
     checked_callback,
     checked_checkpoint,
     checked_flag,
+    checked_group,
     checked_id,
     checked_list,
     checked_model,
@@ -28,6 +29,7 @@ from cmdc_runtime.client.arguments import (
     checked_ref,
     checked_response,
     checked_server,
+    checked_text,
     checked_timeout,
     packed_tools,
     tool_names,
@@ -55,6 +57,7 @@ from cmdc_runtime.commands import (
     GetMessages,
     KillTools,
     Prompt,
+    PromptReceipt,
     Reject,
     ReplaceTools,
     SaveCheckpoint,
@@ -66,7 +69,7 @@ from cmdc_runtime.commands import (
     UserRespond,
 )
 from cmdc_runtime.content import Content
-from cmdc_runtime.errors import UsageError
+from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message
@@ -88,6 +91,10 @@ from cmdc_runtime.requests import (
 from cmdc_runtime.skills import SkillsDir
 
 Said = TypeVar("Said", Prompt, Steer)
+
+
+def _as_list(given: Any) -> list[Any]:  # Any: what is in it is checked one by one
+    return list(given)
 
 
 class AsyncControl(AsyncCaller):
@@ -471,6 +478,40 @@ class AsyncControl(AsyncCaller):
         watch = await self._run(Exchange.unwatch, checked_ref(ref)) or watch
         if watch is not None:
             await self._await_callbacks(watch)
+
+    async def broadcast(
+        self,
+        text: str,
+        *,
+        sessions: Iterable[SessionLike] | None = None,
+        group_id: str | None = None,
+    ) -> dict[SessionId, PromptReceipt | CmdcError]:
+        """Give one prompt to many sessions: to those that are named, or to the living of a group.
+
+        Each takes it as by ``prompt``, one after another. What is returned has for each session its
+        receipt, or the error that ``prompt`` would have raised: the others have it all the same.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            UsageError: it is not one of ``sessions`` and ``group_id`` that is given, or too many.
+
+        """
+        command = Prompt(text=checked_text(text, "prompt"))
+        if (sessions is None) == (group_id is None):
+            raise UsageError("sessions, group_id: give one of them")
+        if group_id is None:
+            ids = [checked_id(one) for one in checked_list(_as_list, sessions, "sessions")]
+        else:
+            group = checked_group(group_id)
+            living = await self._run(Exchange.list_sessions)
+            ids = [one.session_id for one in living if one.group_id == group]
+        told: dict[SessionId, PromptReceipt | CmdcError] = {}
+        for one in dict.fromkeys(ids):
+            try:
+                told[one] = await self._run(Exchange.prompt, one, command)
+            except CmdcError as error:
+                told[one] = error
+        return told
 
     async def list_sessions(self, *, ended: bool = False) -> list[Status]:
         """Return how all live sessions stand.

@@ -16,6 +16,7 @@ attach_mcp_server = of_owner(_client.attach_mcp_server)
 attach_plugin = of_owner(_client.attach_plugin)
 attach_tool = of_owner(_client.attach_tool)
 attach_tools = of_owner(_client.attach_tools)
+broadcast = _client.broadcast
 checkpoint = of_owner(_client.checkpoint)
 collect_reply = of_owner(_client.collect_reply)
 create_agent = _client.create_agent
@@ -62,6 +63,7 @@ __all__ = [
     "attach_plugin",
     "attach_tool",
     "attach_tools",
+    "broadcast",
     "checkpoint",
     "collect_reply",
     "create_agent",

@@ -97,3 +97,26 @@ def test_coroutines_follow_groups(cmdc_daemon, scripted, group):
             return envelope.session_id == session.id
 
     assert asyncio.run(main())
+
+
+def test_one_prompt_is_given_to_a_group_or_to_those_that_are_named(agent, scripted, client):
+    """Each has it in its own queue; one that can't take it hinders no other."""
+    model = scripted(default="yes")
+    first, second = (agent(model, group_id="crew-of-broadcast") for _ in range(2))
+    other = agent(model)
+    told = client.broadcast("All hands!", group_id="crew-of-broadcast")
+    replies = [one.collect_reply(timeout=TURN_S) for one in (first, second)]
+    other.stop()
+    named = client.broadcast("You two!", sessions=[first, other.id, first])
+
+    assert set(told) == {first.id, second.id}
+    assert all(not receipt.queued for receipt in told.values())
+    assert replies == ["yes", "yes"]
+    assert [*named] == [first.id, other.id]
+    assert named[first.id].command_id
+    assert isinstance(named[other.id], cmdc.SessionNotAlive)
+    assert client.broadcast("Nobody?", group_id="nobody") == {}
+    for wrong in ({}, {"sessions": [first], "group_id": "x"}, {"sessions": first.id}):
+        with pytest.raises(cmdc.UsageError, match="sessions"):
+            client.broadcast("Go.", **wrong)
+    assert first.collect_reply(timeout=TURN_S) == "yes"

@@ -174,6 +174,7 @@ MEANT = {
     "tools": {"list", *LISTS},
     "names": {"list", *LISTS},
     "dirs": {"list"},
+    "sessions": {"None", "list"},
     "size": {"5"},
     "files": {"list"},
     "approval_id": {"nope"},

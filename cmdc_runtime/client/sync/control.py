@@ -15,6 +15,7 @@ from cmdc_runtime.client.arguments import (
     checked_callback,
     checked_checkpoint,
     checked_flag,
+    checked_group,
     checked_id,
     checked_list,
     checked_model,
@@ -25,6 +26,7 @@ from cmdc_runtime.client.arguments import (
     checked_ref,
     checked_response,
     checked_server,
+    checked_text,
     checked_timeout,
     packed_tools,
     tool_names,
@@ -52,6 +54,7 @@ from cmdc_runtime.commands import (
     GetMessages,
     KillTools,
     Prompt,
+    PromptReceipt,
     Reject,
     ReplaceTools,
     SaveCheckpoint,
@@ -63,7 +66,7 @@ from cmdc_runtime.commands import (
     UserRespond,
 )
 from cmdc_runtime.content import Content
-from cmdc_runtime.errors import UsageError
+from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message
@@ -85,6 +88,10 @@ from cmdc_runtime.requests import (
 from cmdc_runtime.skills import SkillsDir
 
 Said = TypeVar("Said", Prompt, Steer)
+
+
+def _as_list(given: Any) -> list[Any]:  # Any: what is in it is checked one by one
+    return list(given)
 
 
 class Control(Caller):
@@ -458,6 +465,40 @@ class Control(Caller):
         watch = self._run(Exchange.unwatch, checked_ref(ref)) or watch
         if watch is not None:
             self._await_callbacks(watch)
+
+    def broadcast(
+        self,
+        text: str,
+        *,
+        sessions: Iterable[SessionLike] | None = None,
+        group_id: str | None = None,
+    ) -> dict[SessionId, PromptReceipt | CmdcError]:
+        """Give one prompt to many sessions: to those that are named, or to the living of a group.
+
+        Each takes it as by ``prompt``, one after another. What is returned has for each session its
+        receipt, or the error that ``prompt`` would have raised: the others have it all the same.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            UsageError: it is not one of ``sessions`` and ``group_id`` that is given, or too many.
+
+        """
+        command = Prompt(text=checked_text(text, "prompt"))
+        if (sessions is None) == (group_id is None):
+            raise UsageError("sessions, group_id: give one of them")
+        if group_id is None:
+            ids = [checked_id(one) for one in checked_list(_as_list, sessions, "sessions")]
+        else:
+            group = checked_group(group_id)
+            living = self._run(Exchange.list_sessions)
+            ids = [one.session_id for one in living if one.group_id == group]
+        told: dict[SessionId, PromptReceipt | CmdcError] = {}
+        for one in dict.fromkeys(ids):
+            try:
+                told[one] = self._run(Exchange.prompt, one, command)
+            except CmdcError as error:
+                told[one] = error
+        return told
 
     def list_sessions(self, *, ended: bool = False) -> list[Status]:
         """Return how all live sessions stand.
