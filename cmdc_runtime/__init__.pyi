@@ -95,6 +95,7 @@ from cmdc_runtime.errors import CommandDropped as CommandDropped
 from cmdc_runtime.errors import CommandTimeout as CommandTimeout
 from cmdc_runtime.errors import DaemonUnavailable as DaemonUnavailable
 from cmdc_runtime.errors import ExtensionError as ExtensionError
+from cmdc_runtime.errors import GuardrailTripped as GuardrailTripped
 from cmdc_runtime.errors import InvalidFields as InvalidFields
 from cmdc_runtime.errors import InvalidOptions as InvalidOptions
 from cmdc_runtime.errors import InvalidPart as InvalidPart
@@ -186,6 +187,7 @@ from cmdc_runtime.extensions.reasoning import Thought as Thought
 from cmdc_runtime.extensions.sandbox import Sandbox as Sandbox
 from cmdc_runtime.extensions.sandbox import SandboxError as SandboxError
 from cmdc_runtime.extensions.tool import Effect as Effect
+from cmdc_runtime.guardrail import Tripwire as Tripwire
 from cmdc_runtime.handoff import Handoff as Handoff
 from cmdc_runtime.mcp_servers import McpServer as McpServer
 from cmdc_runtime.message_parts import MessagePart as MessagePart

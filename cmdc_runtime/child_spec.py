@@ -109,6 +109,8 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         mcp_servers=parent.mcp_servers if subagent.tools is None else (),
         response_format=None,
         handoffs=(),
+        input_guardrails=(),
+        output_guardrails=(),
         exit_on=(),
         depth=spec.depth + 1,
         resumed=None,

@@ -11,8 +11,9 @@ The tree answers one question, "what should the catcher do?"::
         DaemonUnavailable, QueueFull, Overloaded, Busy, StorageFull, CommandTimeout,
         CollectTimeout
       SessionError              what the session did or became
-        SessionNotAlive, SessionParked, StartFailed (with SandboxUnavailable), AgentAborted,
-        AgentFailed (with ResultInvalid), SteeringRejected, CheckpointFailed, CommandDropped
+        SessionNotAlive, SessionParked, StartFailed (with SandboxUnavailable), AgentAborted
+        (with GuardrailTripped), AgentFailed (with ResultInvalid), SteeringRejected,
+        CheckpointFailed, CommandDropped
       ExtensionError            what a tool, plugin, provider or store could not do, or was refused
         ToolError (with OtherBranchError), PluginCallError, ProviderError, MemoryStoreError: each
         stands beside the contract that it is part of
@@ -331,6 +332,32 @@ class AgentAborted(SessionError):
         self.reason = reason
         why = shown(reason, REASON_CHARS_MAX) or "no reason given"
         super().__init__(f"the cycle was aborted: {why}")
+
+
+class GuardrailTripped(AgentAborted):
+    """A guardrail ended the cycle, or could not say that all is well.
+
+    ``guardrail`` is its name, ``side`` what it looks at, "input" or "output"; ``reason`` and
+    ``info`` are its own.
+    """
+
+    code = "guardrail_tripped"
+    fields: ClassVar[Mapping[str, Any]] = {
+        "guardrail": str, "side": str, "reason": str, "info": Any,
+    }  # fmt: skip
+
+    def __init__(self, guardrail: str, side: str, reason: str, info: Any = None) -> None:
+        """Keep all of it (Any: the application's own)."""
+        self.guardrail, self.side, self.info = guardrail, side, info
+        super().__init__(f"the {side} guardrail {guardrail} tripped: {reason}")
+        self.reason = reason
+
+
+def aborted(reason: Any) -> AgentAborted:  # Any: plain data of whoever aborted it
+    """Return the error of a cycle that was aborted for this reason."""
+    if isinstance(reason, dict) and reason.keys() == GuardrailTripped.fields.keys():
+        return GuardrailTripped(**reason)
+    return AgentAborted(reason)
 
 
 class AgentFailed(SessionError):

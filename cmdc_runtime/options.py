@@ -47,6 +47,7 @@ from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.config import Config, check_config, config_options
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import summary_of, text_of
+from cmdc_runtime.guardrail import check_guardrails
 from cmdc_runtime.handoff import NAME_CHARS_MAX, Handoff, check_handoffs, own_agent, target_of
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, without_system
@@ -160,6 +161,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     code: Code = (
         "pinned"  # of tools and plugins named by module: changed, it parks; latest: it runs
     )
+    input_guardrails: list[Any] = []  # functions that look at a prompt beside its first request
+    output_guardrails: list[Any] = []  # functions that look at the answer that ends a cycle
     redact: Any = None  # a function of a state, or "module:name": what a checkpoint keeps of it
     user_data: dict[str, Any] = {}  # the application's own, for tools, plugins and subagents
     group_id: str | None = None  # sessions that are followed together; subagents inherit it
@@ -386,11 +389,13 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "config": check_config,
     "group_id": check_group_id,
     "handoffs": check_handoffs,
+    "input_guardrails": check_guardrails,
     "mcp_servers": check_mcp_servers,
     "memory": check_memory,
     "memory_limit": check_memory_limit,
     "messages": check_messages,
     "model": _model,
+    "output_guardrails": check_guardrails,
     "plugins": check_plugins,
     "provider": check_provider,
     "provider_opts": check_provider_opts,

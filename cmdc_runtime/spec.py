@@ -117,6 +117,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     config_facts: dict[str, Any] | None = None  # Any: what tools and plugins see of a Config
     sandbox: Packed | None = None  # None: the built-in "local"
     require_sandbox: bool = False
+    input_guardrails: tuple[Packed, ...] = ()
+    output_guardrails: tuple[Packed, ...] = ()
     handoffs: tuple[HandoffSpec, ...] = ()  # the session's own agent is the first of them
 
 
@@ -131,6 +133,8 @@ _MADE: Final = frozenset(
             "depth",
             "supervision",
             "redact",
+            "input_guardrails",
+            "output_guardrails",
             "sandbox",
             "resumed",
             "opening_call",
@@ -190,6 +194,8 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
         depth=0,
         supervision=supervision(options),
         redact=parts.redact,
+        input_guardrails=parts.input_guardrails,
+        output_guardrails=parts.output_guardrails,
         provider=parts.provider,
         config_facts=config_facts(options.config),
         sandbox=parts.sandbox,
@@ -218,6 +224,7 @@ def carries_code(spec: AgentSpec) -> bool:
     """Say whether a part of the agent, or of one that it may start or become, is code by value."""
     own = (spec.redact, spec.provider, spec.sandbox)
     packed = [*spec.tools, *spec.plugins, *filter(None, own)]
+    packed += (*spec.input_guardrails, *spec.output_guardrails)
     for one in spec.subagents:
         packed += [*(one.tools or ()), *(one.plugins or ())]
     for handoff in spec.handoffs:
@@ -275,6 +282,8 @@ class _Parts:
     subagents: tuple[SubagentSpec, ...]
     working_dir: str
     redact: Packed | None
+    input_guardrails: tuple[Packed, ...]
+    output_guardrails: tuple[Packed, ...]
     provider: Packed | None
     sandbox: Packed | None
     skills: tuple[Packed, ...]
@@ -291,6 +300,7 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
     tools = _each_packed(options.tools, "tools", _tool_packer(options.max_depth), refused)
     given = None if _is_chain(options) else options.reasoning_strategy
     handoffs = made(lambda: _handoffs(options, refused), _NO_HANDOFFS)
+    made(lambda: _check_guarded(options), None)
     made(lambda: _check_transfers(options, handoffs, (*tools, *plugins)), None)
     return _Parts(
         model=made(lambda: _own_model(options), _NO_MODEL),
@@ -301,12 +311,30 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
         subagents=made(lambda: _subagents(options, refused), ()),
         working_dir=made(lambda: absolute(options.working_dir), ""),
         redact=None if redact is None else made(lambda: pack_function(redact, "redact"), None),
+        input_guardrails=_guardrails(options, "input_guardrails", refused),
+        output_guardrails=_guardrails(options, "output_guardrails", refused),
         provider=None if provider is None else made(lambda: _provider(provider), None),
         sandbox=None if sandbox is None else made(lambda: pack_sandbox(sandbox, "sandbox"), None),
         memory=made(lambda: memory_parts(options.memory, plugins), ()),
         skills=made(lambda: skills_parts(options.skills_dirs, (*tools, *plugins)), ()),
         handoffs=handoffs,
     )
+
+
+def _check_guarded(options: Options) -> None:
+    """Refuse guardrails of an input that no request has, beside which they could run."""
+    has_tool = options.reasoning_strategy is not None and not _is_chain(options)
+    if options.input_guardrails and has_tool:
+        raise InvalidOptions(
+            ["input_guardrails: reasoning_strategy answers in the model's place: give one"]
+        )
+
+
+def _guardrails(options: Options, name: str, refused: _Refused) -> tuple[Packed, ...]:
+    def packed(thing: object, label: str) -> Packed:
+        return pack_function(thing, label, "guardrail")
+
+    return _each_packed(getattr(options, name), name, packed, refused)
 
 
 def _provider(given: object) -> Packed:

@@ -21,6 +21,8 @@ WIDER: Final[Mapping[str, str]] = {
     "blueprint": "AnyBlueprint | None",
     "config": "Config | None",
     "handoffs": "Several[Handoff | SubAgent | AnyBlueprint | str]",
+    "input_guardrails": "Several[AnyGuardrail]",
+    "output_guardrails": "Several[AnyGuardrail]",
     "memory_limit": "int | str | None",
     "messages": "Several[AnyMessage]",
     "model": "AnyModel | None",
@@ -42,7 +44,8 @@ _IMPORTS: Final = """\
 from os import PathLike
 from cmdc_runtime.config import Config
 from cmdc_runtime.client.option_types import (
-    AnyBlueprint, AnyMessage, AnyModel, AnyPlugin, AnyRedaction, AnyStrategy, AnyTool, Several,
+    AnyBlueprint, AnyGuardrail, AnyMessage, AnyModel, AnyPlugin, AnyRedaction, AnyStrategy,
+    AnyTool, Several,
 )
 """
 

@@ -53,6 +53,7 @@ from workers.mcp.servers import McpServers, ServerSurroundings
 from workers.performers.blobs import BlobProvider, Blobs
 from workers.performers.checkpoints import Checkpoints, Forks, Redact, Saved
 from workers.performers.deadlines import IdleTimer
+from workers.performers.guardrails import Guardrails, Guards
 from workers.performers.histories import HistoryFilters
 from workers.performers.model import (
     Asker,
@@ -73,7 +74,7 @@ from workers.performers.table import ExitCallbacks, PerformerParts, Performers
 from workers.performers.toolbox import CodeOpener, Toolbox, schema_of
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.pipeline import Pipeline, PluginServices
-from workers.session_code import HandoffCode, LoadedPlugin, OpenedAgent, SessionCode
+from workers.session_code import FunctionCode, LoadedPlugin, OpenedAgent, SessionCode
 
 # --- credentials ----------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class Loaded:
     user_data: dict[str, Any]  # Any: the application's own
     session_start_problem: Callable[[str], str | None]
     context: BuildContext
-    handoffs: HandoffCode
+    functions: FunctionCode
 
 
 def build_agent(
@@ -249,8 +250,8 @@ def build_agent(
         lost = session_code.newly_left_out(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
         keep(spec, memory, keys)
-        handoffs = session_code.handoff_code(spec, memory, own, agents)
-        tools = session_code.tools_of(memory, handoffs.reserve.of_agents)
+        functions = session_code.function_code(spec, memory, own, agents)
+        tools = session_code.tools_of(memory, functions.reserve.of_agents)
         is_lean = spec.provider is None and context.is_lean
         if is_lean and _needs_litellm(memory, tools):
             raise LitellmNeeded
@@ -268,7 +269,7 @@ def build_agent(
         raise BuildError(str(error)) from error
     session_start_problem = session_code.session_start_problem(memory, plugins)
     code = (provider, tools, plugins, redact, sandbox)
-    loaded = Loaded(*code, user_data, session_start_problem, context, handoffs)
+    loaded = Loaded(*code, user_data, session_start_problem, context, functions)
     agent = _wire(assign, spec, memory, loaded)
     keep(spec, agent.memory, keys)
     agent.continue_from(Saver(past.unsaved()), news)
@@ -323,6 +324,8 @@ def _code(assign: Assign, spec: AgentSpec, start: Memory, past: SessionHistory) 
         given += spec.plugins if "plugins" in resumed.changes else ()
         given += filter(None, [spec.redact]) if "redact" in resumed.changes else ()
         given += filter(None, [spec.provider]) if "provider" in resumed.changes else ()
+        for side in ("input_guardrails", "output_guardrails"):
+            given += getattr(spec, side) if side in resumed.changes else ()
         given += filter(None, [spec.sandbox]) if "sandbox" in resumed.changes else ()
         anew = {digest_of(packed) for packed in given}
         known = {name: modules for name, modules in known.items() if name not in anew}
@@ -398,6 +401,8 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         max_children=spec.max_children,
         max_spawns=spec.max_spawns,
         subagents=frozenset(one.name for one in spec.subagents),
+        guards_input=bool(spec.input_guardrails),
+        guards_output=bool(spec.output_guardrails),
         opening_call=spec.opening_call,
         window_of=lambda model: context_window_of(provider, model),
         answer_max_of=lambda model: answer_tokens_of(provider, model),
@@ -430,9 +435,8 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
     subagents = Subagents(str(context.runtime_dir), agent.post)
     steps = partial(subagents.past.steps, assign.session_id)
     servers = _mcp_servers(assign, spec, agent, loaded)
-    tool_settings = _tool_settings(assign, spec, loaded, servers)
-    tool_settings = replace(tool_settings, recall=steps, opener=opener)
-    runner = ToolRunner(loaded.tools, tool_settings, agent.post, link, pipeline)
+    settings = replace(_tool_settings(assign, spec, loaded, servers), recall=steps, opener=opener)
+    runner = ToolRunner(loaded.tools, settings, agent.post, link, pipeline)
     summarizer = Summarizer(
         asker, agent.post, session_id=assign.session_id, working_dir=spec.working_dir
     )
@@ -459,7 +463,8 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
         forks=Forks(checkpoints),
         replies=replies,
         servers=servers,
-        histories=HistoryFilters(loaded.handoffs.histories),
+        guards=_guards(agent, loaded.functions),
+        histories=HistoryFilters(loaded.functions.histories),
     )
     is_lean = context.is_lean and spec.provider is None
     performers = Performers(parts, agent.post, context.exit_callbacks)
@@ -468,6 +473,11 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
     )
     agent.wire(performers, idle_timer, msgspec.structs.replace(spec, user_data=loaded.user_data))
     return agent
+
+
+def _guards(agent: Agent, code: FunctionCode) -> Guards:
+    sides = map(Guardrails, (code.input_guardrails, code.output_guardrails))
+    return Guards(agent.plugin_context, *sides)
 
 
 class _Place:
@@ -530,6 +540,6 @@ def _tool_settings(
         servers=servers,
         sandbox=loaded.sandbox,
         packed_sandbox=spec.sandbox,
-        reserve=loaded.handoffs.reserve,
+        reserve=loaded.functions.reserve,
         is_subagent=assign.parent_id is not None,
     )

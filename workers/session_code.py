@@ -36,6 +36,7 @@ from workers.loader import (
     load_tools,
     open_sandbox,
 )
+from workers.performers.guardrails import Guardrail
 from workers.performers.histories import HistoryFilter
 from workers.performers.model import system_of
 from workers.performers.toolbox import LoadedTool, Reserve
@@ -59,11 +60,16 @@ class OpenedAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class HandoffCode:
-    """The tools that wait for their agents, and the functions that decide what an agent sees."""
+class FunctionCode:
+    """The tools that wait for their agents, and the application's functions of a session.
+
+    ``histories`` decide what an agent sees that is handed the session.
+    """
 
     reserve: Reserve
     histories: Mapping[str, HistoryFilter]
+    input_guardrails: tuple[Guardrail, ...]
+    output_guardrails: tuple[Guardrail, ...]
 
 
 @dataclass(slots=True)
@@ -173,14 +179,14 @@ class SessionCode:
             tools,
         )
 
-    def handoff_code(
+    def function_code(
         self,
         spec: AgentSpec,
         memory: Memory,
         own: Sequence[LoadedTool],
         agents: Iterable[OpenedAgent],
-    ) -> HandoffCode:
-        """Return what handoffs take; ``own`` are the tools of the session's definition.
+    ) -> FunctionCode:
+        """Return what handoffs and guardrails take; ``own`` are the tools of the definition.
 
         Raises:
             LoadError: a part can't be opened, or has killed who opened it.
@@ -194,7 +200,12 @@ class SessionCode:
             if one.history is not None
         }
         takes_servers = acting_now is None or acting_now.tools is None
-        return HandoffCode(Reserve(of_agents, put_by, takes_servers=takes_servers), histories)
+        reserve = Reserve(of_agents, put_by, takes_servers=takes_servers)
+        sides = map(self._guardrails, (spec.input_guardrails, spec.output_guardrails))
+        return FunctionCode(reserve, histories, *sides)
+
+    def _guardrails(self, all_packed: Iterable[Packed]) -> tuple[Guardrail, ...]:
+        return tuple((one.label, self.function(one, "guardrail")) for one in all_packed)
 
     def newly_left_out(self, memory: Memory, records: Iterable[Record]) -> tuple[SetAside, ...]:
         """Return what is newly left out of the code that a memory has; ``records`` led to it."""

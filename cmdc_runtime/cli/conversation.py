@@ -32,6 +32,7 @@ from cmdc_runtime.errors import (
     CmdcError,
     InvalidSession,
     SessionNotAlive,
+    aborted,
 )
 from cmdc_runtime.events import (
     AgentAbort,
@@ -379,7 +380,7 @@ def _outcome(event: Event, command_id: CommandId) -> Reply | None:
             text = next(said, "")
             return Reply(text=text, messages=event.messages, usage=event.usage, output=text)
         case AgentAbort(command_id=ended) if ended == command_id:
-            raise AgentAborted(event.reason)
+            raise aborted(event.reason)
         case AgentError(command_id=ended) if ended == command_id:
             raise AgentFailed(event.reason)
         case PromptDropped(command_id=ended) if ended == command_id:

@@ -19,6 +19,7 @@ from cmdc_runtime.errors import (
     CmdcError,
     CollectTimeout,
     ResultInvalid,
+    aborted,
 )
 from cmdc_runtime.events import (
     AgentAbort,
@@ -54,7 +55,7 @@ def ending(result: CycleResult) -> CmdcError | None:
         if problems is not None:
             return ResultInvalid(result.text, problems)
         return AgentFailed(result.reason or "no reason given")
-    return AgentAborted("dropped" if result.outcome == "dropped" else result.reason)
+    return aborted("dropped" if result.outcome == "dropped" else result.reason)
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ class Cycle:
             case AgentEnd():
                 self.close(None)
             case AgentAbort(reason=reason):
-                self.close(AgentAborted(reason))
+                self.close(aborted(reason))
             case AgentError(reason=reason):
                 self.close(AgentFailed(reason))
             case PromptDropped():

@@ -21,6 +21,7 @@ from cmdc_runtime.checked_struct import (
 )
 from cmdc_runtime.client.option_types import (
     AnyBlueprint,
+    AnyGuardrail,
     AnyMessage,
     AnyModel,
     AnyPlugin,
@@ -78,6 +79,10 @@ class ChangedOptions(TypedDict, total=False):
     response_format: Any
     # of tools and plugins named by module: changed, it parks; latest: it runs
     code: Code
+    # functions that look at a prompt beside its first request
+    input_guardrails: Several[AnyGuardrail]
+    # functions that look at the answer that ends a cycle
+    output_guardrails: Several[AnyGuardrail]
     # a function of a state, or "module:name": what a checkpoint keeps of it
     redact: AnyRedaction | None
     # the application's own, for tools, plugins and subagents

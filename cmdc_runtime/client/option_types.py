@@ -61,5 +61,7 @@ AnyBlueprint: TypeAlias = OptionsSource | Builder | Options | type[Any]  # Any: 
 """A ``cmdc.Blueprint``, a class or object with ``build(opts)``, or one with ``to_options()``."""
 AnyMessage: TypeAlias = Message | Mapping[str, Any]  # Any: the fields of one
 """A message of a history, or its fields."""
+AnyGuardrail: TypeAlias = Callable[..., Any] | str  # Any: None, a str or a Tripwire
+"""A guardrail, or ``"module:name"`` of one."""
 AnyRedaction: TypeAlias = Callable[..., Any] | str  # Any: the state that it gets, and returns
 """A function of a state, or ``"module:name"`` of one."""

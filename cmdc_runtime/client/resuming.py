@@ -168,6 +168,7 @@ _STAYS: Final = frozenset(
     {
         *NOT_RESUMED,
         *("model", "tools", "plugins", "subagents", "provider_opts", "response_format"),
+        *("input_guardrails", "output_guardrails"),
         *("working_dir", "redact", "provider", "sandbox", "group_id", "mcp_servers"),
     }
 )

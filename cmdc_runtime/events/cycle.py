@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from cmdc_runtime.events.base import Event
-from cmdc_runtime.ids import CallId, CommandId, Incarnation
+from cmdc_runtime.ids import CallId, CommandId, Incarnation, MessageId
 from cmdc_runtime.lines import duration, one_line
 from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, TokenUsage
@@ -340,6 +340,27 @@ class ContextOverflow(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return f"the conversation is too long: {one_line(self.reason)}"
+
+
+class GuardrailTripped(Event, frozen=True, kw_only=True):
+    """A guardrail ends the cycle; the abort follows.
+
+    ``side`` says what it looked at: the prompt, of which nothing was answered, or the answer, which
+    is taken back. ``retracted`` is the id of its message, which reads as withheld from now on.
+    """
+
+    level = "warning"
+    notice = "bad"
+    content_fields = ("reason", "info")
+
+    guardrail: str
+    side: Literal["input", "output"]
+    reason: str
+    info: Any = None  # Any: plain data of the application
+    retracted: MessageId | None = None
+
+    def _line(self) -> str:
+        return f"the {self.side} guardrail {one_line(self.guardrail)} says: {one_line(self.reason)}"
 
 
 class HandedOff(Event, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from cmdc_runtime.events.cycle import (
     AgentStart,
     ContextOverflow,
     CostUnknown,
+    GuardrailTripped,
     HandedOff,
     HandoffFailed,
     MessageDelta,
@@ -104,6 +105,7 @@ AnyEvent: TypeAlias = (
     | ConversationCompacted
     | CostUnknown
     | EventsLost
+    | GuardrailTripped
     | HandedOff
     | HandoffFailed
     | LoopDetected

@@ -63,6 +63,7 @@ from workers.core.step import (
     ChangePlugins,
     ChangeServers,
     ChangeTools,
+    CheckAnswer,
     Complete,
     CountSubagents,
     Effect,
@@ -297,6 +298,7 @@ def _value(value: object, kind: type[Command]) -> str:
 
 WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     CallModel: lambda _: "ask the model",
+    CheckAnswer: lambda _: "have the output guardrails look at the answer",
     FilterHistory: lambda one: f"ask what {one.to} is to see",
     ExchangeTools: lambda one: f"have {len(one.tools)} tools",
     Summarize: lambda one: f"have {len(one.messages)} messages summed up",

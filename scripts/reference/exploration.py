@@ -34,7 +34,7 @@ from workers.core.budget import Budget
 from workers.core.commands import HANDLERS
 from workers.core.inputs import FirstChunk, Result, SubagentWanted
 from workers.core.results import TRANSITIONS
-from workers.core.state import HandingOver, Memory, Policy, State
+from workers.core.state import Guarding, HandingOver, Memory, Policy, State
 from workers.core.step import CallModel, RunTools, Sleep
 
 Edge: TypeAlias = tuple[State, type, State]
@@ -69,6 +69,7 @@ _SESSIONS: Final[tuple[tuple[Policy, frozenset[str]], ...]] = (
     (_SHORT, frozenset(HOOKS)),
     (structs.replace(_SHORT, budget=Budget(max_total_tokens=300)), _NONE),
     (structs.replace(_SHORT, agents=AGENTS), _NONE),
+    (structs.replace(_SHORT, guards_input=True, guards_output=True), _NONE),
 )
 """Each with the hooks that a plugin hears."""
 _STARTS: Final = CallModel | RunTools | Sleep
@@ -161,6 +162,7 @@ def _likeness(scene: Scene) -> tuple[object, ...]:
         memory.compacting and memory.compacting.trigger,
         memory.point,
         isinstance(memory.activity, HandingOver),
+        isinstance(memory.activity, Guarding),
         any(one.call.name == WAY.name for one in memory.calls),
         (answering.retries, answering.is_compacted) if scene.state in _ASKING else (),
         loop and min(loop[1], memory.policy.loop_abort),

@@ -60,6 +60,7 @@ from workers.core.inputs import (
     DelegationDropped,
     FirstChunk,
     FoundTool,
+    GuardrailsAnswered,
     HistoryFiltered,
     McpServerReported,
     McpToolsListed,
@@ -90,6 +91,7 @@ from workers.core.inputs import (
     ToolReturned,
     ToolsLoaded,
     ToolStepReported,
+    Tripped,
     WaitExpired,
 )
 from workers.core.state import (
@@ -323,6 +325,14 @@ def _filtered(problem: str = "") -> ResultSample:
     return sample
 
 
+def _guarded(tripped: Tripped | None) -> ResultSample:
+    def sample(memory: Memory) -> Result | None:
+        is_guarded = memory.policy.guards_output or memory.policy.guards_input
+        return GuardrailsAnswered(memory.work, tripped, NOW_MS) if is_guarded else None
+
+    return sample
+
+
 def _first_chunk(memory: Memory) -> Result | None:
     return FirstChunk(memory.work) if _is_asking(memory) else None
 
@@ -402,6 +412,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     Summarized: (_summarized,),
     SummaryFailed: (_summary_failed,),
     HistoryFiltered: (_filtered(), _filtered("it raised")),
+    GuardrailsAnswered: (_guarded(None), _guarded(Tripped("no_secrets", "it has one"))),
     ToolBegun: (_of_call(lambda work, call_id: ToolBegun(work, call_id, NOW_MS)),),
     ApprovalWanted: (
         _of_call(lambda work, call_id: ApprovalWanted(work, call_id, ASKED, NOW_MS)),

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "code_taken": "tests/fault/cases/test_changed_code.py",
     "tool_told": "tests/fault/test_branch_deaths.py",
     "cut_spent": "tests/fault/test_cut_deaths.py",
+    "answer_retracted": "tests/fault/test_guardrail_deaths.py",
     "handed_off": "tests/fault/test_handoff_deaths.py",
     "handoff_failed": "tests/fault/test_handoff_deaths.py",
     "mcp_servers_changed": "tests/fault/test_mcp_deaths.py",

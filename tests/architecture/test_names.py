@@ -17,6 +17,7 @@ PAIRS: dict[str, dict[str, str]] = {
     "cmdc_runtime": {
         "Abort": "a client's command, and the action of a plugin that comes to the same",
         "AskUser": "the built-in tool's reference, and the event that it leads to",
+        "GuardrailTripped": "the event, and the error of who waits for the cycle",
         "Monitor": "what an application holds, and the request that it stands for",
         "Skill": "what a folder says, and what of it the plugin that guards tools needs",
         "StartFailed": "the error of who starts a session, and the reason that its monitors get",

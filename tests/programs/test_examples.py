@@ -332,6 +332,17 @@ def test_handoffs(play):
     ]
 
 
+def test_guardrails(play):
+    """A prompt and an answer are stopped, each by its own."""
+    answers = ["Sun, sand, you.", "Sent.", "To bob@example.org."]
+
+    assert play("18_guardrails", answers).splitlines() == [
+        "Sun, sand, you.",
+        "input: no_addresses: it has a mail address; ['ada@example.org.']",
+        "output: no_addresses: it has a mail address; ['bob@example.org.']",
+    ]
+
+
 def test_hibernation(play):
     """The process goes and another one comes; the conversation is whole."""
     printed = play("08_hibernate", ["I know.", "42."])

@@ -24,7 +24,13 @@ from cmdc_runtime.packed_code import digest_of
 from workers.core import runs
 from workers.core.children import Branch, Child, LostBranch
 from workers.core.loops import Loop, detect, fingerprint, tokens
-from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
+from workers.core.records import (
+    AnswerRetracted,
+    AttachedPlugin,
+    AttachedTool,
+    Continued,
+    SubagentSpent,
+)
 from workers.core.state import (
     Approval,
     Ask,
@@ -158,6 +164,15 @@ def form_of(memory: Memory) -> dict[str, Any] | None:  # Any: a JSON Schema
     return memory.policy.response_format if own is None else own
 
 
+def guarded_prompt(memory: Memory) -> str | None:
+    """Return the prompt that input guardrails look at beside the next request, None if none do."""
+    cycle = memory.cycle
+    if cycle is None or cycle.turns or not memory.policy.guards_input:
+        return None
+    asked = next(iter(since(memory, cycle.first)), None)
+    return "" if asked is None else asked.content
+
+
 def tool_names(memory: Memory) -> dict[CallId, str]:
     """Return the name of each call in the conversation."""
     said = (call for message in memory.messages for call in message.tool_calls)
@@ -243,6 +258,9 @@ FORMER_OPTS_MAX: Final = 16
 
 Decision = Literal["approve_once", "approve_always", "reject"]
 
+RETRACTED: Final = "retracted"
+"""Key of an assistant message's metadata: the guardrail that has taken the answer back."""
+WITHHELD: Final = "[This answer was withheld.]"
 WAITS: Final = (
     "Error: the call was not made: it waits for a person's approval ({approval_id}). Do not make it"
     " again before it is approved."
@@ -339,6 +357,15 @@ def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the 
         asks=tuple(one for one in memory.asks if one.ref != ref),
         answers=(*memory.answers, (found, response)),
     )
+
+
+def retract(memory: Memory, record: AnswerRetracted) -> Memory:
+    """Have the latest answer say that it is withheld: a conversation without one would be odd."""
+    *before, last = memory.messages
+    withheld = Message(
+        id=last.id, role="assistant", content=WITHHELD, metadata={RETRACTED: record.guardrail}
+    )
+    return replace(memory, messages=(*before, withheld))
 
 
 def attached_tool(tool: ToolFacts) -> AttachedTool:

@@ -51,6 +51,7 @@ from workers.core.conversation import (
     cycle_result,
     find_loop,
     form_of,
+    guarded_prompt,
     newest,
     next_id,
     repair,
@@ -67,6 +68,7 @@ from workers.core.state import (
     Asking,
     Compacting,
     Cycle,
+    Guarding,
     Memory,
     QueuedPrompt,
     Resting,
@@ -77,6 +79,7 @@ from workers.core.step import (
     Answer,
     AskPlugins,
     CallModel,
+    CheckAnswer,
     EndSubagents,
     ExitProcess,
     Refuse,
@@ -245,7 +248,7 @@ def send(step: Step, messages: tuple[Message, ...]) -> None:
     step.change(work=step.memory.work + 1)
     model = step.memory.model
     step.publish(RequestStart(model=model, messages=len(messages)))
-    step.perform(CallModel(step.memory.work, model, messages))
+    step.perform(CallModel(step.memory.work, model, messages, guarded_prompt(step.memory)))
 
 
 def evictable(memory: Memory) -> int:
@@ -374,9 +377,13 @@ def conclude(step: Step, at_ms: int) -> None:
         return
     schema, answer = form_of(memory), memory.messages[-1].content
     problem = answer_format.problem(schema, answer) if schema else None
+    if problem is None and memory.policy.guards_output:
+        step.become(Guarding())
+        step.change(work=memory.work + 1)
+        step.perform(CheckAnswer(step.memory.work, answer))
+        return
     if problem is None:
-        if not ask_plugins(step, BeforeFinish()):
-            finish(step, at_ms)
+        before_finish(step, at_ms)
         return
     if step.cycle.repairs:
         fail(step, refusal(problem, answer), at_ms, retryable=False)
@@ -389,6 +396,12 @@ def conclude(step: Step, at_ms: int) -> None:
     )
     step.record(MessageAdded(message=wish))
     ask(step, at_ms)
+
+
+def before_finish(step: Step, at_ms: int) -> None:
+    """End the cycle because the model is done: plugins first."""
+    if not ask_plugins(step, BeforeFinish()):
+        finish(step, at_ms)
 
 
 def finish(step: Step, at_ms: int) -> None:

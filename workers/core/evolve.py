@@ -44,6 +44,7 @@ from workers.core.conversation import (
 )
 from workers.core.loops import fingerprint, notice, remember, verdict
 from workers.core.records import (
+    AnswerRetracted,
     ApprovalDecided,
     ApprovalRequested,
     CodeTaken,
@@ -555,6 +556,7 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ModelChanged: lambda memory, record: conversation.switch_model(
         memory, record.model, record.provider_opts
     ),
+    AnswerRetracted: conversation.retract,
     HandedOff: agents.hand_over,
     HandoffFailed: agents.fail_handoff,
     Compacted: _compacted,

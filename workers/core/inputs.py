@@ -119,6 +119,24 @@ class SummaryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Tripped:
+    """What a guardrail says that does not pass."""
+
+    guardrail: str
+    reason: str
+    info: Any = None  # Any: plain data of the application
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailsAnswered:
+    """Result of ``CheckAnswer``, and of ``CallModel`` where one of the input has tripped."""
+
+    work: int
+    tripped: Tripped | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryFiltered:
     """Result of ``FilterHistory``: what the agent ``to`` is to see; None: ``problem`` says why."""
 
@@ -516,6 +534,7 @@ Result: TypeAlias = (
     | Summarized
     | SummaryFailed
     | HistoryFiltered
+    | GuardrailsAnswered
     | ToolBegun
     | ApprovalWanted
     | ToolReturned

@@ -257,6 +257,12 @@ class ModelChanged(Record, frozen=True, kw_only=True):
     provider_opts: dict[str, Any]  # Any: litellm's own arguments
 
 
+class AnswerRetracted(Record, frozen=True, kw_only=True):
+    """The latest answer was taken back: a guardrail does not let it pass."""
+
+    guardrail: str
+
+
 class HandedOff(Record, frozen=True, kw_only=True):
     """The session is another agent from here on, which has these tools and this model.
 
@@ -418,6 +424,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | McpServersChanged
     | McpToolsSeen
     | ModelChanged
+    | AnswerRetracted
     | HandedOff
     | HandoffFailed
     | Compacted

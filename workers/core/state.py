@@ -112,6 +112,9 @@ class Policy(msgspec.Struct, frozen=True):
     subagents: frozenset[str] = frozenset()
     agents: tuple[AgentFacts, ...] = ()
     """Those that the session may be handed to, its own one first; none without handoffs."""
+    guards_input: bool = False
+    guards_output: bool = False
+    """There are guardrails that look at a prompt, or at an answer."""
     opening_call: OpeningCall | None = None
     """Of a cycle whose prompt carries none."""
     window_of: Callable[[str], int | None] = _unknown_window
@@ -369,8 +372,14 @@ class HandingOver(msgspec.Struct, frozen=True):
     to: str
 
 
+class Guarding(msgspec.Struct, frozen=True):
+    """The output guardrails look at the answer."""
+
+    state: ClassVar[State] = State.RUNNING
+
+
 Activity: TypeAlias = (
-    Resting | Asking | Streaming | Summarizing | AskingPlugins | Calling | HandingOver
+    Resting | Asking | Streaming | Summarizing | AskingPlugins | Calling | HandingOver | Guarding
 )
 _NOTHING: Final = Answering()
 
@@ -478,7 +487,7 @@ class Memory(msgspec.Struct, frozen=True):
     def answering(self) -> Answering:
         """The answer of the running turn, as far as it came."""
         match self.activity:
-            case Resting() | Calling() | HandingOver():
+            case Resting() | Calling() | HandingOver() | Guarding():
                 return _NOTHING
             case activity:
                 return activity.answering

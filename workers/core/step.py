@@ -30,11 +30,26 @@ from workers.core.state import Activity, Cycle, Memory, State, ToolFacts
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Ask the model with ``messages``; the request before, if any, is over."""
+    """Ask the model with ``messages``; the request before, if any, is over.
+
+    What comes of it is held back until the input guardrails have passed ``guarded``, a prompt.
+    """
 
     work: int
     model: str
     messages: tuple[Message, ...]
+    guarded: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """Have the output guardrails look at ``text``, and post ``GuardrailsAnswered``.
+
+    ``CancelModel`` ends it.
+    """
+
+    work: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +300,7 @@ Outgoing: TypeAlias = Publish | WriteRecord | Complete
 Work: TypeAlias = (
     CallModel
     | Summarize
+    | CheckAnswer
     | FilterHistory
     | ExchangeTools
     | Sleep

@@ -141,6 +141,7 @@ class _Call:
     work: int
     request: ModelRequest
     used: Collection[CallId]
+    post: Callable[[Result], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +171,19 @@ class ModelCaller:
         self._task: asyncio.Task[None] | None = None
 
     def call(
-        self, work: int, request: ModelRequest, used: Collection[CallId] = frozenset()
+        self,
+        work: int,
+        request: ModelRequest,
+        used: Collection[CallId] = frozenset(),
+        post: Callable[[Result], None] | None = None,
     ) -> asyncio.Task[None]:
-        """Start the request; the one before, if any, is over. ``used`` are ids of earlier calls."""
+        """Start the request; the one before, if any, is over. ``used`` are ids of earlier calls.
+
+        What comes of it goes to ``post``, if that is given.
+        """
         self.cancel()
-        self._task = asyncio.create_task(self._run(_Call(work, request, used)), name="model-call")
+        call = _Call(work, request, used, post or self._post)
+        self._task = asyncio.create_task(self._run(call), name="model-call")
         return self._task
 
     def cancel(self) -> None:
@@ -184,7 +193,7 @@ class ModelCaller:
             self._task = None
 
     async def _run(self, call: "_Call") -> None:
-        watchdog = _Watchdog(self._settings, call.work, self._post)
+        watchdog = _Watchdog(self._settings, call.work, call.post)
         try:
             reply = await provided(lambda: self._stream(call, watchdog))
         except asyncio.CancelledError:
@@ -194,11 +203,11 @@ class ModelCaller:
             self._fail(call, silence)
         except FilterFailedError as failed:
             aborted = Aborted(failed.plugin, str(failed))
-            self._post(PluginsAborted(call.work, aborted, now_ms()))
+            call.post(PluginsAborted(call.work, aborted, now_ms()))
         except Exception as error:  # noqa: BLE001 - a provider's bug is this request's failure
             self._fail(call, watchdog.verdict() or error)
         else:
-            self._post(reply)
+            call.post(reply)
         finally:
             watchdog.stop()
 
@@ -212,7 +221,7 @@ class ModelCaller:
                 chunk = fit(given)
                 if not is_begun:
                     is_begun = True
-                    self._post(FirstChunk(call.work))
+                    call.post(FirstChunk(call.work))
                 chars += _chars(chunk)
                 if chars > REPLY_CHARS_MAX:
                     endless = f"the reply is longer than {REPLY_CHARS_MAX} characters"
@@ -222,7 +231,7 @@ class ModelCaller:
                     _check_calls(len(calls))
                 shown = Shown((chunk,)) if filters is None else filters.pass_on(chunk)
                 chunks += shown.chunks
-                self._show(call.work, shown, None if filters is None else shown.found)
+                _show(call, shown, None if filters is None else shown.found)
                 with watchdog.paused():
                     await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}", used=call.used)
@@ -234,16 +243,6 @@ class ModelCaller:
         if reply.finish_reason is None:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, now_ms())
-
-    def _show(self, work: int, shown: Shown, found: tuple[FoundTag, ...] | None) -> None:
-        """Post texts; ``found`` are the tags that were taken out of them, None if none were."""
-        if found:
-            self._post(TextArrived(work, "", found))
-        for chunk in shown.chunks:
-            if isinstance(chunk, TextChunk):
-                self._post(TextArrived(work, chunk.text, None if found is None else ()))
-            elif isinstance(chunk, ThinkingChunk):
-                self._post(ThoughtArrived(work, chunk.text))
 
     def _fail(self, call: "_Call", error: Exception) -> None:
         known = error if isinstance(error, ProviderError) else None
@@ -258,7 +257,18 @@ class ModelCaller:
             retry_after_s=None if known is None else known.retry_after_s,
             chance=secrets.randbelow(_CHANCES) / _CHANCES,
         )
-        self._post(failed)
+        call.post(failed)
+
+
+def _show(call: _Call, shown: Shown, found: tuple[FoundTag, ...] | None) -> None:
+    """Post texts; ``found`` are the tags that were taken out of them, None if none were."""
+    if found:
+        call.post(TextArrived(call.work, "", found))
+    for chunk in shown.chunks:
+        if isinstance(chunk, TextChunk):
+            call.post(TextArrived(call.work, chunk.text, None if found is None else ()))
+        elif isinstance(chunk, ThinkingChunk):
+            call.post(ThoughtArrived(call.work, chunk.text))
 
 
 def _chars(chunk: Chunk) -> int:

@@ -17,7 +17,7 @@ from cmdc_runtime.commands import McpServerStatus
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.context import SessionFacts
 from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
-from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
+from cmdc_runtime.ids import CommandId, Incarnation, SessionId, new_command_id
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.spec import AgentSpec, acting
@@ -32,6 +32,7 @@ from cmdc_runtime.wire.frames import HostLost
 from workers.core.conversation import find_child, is_running
 from workers.core.inputs import (
     ANY_WORK,
+    GuardrailsAnswered,
     PluginsAnswered,
     PluginsReported,
     Result,
@@ -53,6 +54,7 @@ from workers.core.step import (
     ChangePlugins,
     ChangeServers,
     ChangeTools,
+    CheckAnswer,
     CountSubagents,
     Effect,
     EndSubagents,
@@ -71,6 +73,7 @@ from workers.core.step import (
 from workers.core.verdict import Verdict
 from workers.mcp.servers import McpServers
 from workers.performers.checkpoints import Checkpoints, Forks
+from workers.performers.guardrails import NO_GUARDS, Guards, Held
 from workers.performers.histories import HistoryFilters
 from workers.performers.model import ModelCaller, Requests, Summarizer
 from workers.performers.plugin_port import PluginLoader, PluginPorts
@@ -116,6 +119,7 @@ class PerformerParts:
     forks: Forks
     replies: Replies
     servers: McpServers
+    guards: Guards = NO_GUARDS
     histories: HistoryFilters = field(default_factory=lambda: HistoryFilters({}))
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of providers, which its subagents are given, too."""
@@ -136,6 +140,8 @@ class Performers:
         self._watch, self._on_exit = exit_callbacks.watch, exit_callbacks.on_exit
         self._timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._passed: CommandId | None = None
+        """The prompt that the input guardrails have passed last."""
         self._waiting: asyncio.Task[None] | None = None
         """For MCP servers, before a request."""
         self._notifications: set[asyncio.Task[None]] = set()
@@ -150,6 +156,7 @@ class Performers:
             CancelCalls:    self._cancel_calls,
             AnswerTool:     self._answer_tool,
             FilterHistory:  self._filter_history,
+            CheckAnswer:    self._check_answer,
             ExchangeTools:  lambda effect, _memory: parts.runner.exchange(effect),
             LoadTools:      self._load_tools,
             ChangeTools:    self._change_tools,
@@ -224,7 +231,44 @@ class Performers:
     def _send_request(self, call: CallModel, memory: Memory) -> None:
         request = self._parts.requests.answer(call, memory)
         used = {one.call_id for said in memory.messages for one in said.tool_calls}
-        self._watch(self._parts.model.call(call.work, request, used))
+        held = self._held(call, memory)
+        post = None if held is None else held.post
+        self._watch(self._parts.model.call(call.work, request, used, post))
+
+    def _held(self, call: CallModel, memory: Memory) -> Held | None:
+        """Return what holds a request's answer back until the input guardrails have passed.
+
+        They look at a prompt once, however often its first request is sent.
+        """
+        cycle_id = None if memory.cycle is None else memory.cycle.command_id
+        if call.guarded is None or cycle_id == self._passed:
+            return None
+        held = Held(self._post)
+        check = self._check_input(call.work, call.guarded, held, cycle_id)
+        self._asking = asyncio.create_task(check, name="input-guardrails")
+        self._watch(self._asking)
+        return held
+
+    async def _check_input(
+        self, work: int, text: str, held: Held, cycle_id: CommandId | None
+    ) -> None:
+        parts = self._parts
+        tripped = await parts.guards.input.check(text, parts.guards.context())
+        if tripped is None:
+            self._passed = cycle_id
+            held.open()
+            return
+        parts.model.cancel()
+        self._post(GuardrailsAnswered(work, tripped, now_ms()))
+
+    def _check_answer(self, check: CheckAnswer, _memory: Memory) -> None:
+        self._asking = asyncio.create_task(self._answer_checked(check), name="output-guardrails")
+        self._watch(self._asking)
+
+    async def _answer_checked(self, check: CheckAnswer) -> None:
+        guards = self._parts.guards
+        tripped = await guards.output.check(check.text, guards.context())
+        self._post(GuardrailsAnswered(check.work, tripped, now_ms()))
 
     def _summarize(self, wanted: Summarize, memory: Memory) -> None:
         request = self._parts.requests.summary(wanted, memory)

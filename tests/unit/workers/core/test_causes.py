@@ -228,6 +228,19 @@ LIVES = {
             inputs.HistoryFiltered, "b", None, 12, "it raised"
         ),
     },
+    "guardrails_answered": {
+        "input": lambda s: s.at(STREAMING, guards_input=True).report(
+            inputs.GuardrailsAnswered, inputs.Tripped("guard", "no", {"n": 1}), 9
+        ),
+        "output": lambda s: (
+            s.at(STREAMING, guards_output=True)
+            .answer()
+            .report(inputs.GuardrailsAnswered, inputs.Tripped("guard", "no"), 9)
+        ),
+        "passed": lambda s: (
+            s.at(STREAMING, guards_output=True).answer().report(inputs.GuardrailsAnswered, None, 9)
+        ),
+    },
     "tool_refused": {"": lambda s: s.at(TOOLS).report(inputs.ToolRefused, "a", "not now", 9)},
     "question_asked": {
         "": lambda s: s.at(TOOLS).begin("a").report(inputs.QuestionAsked, "a", "a:ask-1", "", ()),

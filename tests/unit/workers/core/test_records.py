@@ -13,6 +13,7 @@ from tests.numbers import unbounded
 from workers.core import records
 from workers.core.records import (
     RECORDS,
+    AnswerRetracted,
     ApprovalDecided,
     ApprovalRequested,
     AttachedPlugin,
@@ -88,6 +89,7 @@ EXAMPLES = [
     ToolsChanged(attached=(TOOL,), detached=("old",)),
     McpServersChanged(attached=(McpServer("files", command=["a"]),), detached=("old",)),
     McpToolsSeen(server="files", tools={"mcp__files__read": "d"}),
+    AnswerRetracted(guardrail="guard"),
     HandedOff(
         to="b",
         is_return=True,

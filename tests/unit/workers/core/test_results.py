@@ -36,6 +36,7 @@ from workers.core.inputs import (
     CycleExpired,
     DelegationDropped,
     FirstChunk,
+    GuardrailsAnswered,
     HistoryFiltered,
     McpServerReported,
     McpToolsListed,
@@ -66,6 +67,7 @@ from workers.core.inputs import (
     ToolReturned,
     ToolsLoaded,
     ToolStepReported,
+    Tripped,
     WaitExpired,
 )
 from workers.core.records import CycleEnded, MessageAdded, TurnSpent
@@ -105,6 +107,7 @@ INPUTS = {
     Summarized: ("short", USED, None, 9),
     SummaryFailed: ("no", 9),
     HistoryFiltered: ("b", (), 9),
+    GuardrailsAnswered: (Tripped("guard", "no"), 9),
     ToolBegun: ("a", 9),
     ApprovalWanted: ("a", RequireApproval(hint="sure?"), 9),
     ToolReturned: ("a", True, "fine", 9),
@@ -154,6 +157,7 @@ ACTS = {
     Summarized: (RUNNING, TOOLS),
     SummaryFailed: (RUNNING, TOOLS),
     HistoryFiltered: (RUNNING,),
+    GuardrailsAnswered: REQUEST,
     PluginsAnswered: (RUNNING, TOOLS),
     PluginsAborted: CYCLE,
     CycleExpired: CYCLE,
