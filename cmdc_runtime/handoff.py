@@ -108,7 +108,7 @@ def _agent_of(to: Any, subagents: Sequence[SubAgent]) -> tuple[SubAgent, object]
         return _of_subagent(found), None
     if isinstance(to, SubAgent):
         return _of_subagent(to), None
-    if isinstance(to, type) or not callable(getattr(to, "to_options", None)):
+    if isinstance(to, type) or not callable(_attribute(to, "to_options")):
         expected = "expected a cmdc.SubAgent, a cmdc.Blueprint or the name of a subagent"
         raise Unfit(f".to: {expected}, got {short(to)}")
     return _of_blueprint(to), to
@@ -157,5 +157,13 @@ def _check_history(history: object) -> None:
 
 
 def _text(source: object, name: str) -> str:
-    found = getattr(source, name, "")
-    return found.strip() if isinstance(found, str) else ""
+    found = _attribute(source, name)
+    return str(found).strip() if isinstance(found, str) else ""
+
+
+def _attribute(source: object, name: str) -> object:
+    """Return an attribute of a stranger, None where it can't be had; he is refused elsewhere."""
+    try:
+        return getattr(source, name, None)
+    except Exception:  # noqa: BLE001 - the application's own code
+        return None

@@ -68,6 +68,8 @@ RIGHT = {
     "tool": "shell",
     "server": cmdc.McpServer("files", command=["files"]),
     "tools": ["shell"],
+    "dirs": ["skills"],
+    "files": ["AGENTS.md"],
     "plugin": "m:P",
     "name": "n",
     "names": ["n"],
