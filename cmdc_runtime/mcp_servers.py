@@ -65,8 +65,6 @@ class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
     oauth: str | None = None
     """Whose login the url is asked with: the name that ``cmdc mcp login`` has made it under, which
     is "default" where it was given none. None: no login, but what ``headers`` say."""
-    share: str = "session"
-    """Whose its process is: each session has one of its own, and there is no other choice yet."""
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -80,7 +78,6 @@ class _Typed(msgspec.Struct, frozen=True):
     timeout: Moment
     allow: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] | None
     oauth: Annotated[str, Meta(min_length=1, max_length=USER_CHARS_MAX)] | None
-    share: str
     network: bool
 
 
@@ -99,14 +96,6 @@ def server_problems(server: McpServer) -> Iterator[str]:
             return
     if not _NAME.fullmatch(server.name):
         yield f".name: expected 1 to 32 of A-Z a-z 0-9 _ -, got {short(server.name)}"
-    if server.share == "daemon":
-        yield (
-            ".share: \"daemon\" can't be had: it takes a child of the daemon's tree that sessions"
-            " share, and there is none; leave it out, and each session starts its own, or start"
-            " one yourself and give its url"
-        )
-    elif server.share != "session":
-        yield f'.share: expected "session", got {short(server.share)}'
     if server.url is None:
         yield from _program_problems(server)
     else:

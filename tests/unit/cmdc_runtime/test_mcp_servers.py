@@ -36,8 +36,6 @@ def problems_of(*servers):
         ({"timeout": float("nan")}, ".timeout: "),
         ({"allow": "add"}, ".allow: Expected `array | null`, got `str`"),
         ({"oauth": "me"}, ".oauth: a program logs in by itself; it is for a url"),
-        ({"share": "daemon"}, '.share: "daemon" can\'t be had'),
-        ({"share": "all"}, ".share: expected \"session\", got 'all'"),
         ({"network": "on"}, ".network: Expected `bool`, got `str`"),
     ],
 )
