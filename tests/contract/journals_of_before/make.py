@@ -107,6 +107,16 @@ class Clerk(cmdc.Plugin):
         return cmdc.Emit("update_system_context", {"key": "Known", "text": said.text})
 
 
+def forgetful(messages):
+    """Fail, as a function of an application may."""
+    raise ValueError(f"{len(messages)} messages are too many")
+
+
+def no_numbers(text, _context):
+    """Trip where an answer has a number."""
+    return "it has a number" if any(one.isdigit() for one in text) else None
+
+
 class Dying(DaemonProcess):
     """A daemon whose agents die where a session's plan says so."""
 
@@ -281,6 +291,31 @@ def served(client, model, _daemon):
     until(lambda: session.status().state == "idle")
 
 
+def handed(client, model, _daemon):
+    """A handoff that fails by its history, and one to an agent that then has the session."""
+    clerk = cmdc.SubAgent("clerk", "Knows about money.", system_prompt="You are the clerk.")
+    chief = cmdc.SubAgent("chief", "Decides.", system_prompt="You are the chief.")
+    session = client.create_agent(
+        session_id="handed",
+        model=model(calls("transfer_to_chief"), calls("transfer_to_clerk"), default="Well."),
+        handoffs=[clerk, cmdc.Handoff(chief, history=forgetful)],
+    )
+    session.run("Who decides?")
+    session.run("Go on.")
+
+
+def guarded(client, model, _daemon):
+    """An answer that a guardrail has taken back, and one that it let pass."""
+    session = client.create_agent(
+        session_id="guarded",
+        model=model("It is 42.", default="Well."),
+        output_guardrails=[no_numbers],
+    )
+    with contextlib.suppress(cmdc.errors.GuardrailTripped):
+        session.run("What is it?")
+    session.run("Go on.")
+
+
 def standing(client, session_id):
     """Return what a session says of itself that its records decide."""
     status, messages = client.status(session_id), client.messages(session_id)
@@ -336,7 +371,7 @@ PLAYS = {
     play.__name__: play
     for play in (
         *(talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned, cut),
-        served,
+        *(served, handed, guarded),
     )
 }
 
