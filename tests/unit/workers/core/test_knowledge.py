@@ -82,8 +82,12 @@ def test_what_was_done_before_a_crash_is_not_done_again(session):
     _, effects = loaded(session, State.IDLE, (new_plugin,), (tool,))
     _, nothing = loaded(session, State.IDLE, (new_plugin,), (new_tool,))
 
+    shown = memory_parts(["b.md", "a.md"], ())
+    _, nothing_more = loaded(session, State.IDLE, shown, command=FILES)
+
     assert effects == (LoadTools("c", AttachTools(tools=(new_tool,), is_update=True)),)
     assert nothing == (Complete("c", ()),)
+    assert nothing_more == (Complete("c", ""),)
     assert plugin != new_plugin
 
 
@@ -114,8 +118,11 @@ def test_a_plugin_of_ones_own_is_not_replaced(session):
         plugins=(PluginFacts("skills", frozenset(), Packed(kind="ref", label="m:S", ref="m:S")),),
     )
     [told] = session.new(memory).give(DIRS, "c").effects
+    named = PluginFacts("clerk", frozenset(), Packed(kind="ref", label="m:C", ref="m:C"))
+    [load] = session.new(replace(memory, plugins=(named,))).give(DIRS, "c").effects
 
     assert isinstance(told.outcome, AlreadyAttached)
+    assert load.command.plugin.ref == "skills"
 
 
 def test_what_the_plugin_refuses_is_refused(session):
