@@ -16,6 +16,7 @@ from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Other, Signal
+from cmdc_runtime.subagent import CLIENT_TOOL
 from workers.core.budget import Grant
 from workers.core.children import Child
 from workers.core.conversation import repair, tool_names, uncertain_calls
@@ -323,6 +324,17 @@ def test_a_call_of_a_tool_that_is_gone_does_not_run_again():
     step = resumed(STARTED, ASKING, ToolsChanged(detached=("read",)), began("r"))
 
     assert [told.call_id for told in events(step, ToolExecutionEnd)] == ["r"]
+
+
+@pytest.mark.parametrize(("ref", "again"), [(CLIENT_TOOL, ["w"]), ("m:write", [])])
+def test_a_call_that_a_program_makes_is_asked_for_again(ref, again):
+    """It makes each call once, whoever asks how often; nobody else does."""
+    packed = Packed(kind="ref", label="write", ref=ref)
+    tool = AttachedTool(name="write", is_repeatable=False, isolation="task", packed=packed)
+    changed = ToolsChanged(attached=(tool,), detached=("write",))
+    step = resumed(STARTED, ASKING, changed, began("r"), ended("r"), began("w"))
+
+    assert [call.call_id for one in of(step, RunTools) for call in one.calls] == again
 
 
 def test_a_leave_that_was_not_used_is_still_good():
