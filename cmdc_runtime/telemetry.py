@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 import msgspec
 
 from cmdc_runtime import events
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.client.default import client as default_client
 from cmdc_runtime.client.sync.stream import EventStream
 from cmdc_runtime.errors import CmdcError, UsageError
@@ -297,7 +298,7 @@ def attach_logger(
 # --- audited --------------------------------------------------------------------------------------
 
 
-class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A row of an audit table: who did what, with what outcome, for how much. It is JSON as it is.
 
     Every field has to be given; None is what is not known or does not apply.

@@ -15,7 +15,7 @@ from cmdc_runtime.extensions.context import ToolContext
 from cmdc_runtime.extensions.sandbox import ShellKind
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.option_checks import SkillsDirs
-from cmdc_runtime.packing import BuiltIn, Packed, built_ins, pack
+from cmdc_runtime.packing import BuiltIn, built_ins, pack
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning.limits import Reason
 
@@ -218,7 +218,7 @@ def _opened(thing: Any) -> Tool:  # Any: as above
     built_in = _reference(thing)
     if built_in is None:
         return as_tool(thing)
-    load: Callable[[list[Packed]], tuple[Tool, ...]] = resolve(_OPEN)  # type: ignore[assignment]  # it is
+    load: Callable[..., tuple[Tool, ...]] = resolve(_OPEN)  # type: ignore[assignment]  # it is
     try:
         [opened] = load([pack(built_in, built_in.short_name)])
     except InvalidTool:

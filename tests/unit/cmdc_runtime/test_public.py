@@ -17,6 +17,7 @@ from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.errors import ERRORS_BY_CODE
 
 NOT_OF_A_SESSION = {
+    "broadcast",
     "close",
     "create_agent",
     "list_sessions",
