@@ -75,7 +75,7 @@ def test_a_line_says_what_happened_where_and_when(context, written, logger_of):
     assert line == {
         "session": "s-1",
         "event": "prompt_received",
-        "data": {"text": "my secret", "queued": False, "command_id": "c-1"},
+        "data": {"text": "my secret", "queued": False, "command_id": "c-1", "parts": []},
         "level": "info",
         "turn": 3,
     }
@@ -161,7 +161,7 @@ CALL = ToolExecutionStart(name="shell", call_id="c", args={"command": "ls"}, sum
 @pytest.mark.parametrize(
     ("event", "data"),
     [
-        (PROMPT, {"queued": False, "command_id": "c-1"}),
+        (PROMPT, {"queued": False, "command_id": "c-1", "parts": []}),
         (CALL, {"name": "shell", "call_id": "c"}),
         (
             ToolExecutionEnd(name="shell", call_id="c", ok=True, text="a.txt"),

@@ -205,7 +205,9 @@ def test_reloading_can_be_switched_off(here):
 
 def test_other_tools_are_not_heard_of():
     """Reading files after each call of any tool would be waste."""
-    assert settings_of(MemoryLoader(), "after_tool").tools == {"edit_file", "write_file"}
+    heard = settings_of(MemoryLoader(), "after_tool").tools
+
+    assert heard == {"apply_patch", "edit_file", "write_file"}
 
 
 # --- options ------------------------------------------------------------------------------------
