@@ -62,9 +62,9 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "supervisor/sessions/tree_runtime.py": (
         "tests/unit/supervisor/test_tree_runtime.py",
+        "tests/unit/supervisor/test_tree_runtime_reports.py",
         "tests/unit/supervisor/test_runtime_zygote_child.py",
         "tests/unit/supervisor/test_recordings.py",
-        "tests/unit/supervisor/test_reports.py",
         "tests/conformance",
     ),
     "supervisor/adapters/journal/sql_store.py": SQL,

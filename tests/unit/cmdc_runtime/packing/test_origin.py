@@ -125,21 +125,28 @@ def test_an_import_is_local_where_any_part_of_it_is(loaded, monkeypatch, name, i
 
 
 def test_the_folder_of_our_dependencies_counts_as_installed(monkeypatch, tmp_path):
-    """They may lie on PYTHONPATH alone; each process of ours imports them from there."""
-    (tmp_path / "msgspec").mkdir()
-    (tmp_path / "beside_it.py").write_text("")
-    monkeypatch.setattr(origin.msgspec, "__file__", str(tmp_path / "msgspec" / "__init__.py"))
+    """They may lie on PYTHONPATH alone; each process of ours imports them from there.
+
+    What lies beside that folder does not, as the application that holds it.
+    """
+    (tmp_path / "deps/msgspec").mkdir(parents=True)
+    for path in ("deps/beside_it.py", "above_it.py"):
+        (tmp_path / path).write_text("")
+    monkeypatch.setattr(origin.msgspec, "__file__", f"{tmp_path}/deps/msgspec/__init__.py")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "deps")
     _forget_folders()
     try:
-        importlib.import_module("beside_it")
-        found = is_installed("beside_it")
+        for name in ("beside_it", "above_it"):
+            importlib.import_module(name)
+        found = is_installed("beside_it"), is_installed("above_it")
     finally:
         monkeypatch.undo()
         _forget_folders()
-        sys.modules.pop("beside_it", None)
+        for name in ("beside_it", "above_it"):
+            sys.modules.pop(name, None)
 
-    assert found
+    assert found == (True, False)
 
 
 def _forget_folders():

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from cmdc_runtime import plugins, reasoning, tools
+import cmdc_runtime as cmdc
+from cmdc_runtime import plugins, reasoning, sandbox, tools
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions import Tool
 from cmdc_runtime.packing import (
@@ -17,11 +18,13 @@ from cmdc_runtime.packing import (
     pack,
     pack_function,
     pack_plugin,
+    pack_sandbox,
     pack_strategy,
     packer,
 )
 from cmdc_runtime.packing.packer import BuiltInPlugin, brings_code, packed_in, strategy_option
 from cmdc_runtime.plain import short
+from cmdc_runtime.subagent import CLIENT_TOOL
 
 LOCK = threading.Lock()
 
@@ -245,6 +248,7 @@ def test_options_that_are_left_out_are_not_sent():
     """So that the defaults of who gets them hold."""
     assert pack(tools.Shell(), "").data is None
     assert pack_plugin(plugins.CostGuard(), "").data is None
+    assert pack_sandbox(sandbox.Local(), "").data is None
 
 
 def test_options_are_given_by_name():
@@ -305,3 +309,49 @@ def test_a_built_in_that_cannot_be_without_options_is_refused_by_its_name_alone(
     """So that it does not fail where it is loaded."""
     with pytest.raises(InvalidOptions, match=r"strategies\[0\]: strategy 'chain': templates: give"):
         pack_strategy("chain", "strategies[0]")
+
+
+def test_a_sandbox_travels_by_name_with_its_options():
+    """As plugins do."""
+    packed = pack_sandbox(sandbox.Local(root="project"), "")
+
+    assert (packed.kind, packed.label, packed.ref) == ("ref", "local", "local")
+    assert options_of(packed) == {"root": "project"}
+    assert pack_sandbox("local", "") == Packed(kind="ref", label="local", ref="local")
+
+
+def test_a_wrong_name_of_a_sandbox_is_refused():
+    """With the nearest of ours."""
+    with pytest.raises(InvalidOptions) as caught:
+        pack_sandbox("bubblwrap", "sandbox")
+
+    assert list(caught.value.problems) == [
+        "sandbox: there is no built-in sandbox 'bubblwrap', did you mean bubblewrap?"
+    ]
+
+
+def test_a_tool_of_the_program_stays_there():
+    """Another one travels, as code here."""
+
+    def greet(name: str) -> str:
+        return name
+
+    there, here = (pack(cmdc.tool(where=where)(greet), "") for where in ("agent", "client"))
+
+    assert (here.kind, here.label, here.ref) == ("ref", "greet", CLIENT_TOOL)
+    assert (there.kind, there.label, there.ref) == ("value", "greet", None)
+
+
+def test_a_tool_that_travels_as_code_is_looked_into():
+    """What it changes of this program would be lost."""
+    seen = []
+
+    @cmdc.tool
+    def note(text: str) -> str:
+        seen.append(text)
+        return text
+
+    with pytest.warns(cmdc.CapturedStateWarning, match="tool 'note' changes 'seen', a list"):
+        packed = pack(note, "")
+
+    assert (packed.kind, packed.label) == ("value", "note")
