@@ -17,7 +17,7 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.packing import BuiltIn, BuiltInPlugin, BuiltInStrategy
 from cmdc_runtime.plugins import thinking
 from cmdc_runtime.reasoning import ReasoningResult
-from tests.e2e.test_total_arguments import HOSTILE
+from tests.e2e.arguments.test_total_arguments import HOSTILE
 
 BASES = (BuiltIn, BuiltInPlugin, BuiltInStrategy)
 MODULES = (backends, thinking, plugins, reasoning, stores, tools)
