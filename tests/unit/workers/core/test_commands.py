@@ -24,7 +24,7 @@ from cmdc_runtime.commands import (
 )
 from cmdc_runtime.errors import CollectTimeout, InvalidText, Overloaded, QueueFull, UsageError
 from cmdc_runtime.events import AgentStart, PromptReceived
-from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.messages import OpeningCall, TokenUsage
 from workers.core import commands, results
 from workers.core.inputs import Order, WaitExpired
 from workers.core.records import CycleStarted, PromptQueued
@@ -107,6 +107,41 @@ def test_a_text_for_the_model_is_never_empty_and_has_a_bound(session, state, kin
 
     assert (after.state, after.memory) == (before.state, before.memory)
     assert [type(effect.outcome) for effect in after.effects] == [InvalidText]
+
+
+@every_state
+def test_a_form_that_no_answer_can_have_is_refused(session, state):
+    """With what is wrong with it, and nothing changes."""
+    before = session.at(state)
+    after = before.give(Prompt(text="go", response_format={"type": "nothing"}), "p-9")
+    (refused,) = after.effects
+
+    assert after.stands_as(before)
+    assert isinstance(refused.outcome, UsageError)
+    assert str(refused.outcome).startswith("prompt: response_format: ")
+    assert "nothing" in str(refused.outcome)
+
+
+@every_state
+@pytest.mark.parametrize("form", [None, {"type": "integer"}], ids=["none", "integer"])
+def test_a_prompt_may_ask_for_a_form(session, state, form):
+    """It is kept with the prompt, to be that of the cycle's answer."""
+    after = session.at(state).give(Prompt(text="then", response_format=form), "p-9")
+    (kept,) = after.records(CycleStarted) + after.records(PromptQueued)
+
+    assert (kept.command_id, kept.response_format) == ("p-9", form)
+
+
+def test_what_is_wrong_with_a_call_is_told_before_its_form(session):
+    """One error names one thing."""
+    call = OpeningCall(name="no name")
+    before = session.new()
+    for form in (None, {"type": "integer"}, {"type": "nothing"}):
+        after = before.give(Prompt(text="go", call=call, response_format=form), "p-9")
+        (refused,) = after.effects
+
+        assert str(refused.outcome).startswith("prompt: call: name: ")
+        assert after.stands_as(before)
 
 
 def test_awaiting_a_past_cycle_is_answered_at_once(session):

@@ -17,6 +17,7 @@ from workers.core.conversation import (
     find_call,
     find_loop,
     find_outcome,
+    form_of,
     is_running,
     newest,
     next_id,
@@ -220,6 +221,19 @@ def test_a_wish_for_another_form_is_counted():
     assert say(open_cycle(Memory(), ONE, 1), wish).cycle.repairs == 1
     assert open_cycle(Memory(), ONE, 1).cycle.repairs == 0
     assert say(Memory(), wish).cycle is None
+
+
+@pytest.mark.parametrize(
+    ("own", "found"), [(None, {"type": "integer"}), ({"type": "string"}, {"type": "string"})]
+)
+def test_the_form_of_an_answer_is_that_of_its_prompt(own, found):
+    """Else that of the session, which is the form of any cycle to come."""
+    resting = Memory(policy=Policy(response_format={"type": "integer"}))
+    memory = open_cycle(resting, QueuedPrompt("p-1", "go", response_format=own), 1)
+
+    assert form_of(memory) == found
+    assert form_of(resting) == {"type": "integer"}
+    assert form_of(open_cycle(Memory(), ONE, 1)) is form_of(Memory()) is None
 
 
 def test_calls_leave_fingerprints():

@@ -94,6 +94,17 @@ def test_an_answer_is_kept_for_the_call():
     assert conversation.answer(memory, "a:ask-1", "again") == memory
 
 
+def test_each_question_has_its_own_answer():
+    """Whichever was answered first; one that was not answered has none."""
+    memory = Memory(asks=(Ask("a:ask-1", "a"), Ask("a:ask-2", "a"), Ask("a:ask-3", "a")))
+    memory = conversation.answer(memory, "a:ask-1", "one")
+    memory = conversation.answer(memory, "a:ask-2", "two")
+
+    assert conversation.answer_of(memory, "a:ask-1") == "one"
+    assert conversation.answer_of(memory, "a:ask-2") == "two"
+    assert conversation.answer_of(memory, "a:ask-3") is None
+
+
 def test_tools_go_before_others_come():
     """One that goes and comes back is the new one."""
     memory = Memory(tools=(ToolFacts("x"), ToolFacts("y"), ToolFacts("z")))

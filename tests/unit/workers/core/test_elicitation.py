@@ -14,6 +14,8 @@ PERSON = {
     },
     "required": ["name"],
 }
+MANY = {"properties": {str(number): {} for number in range(50)}}
+"""As many values as a form may have."""
 
 
 def form(**one):
@@ -38,6 +40,7 @@ def test_a_form_is_one_question():
         (form(type="boolean"), ("true", "false")),
         (form(type="string", enum=["a", "b"]), ("a", "b")),
         (form(type="string", oneOf=[{"const": "a", "title": "A"}]), ("a",)),
+        (form(type="string", oneOf=[{"title": "A"}, {"const": "b"}]), ("b",)),
         (form(type="string"), ()),
     ],
 )
@@ -67,6 +70,11 @@ def test_an_address_is_to_be_opened():
         ({"name": "Ann", "age": "7"}, PERSON, Answered("accept", {"name": "Ann", "age": 7})),
         ("Ann", form(type="string"), Answered("accept", {"it": "Ann"})),
         ("no", form(type="boolean"), Answered("accept", {"it": False})),
+        ("false", form(type="boolean"), Answered("accept", {"it": False})),
+        ("true", form(type="boolean"), Answered("accept", {"it": True})),
+        (" Yes ", form(type="boolean"), Answered("accept", {"it": True})),
+        ({"0": "x"}, MANY, Answered("accept", {"0": "x"})),
+        (7, form(type="number"), Answered("accept", {"it": 7})),
         (True, form(type="boolean"), Answered("accept", {"it": True})),
         ("1.5", form(type="number"), Answered("accept", {"it": 1.5})),
         ("b", form(enum=["a", "b"]), Answered("accept", {"it": "b"})),
@@ -89,6 +97,10 @@ def test_an_answer_is_taken(response, schema, found):
         ({"name": "Ann", "age": "old"}, PERSON, "age: expected integer, got str"),
         ({"name": "Ann", "age": True}, PERSON, "age: expected integer, got bool"),
         ({"name": "Ann", "mood": "so"}, PERSON, "mood: expected one of good, bad"),
+        (7, form(type="boolean"), "it: expected boolean, got int"),
+        ("maybe", form(type="boolean"), "it: expected boolean, got str"),
+        ([7], form(type="number"), "it: expected number, got list"),
+        ("many", form(type="number"), "it: expected number, got str"),
         ("so", {"properties": {str(n): {} for n in range(51)}}, "at most 50 values"),
     ],
 )

@@ -103,6 +103,14 @@ def test_long_names_with_one_beginning_differ():
     assert len(one) == len(two) == 64
 
 
+def test_a_name_that_just_fits_is_left_as_it_is():
+    """With one character more, its end is a digest."""
+    fits = "x" * (64 - len("mcp__files__"))
+
+    assert mcp.tool_name("files", fits) == f"mcp__files__{fits}"
+    assert not mcp.tool_name("files", f"{fits}x").endswith("x" * 9)
+
+
 def test_tools_that_would_be_called_alike_are_left_out():
     """Each is named with the other, whichever server they are of."""
     listed = [("a", "b.c"), ("a", "b_c"), ("a", "d"), ("a__b", "e"), ("a", "b__e")]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cmdc_runtime import events
-from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer
+from cmdc_runtime.commands import Abort, AttachPlugin, AttachTools, Steer
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.mcp_servers import McpServer
@@ -73,6 +73,7 @@ from workers.core.inputs import (
 from workers.core.records import CycleEnded, MessageAdded, TurnSpent
 from workers.core.retry import Backoff
 from workers.core.state import (
+    Answering,
     Approval,
     Ask,
     AskingPlugins,
@@ -348,6 +349,16 @@ def test_an_answer_without_calls_ends_the_cycle(session):
     assert after.records(TurnSpent) == [TurnSpent(usage=USED)]
     assert after.events(events.ResponseComplete)[0].usage == USED
     assert [seen.outcome for seen in after.memory.outcomes] == ["finished"]
+
+
+def test_an_answer_that_is_whole_is_not_said_again(session):
+    """By an abort while plugins are asked about it: what was streamed is in the conversation."""
+    asked = session.new(hooks={"after_response"}).prompt().answer("hello")
+    after = asked.give(Abort())
+
+    assert asked.memory.answering == Answering()
+    assert [message.content for message in after.memory.messages] == ["go", "hello"]
+    assert after.memory.usage == asked.memory.usage
 
 
 def test_the_size_of_the_conversation_is_remembered(session):

@@ -354,6 +354,14 @@ def test_a_call_is_put_to_the_program_of_its_tool(session):
     assert after.memory.asks == (OWNED,)
 
 
+def test_a_call_is_put_to_its_program_by_its_own_name(session):
+    """Whatever else the batch calls before it."""
+    after = executing(session).report(ClientCallWanted, "b", "b:client-1", "o-1", {})
+    (told,) = after.events(ClientToolCalled)
+
+    assert (told.name, told.call_id) == ("write", "b")
+
+
 def test_a_program_takes_a_call_and_answers(session):
     """Taking it is told to the call; the answer is written down first."""
     before = called(session)
@@ -365,7 +373,9 @@ def test_a_program_takes_a_call_and_answers(session):
 
     assert AnswerTool("a:client-1:taken", value=True) in taken.effects
     assert taken.records() == []
+    assert taken.of(Complete) == [Complete("t-1", None)]
     assert answered.records() == [UserAnswered(ref="a:client-1", response=told)]
+    assert answered.of(Complete) == [Complete("t-2", None)]
     assert AnswerTool("a:client-1", told) in answered.effects
     assert answered.memory.asks == ()
 

@@ -83,9 +83,12 @@ def test_a_branch_of_a_run_begins_as_such(session):
     """By its run and its name in it; what else a call starts has neither."""
     begun = branched(session).events(SubagentStart)
     other = told(session).report(BranchWanted, "a", "a:branch-b1", TASK, "d")
+    beside = told(session, ASKED).report(BranchWanted, "a", "a:branch-b9", TASK, "d")
 
     assert [(one.of_run, one.strategy, one.branch_id) for one in begun] == [("a@1", "tree", "b2")]
-    assert [one.branch_id for one in other.events(SubagentStart)] == [None]
+    for started in (*other.events(SubagentStart), *beside.events(SubagentStart)):
+        assert (started.of_run, started.strategy, started.branch_id) == (None, None, None)
+    assert len(beside.events(SubagentStart)) == 1
 
 
 def test_an_aborted_run_ends_behind_its_branches(session):

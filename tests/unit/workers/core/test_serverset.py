@@ -56,6 +56,7 @@ def test_a_server_is_detached_with_what_is_known_of_its_tools(session):
     found = given(session, DetachMcpServer(name="files"))
 
     assert (found.memory.mcp_servers, found.memory.mcp_tools) == ((), ())
+    assert outcome_of(found) is None
     assert ChangeServers(()) in found.effects
     assert Publish(McpServerChanged(name="files", state="detached")) in found.effects
 
@@ -118,6 +119,18 @@ def test_a_tool_that_is_another_needs_approval_again():
     assert memory.always_approved == {("other", "")}
 
 
+def test_the_other_tools_keep_their_approvals():
+    """They are what they were, whichever is seen first or is another now."""
+    memory = listed(MEMORY, mcp__files__write="w").memory
+    both = frozenset({("mcp__files__read", ""), ("mcp__files__write", "")})
+    memory = replace(memory, always_approved=both)
+
+    assert listed(memory, mcp__files__new="n").memory.always_approved == both
+    assert listed(memory, mcp__files__write="x").memory.always_approved == {
+        ("mcp__files__read", "")
+    }
+
+
 def test_a_tool_that_is_what_it_was_needs_none():
     """The first definition was all right."""
     changed = listed(MEMORY, mcp__files__read="two").memory
@@ -142,6 +155,25 @@ def test_a_tool_that_there_was_no_room_to_note_needs_approval():
 
     assert len(memory.mcp_tools) == serverset.TOOLS_SEEN_MAX
     assert len(left) == 1
+    assert listed(memory, mcp__files__late="d").records == ()
+
+
+def test_a_tool_that_is_another_is_noted_where_there_is_no_more_room():
+    """It has its place; what comes new beside it has none."""
+    many = {f"mcp__files__{n}": "d" for n in range(serverset.TOOLS_SEEN_MAX)}
+    memory = listed(MEMORY, **many).memory
+    step = listed(memory, mcp__files__late="d", mcp__files__read="two")
+
+    assert step.records == (McpToolsSeen(server="files", tools={"mcp__files__read": "two"}),)
+    assert serverset.needs_approval(step.memory, "mcp__files__read")
+
+
+def test_a_server_among_others_has_its_tools_noted():
+    """By its own name."""
+    memory = replace(MEMORY, mcp_servers=(SEARCH, FILES))
+    seen = McpToolsSeen(server="files", tools={"mcp__files__write": "two"})
+
+    assert listed(memory, mcp__files__write="two").records == (seen,)
 
 
 def test_a_change_of_servers_is_rebuilt():

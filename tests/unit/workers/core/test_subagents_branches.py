@@ -178,7 +178,9 @@ def test_one_that_was_lost_and_is_dropped_has_what_it_used(session):
     again = wanted(lost).report(BranchDropped, "a", REF)
     ended = done(again, "s.2", ok=False, text="ended", is_lost=True)
 
-    assert [one[1].usage for one in answers(found)] == [USED]
+    assert [one[1] for one in answers(found)] == [
+        BranchAnswer(ok=False, text="the branch was ended", usage=USED)
+    ]
     assert [one[1] and one[1].usage for one in answers(ended)] == [None, USED + USED]
 
 
