@@ -517,10 +517,9 @@ def go_on_with(memory: Memory, record: Continued) -> Memory:
     if record.mcp_servers is not None:
         names = {one.name for one in record.mcp_servers}
         former = tuple(one.name for one in memory.mcp_servers)
+        seen = tuple(one for one in memory.mcp_tools if one.server in names)
         memory = change_servers(memory, record.mcp_servers, former)
-        memory = replace(
-            memory, mcp_tools=tuple(one for one in memory.mcp_tools if one.server in names)
-        )
+        memory = replace(memory, mcp_tools=seen)
     return memory
 
 

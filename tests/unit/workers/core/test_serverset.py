@@ -8,8 +8,9 @@ from cmdc_runtime.errors import AlreadyAttached, McpServerNotFound, Overloaded, 
 from cmdc_runtime.events import McpServerChanged
 from cmdc_runtime.mcp_servers import SERVERS_MAX, McpServer
 from workers.core import serverset, snapshot
+from workers.core.conversation import go_on_with
 from workers.core.inputs import McpToolsListed
-from workers.core.records import McpServersChanged, McpToolsSeen
+from workers.core.records import Continued, McpServersChanged, McpToolsSeen
 from workers.core.state import Memory, SeenTool
 from workers.core.step import ChangeServers, Complete, Publish, Step
 
@@ -93,6 +94,18 @@ def test_a_resumed_session_has_the_servers_that_it_is_given():
 
     assert record.mcp_servers == (SEARCH,)
     assert other.mcp_servers is None
+
+
+def test_a_resumed_session_knows_the_tools_of_the_servers_that_stay():
+    """One that has changed meanwhile needs approval; those of a server that is gone go with it."""
+    search = SeenTool("search", "mcp__search__find", "one", "one")
+    before = replace(MEMORY, mcp_servers=(FILES, SEARCH), mcp_tools=(*MEMORY.mcp_tools, search))
+    after = go_on_with(before, Continued(resumption="r", mcp_servers=(FILES,)))
+    changed = listed(after, mcp__files__read="two").memory
+
+    assert (after.mcp_servers, after.mcp_tools) == ((FILES,), MEMORY.mcp_tools)
+    assert serverset.needs_approval(changed, "mcp__files__read")
+    assert changed.always_approved == {("other", "")}
 
 
 # --- definitions ----------------------------------------------------------------------------------
