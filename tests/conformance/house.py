@@ -264,6 +264,7 @@ class StageServices:
     """The services of one stage; ``on_down`` gets what monitors would get."""
 
     is_leaving = False
+    state_dir = ""
     flush_barrier = None
     """Nothing is published here, so nothing is asked."""
 
