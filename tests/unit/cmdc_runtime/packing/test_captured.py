@@ -56,12 +56,15 @@ class Shared(metaclass=Meta):
 COUNTER = Counter()
 
 
-def changing():  # noqa: C901 - one function for each kind
+def changing():
     """Return functions that change something, each with what it changes."""
+    return changing_containers() | changing_others()
+
+
+def changing_containers():
+    """Return those that change what holds other things."""
     mine, numbers, both = [], {"n": 0}, collections.deque()
     names, raw = set(), bytearray()
-    state = Counter()
-    total = 0
 
     def appends(x: int) -> str:
         mine.append(x)
@@ -93,6 +96,27 @@ def changing():  # noqa: C901 - one function for each kind
         mine.append(x)
         return ""
 
+    def of_module(x: int) -> str:
+        SEEN.append(x)
+        return ""
+
+    return {
+        appends: "'mine', a list",
+        sets: "'numbers', a dict",
+        deletes: "'numbers', a dict",
+        pushes: "'both', a deque",
+        adds: "'names', a set",
+        grows: "'raw', a bytearray",
+        after_own: "'mine', a list",
+        of_module: "'SEEN', a list",
+    }
+
+
+def changing_others():
+    """Return those that change an object or a number."""
+    state = Counter()
+    total = 0
+
     def after_own_object(x: int) -> str:
         own = Counter()
         own.count = x
@@ -116,29 +140,17 @@ def changing():  # noqa: C901 - one function for each kind
         total += x
         return ""
 
-    def of_module(x: int) -> str:
-        SEEN.append(x)
-        return ""
-
     def of_module_number(x: int) -> str:
         global COUNT  # noqa: PLW0603 - what is shown
         COUNT += x
         return ""
 
     return {
-        appends: "'mine', a list",
-        sets: "'numbers', a dict",
-        deletes: "'numbers', a dict",
-        pushes: "'both', a deque",
-        adds: "'names', a set",
-        grows: "'raw', a bytearray",
-        after_own: "'mine', a list",
         after_own_object: "'state', a Counter",
         assigns: "'state', a Counter",
         deep: "'state.names', a list",
         calls: "'state', a Counter",
         counts: "'total', an int",
-        of_module: "'SEEN', a list",
         of_module_number: "'COUNT', an int",
     }
 
