@@ -120,7 +120,7 @@ def flip(path, at, bit):
 def make_first(journal):
     """Turn a journal's file into one of the first format."""
     with contextlib.closing(sqlite3.connect(journal)) as db:
-        for table in ("downs", "snapshots", "marks", "checkpoints"):
+        for table in ("downs", "snapshots", "marks", "checkpoints", "blobs", "holds"):
             db.execute(f"DROP TABLE {table}")
         db.execute("DROP INDEX sessions_ended")
         db.commit()
