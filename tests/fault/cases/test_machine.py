@@ -143,6 +143,7 @@ WALL = {
 READS_WALL = {
     "cmdc_runtime/clock.py": "the one place that the others ask for the time of a stamp",
     "cmdc_runtime/cli/terminal.py": "shows stamps as a clock does",
+    "cmdc_runtime/mcp_oauth.py": "when a login ends is kept, for other processes too",
     "workers/builtin/providers/_failures.py": "a server may say until which date to wait",
     "workers/builtin/sandboxes/local.py": "the name of a file",
     "workers/builtin/tools/shell.py": "the name of a file",

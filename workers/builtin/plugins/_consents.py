@@ -10,11 +10,12 @@ import os
 import re
 import secrets
 import stat
-import time
 from pathlib import Path
 from typing import Final
 
 import structlog
+
+from cmdc_runtime.clock import now_ms
 
 FOLDER: Final = "consents"
 CONSENTS_MAX: Final = 10_000
@@ -43,7 +44,7 @@ class Consents:
         """Keep that a person has agreed; the name and folder are for people who look."""
         if self._folder is None or not _DIGEST.fullmatch(digest) or self.has(digest):
             return
-        facts = {"name": name, "folder": folder, "agreed_at_ms": time.time_ns() // 1_000_000}
+        facts = {"name": name, "folder": folder, "agreed_at_ms": now_ms()}
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._make_room()
