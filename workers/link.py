@@ -112,8 +112,9 @@ WHY_CHARS_MAX: Final = 500
 """Of why a frame cannot be read."""
 _PARTS_SHOWN_MAX: Final = 8
 """Of a message that is none of the protocol."""
-_ARRAY_BYTES: Final = 1
-"""Before a frame's tag: all have fewer fields than need a longer head."""
+_HEAD_BYTES: Final = {0xDC: 3, 0xDD: 5}
+"""Before a frame's tag, by the first byte; for arrays of less than 16 items it is the only one.
+From https://github.com/msgpack/msgpack/blob/master/spec.md"""
 _TAGS: Final = {
     kind.__name__: encode(str(kind.__struct_config__.tag)) for kind in ToWorker.__subclasses__()
 }
@@ -350,7 +351,8 @@ class Link:
 
 def _name_of(data: bytes) -> str:
     """Return which frame ``data`` says it is, also where the rest of it is no MessagePack."""
-    found = (name for name, tag in _TAGS.items() if data[_ARRAY_BYTES:].startswith(tag))
+    head = data[_HEAD_BYTES.get(data[0], 1) :] if data else b""
+    found = (name for name, tag in _TAGS.items() if head.startswith(tag))
     return f"the daemon's frame {next(found, 'of a kind that is not known')}"
 
 
