@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.option_checks import REFERENCE
+from cmdc_runtime.option_checks import is_function
 from cmdc_runtime.plain import short
 
 GUARDRAILS_MAX: Final = 32
@@ -30,7 +30,6 @@ def check_guardrails(value: object) -> list[object]:
     if len(value) > GUARDRAILS_MAX:
         raise TypeError(f"expected at most {GUARDRAILS_MAX} functions")
     for one in value:
-        is_name = isinstance(one, str) and REFERENCE.fullmatch(one)
-        if not is_name and (isinstance(one, str | type) or not callable(one)):
+        if not is_function(one):
             raise TypeError(f'expected functions, or "module:name" of one, got {short(one)}')
     return list(value)

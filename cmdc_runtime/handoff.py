@@ -15,7 +15,7 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.foreign import summary_of
-from cmdc_runtime.option_checks import REFERENCE, Unfit
+from cmdc_runtime.option_checks import Unfit, is_function
 from cmdc_runtime.plain import nearest, short
 from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.subagent import TRANSFER_PREFIX, SubAgent
@@ -148,10 +148,8 @@ def _refuse(names: Any) -> None:  # Any: names in any form
 
 
 def _check_history(history: object) -> None:
-    is_word = isinstance(history, str) and (
-        history in {WHOLE, NOTHING} or REFERENCE.fullmatch(history)
-    )
-    if not is_word and (isinstance(history, str | type) or not callable(history)):
+    is_word = isinstance(history, str) and history in {WHOLE, NOTHING}
+    if not is_word and not is_function(history):
         expected = 'expected "all", "none", a function, or "module:name" of one'
         raise Unfit(f".history: {expected}, got {short(history)}")
 

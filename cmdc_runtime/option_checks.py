@@ -230,6 +230,13 @@ def check_mcp_servers(value: object) -> list[McpServer]:
         raise Unfit(*error.args) from None
 
 
+def is_function(value: object) -> bool:
+    """Say whether something is a function, or "module:name" of one; a class is none."""
+    if isinstance(value, str):
+        return REFERENCE.fullmatch(value) is not None
+    return callable(value) and not isinstance(value, type)
+
+
 def check_redact(value: object) -> object:
     """Return a function, the name of one, or None; that it can travel shows when it is packed."""
     is_name = isinstance(value, str) and REFERENCE.fullmatch(value)
