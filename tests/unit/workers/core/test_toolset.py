@@ -21,6 +21,7 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.subagent import STARTERS
 from workers.core.inputs import FoundTool, ToolsLoaded
 from workers.core.records import ModelChanged, ToolsChanged
 from workers.core.state import Memory, State, ToolFacts
@@ -279,6 +280,26 @@ def test_one_missing_name_detaches_nothing(session, present, known, single, erro
     assert "gone" in str(outcome(after))
     assert not single or str(outcome(after)).endswith(known)
     assert (after.memory, len(after.effects)) == (before.memory, 1)
+
+
+@pytest.mark.parametrize(
+    ("starter", "subagents", "problem"),
+    [
+        (False, (), None),
+        (True, ("any",), None),
+        (True, (), "it starts sessions, and max_depth allows none below this one"),
+    ],
+    ids=["another tool", "above the depth", "at the depth"],
+)
+def test_what_starts_sessions_needs_a_depth_below(session, starter, subagents, problem):
+    """At the depth allowed it is refused; any other tool is not."""
+    ref = STARTERS[0] if starter else "tools:x"
+    facts = ToolFacts("x", packed=Packed(kind="ref", label="x", ref=ref))
+    before = session.new(Memory(model="x:m"), subagents=frozenset(subagents))
+    after = loaded(before, ATTACH, FoundTool("x", facts))
+
+    assert names(after) == ([] if problem else ["x"])
+    assert problem is None or problem in str(outcome(after))
 
 
 # --- models -------------------------------------------------------------------------------------
