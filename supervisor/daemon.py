@@ -327,7 +327,7 @@ class Daemon:
         accept_gate = AcceptGate(self._endpoint.directory)
         background = [
             _keep("spares", self._pool.keep_spares()),
-            *([] if self._config.embedded else [_keep("zygote", self._pool.warm_full())]),
+            *([] if self._config.embedded else [_keep("zygote", self._pool.warming.warm_full())]),
             _keep("containments", self._containments.watch()),
             _keep("pruning", self._pruning.keep()),
             _keep("accept_gate", accept_gate.keep()),

@@ -36,7 +36,7 @@ from cmdc_runtime.runtime_dir import default_state_dir
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen, passed_on
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
-from cmdc_runtime.wire.frames import Assign
+from cmdc_runtime.wire.frames import Assign, SdkImported
 from workers.agent import Agent, Saver
 from workers.builtin.providers.default import needs_litellm
 from workers.core import aside
@@ -518,8 +518,13 @@ def _mcp_servers(assign: Assign, spec: AgentSpec, agent: Agent, loaded: Loaded) 
     environment = {**passed_on(os.environ), **chosen(os.environ, spec.tool_env), **marks}
     environment["PWD"] = spec.working_dir
     surroundings = ServerSurroundings(spec.working_dir, environment, _state_dir(), loaded.sandbox)
-    on_crash = loaded.context.exit_callbacks.on_crash
-    return McpServers(agent.memory, surroundings, agent.post, on_crash)
+    context = loaded.context
+    on_crash = context.exit_callbacks.on_crash
+
+    def on_import() -> None:
+        context.link.send(SdkImported())
+
+    return McpServers(agent.memory, surroundings, agent.post, on_crash, on_import)
 
 
 def _tool_settings(

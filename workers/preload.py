@@ -11,8 +11,8 @@ import os
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,7 @@ _FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "sandb
 """Packages of which every module is preloaded: a new built-in needs no line here."""
 _BESIDE: Final = {
     # What litellm loads at the first call, late in a stream, or for another wire than OpenAI's.
+    "mcp": ("workers.mcp.connection",),
     "litellm": (
         "workers.builtin.providers.litellm",
         "anyio._backends._asyncio",
@@ -64,18 +65,13 @@ def preload(needs: Iterable[str]) -> PreloadReport:
     """
     _close_to_others()
     os.environ.update(_ENVIRONMENT)
-    gc.disable()  # 300,000 objects are made to stay: collecting between is 15-30 % of the time
     problems: list[str] = []
-    before_fds = _open_fds()
-    names = [*_MODULES, *(part for name in needs for part in (name, *_BESIDE.get(name, ())))]
-    import_ms = sum(_timed(name, _import, name, problems) for name in names)
-    import_ms += sum(_timed(name, _import_all, name, problems) for name in _FOLDERS)
-    warm_ms = _timed("rehearsal", _rehearse, "", problems)
-    warm_ms += _timed("warm-up", _warm, "", problems)
-    problems += _left_over(before_fds)
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+    with _kept_for_good(problems):
+        import_ms = sum(_timed(name, _import, name, problems) for name in _MODULES)
+        import_ms += sum(_import_needed(name, problems) for name in needs)
+        import_ms += sum(_timed(name, _import_all, name, problems) for name in _FOLDERS)
+        warm_ms = _timed("rehearsal", _rehearse, "", problems)
+        warm_ms += _timed("warm-up", _warm, "", problems)
     huge_bytes, _ = collapse()
     return PreloadReport(
         origin=str(Path(__file__).parent),
@@ -85,6 +81,33 @@ def preload(needs: Iterable[str]) -> PreloadReport:
         huge_bytes=huge_bytes,
         problems=tuple(problems),
     )
+
+
+def learn(name: str) -> list[str]:
+    """Import one more module, as if it were one of the ``needs``; return the problems of that."""
+    problems: list[str] = []
+    with _kept_for_good(problems):
+        _import_needed(name, problems)
+    collapse()
+    return problems
+
+
+@contextmanager
+def _kept_for_good(problems: list[str]) -> Iterator[None]:
+    """Keep what is made within from the collector, and look for what a fork must not copy."""
+    gc.disable()  # 300,000 objects are made to stay: collecting between is 15-30 % of the time
+    before_fds = _open_fds()
+    yield
+    problems += _left_over(before_fds)
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def _import_needed(name: str, problems: list[str]) -> float:
+    """Import one of the ``needs`` and what belongs to it; return how long it took in ms."""
+    parts = (name, *_BESIDE.get(name, ()))
+    return sum(_timed(part, _import, part, problems) for part in parts)
 
 
 def _close_to_others() -> None:

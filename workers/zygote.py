@@ -34,6 +34,8 @@ from cmdc_runtime.wire.forks import (
     Forked,
     ForkRefused,
     FromZygote,
+    Learn,
+    Learned,
     Preloaded,
     Unsafe,
     encode,
@@ -75,7 +77,7 @@ class Zygote:
         if not isinstance(order, Begin):
             return
         self._wake_at_ends()
-        answer = preloaded(order)
+        answer, preload = preloaded(order), order.preload
         self._send(answer)
         if answer.report is None:
             return
@@ -92,7 +94,10 @@ class Zygote:
             wait_ms = self._reap(is_woken=self._woken.fileno() in ready)
             if self._control.fileno() in ready:
                 order, fd = self._receive()
-                if not isinstance(order, Fork) or not self._fork(order, fd):
+                if isinstance(order, Learn):
+                    self._send(learned(preload, order.name))
+                    self._inherited = sorted(open_fds() - self._own)
+                elif not isinstance(order, Fork) or not self._fork(order, fd):
                     return
 
     # --- children ---------------------------------------------------------------------------------
@@ -179,7 +184,7 @@ class Zygote:
 
     # --- the daemon -------------------------------------------------------------------------------
 
-    def _receive(self) -> tuple[Begin | Fork | None, int | None]:
+    def _receive(self) -> tuple[Begin | Fork | Learn | None, int | None]:
         """Return the next order and the descriptor beside it; None: the daemon is gone."""
         try:
             data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES_MAX, _FDS_MESSAGE)
@@ -206,6 +211,15 @@ def preloaded(begin: Begin) -> Preloaded:
         threads=thread_count(),
         versions={name: _version(name) for name in loaded},
     )
+
+
+def learned(preload: str, name: str) -> Learned:
+    """Import one more module, and return what came of it."""
+    try:
+        problems = importlib.import_module(preload).learn(name)
+    except BaseException:  # noqa: BLE001 - as above
+        return Learned(problem=traceback.format_exc(limit=-8)[-FAILURE_CHARS_MAX:])
+    return Learned(problem="; ".join(problems)[-FAILURE_CHARS_MAX:])
 
 
 def open_fds() -> set[int]:

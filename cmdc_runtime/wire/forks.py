@@ -1,8 +1,9 @@
 """What a daemon and its zygote say to each other: orders to fork, and what became of them.
 
 One message on a socket of kind SEQPACKET is one frame; a descriptor comes beside it (SCM_RIGHTS).
-Rules: the daemon says ``Begin`` first and ``Fork`` afterwards; the zygote answers each order in its
-turn with ``Forked`` or ``ForkRefused``, and says of each child once that it has ended. Where one of
+Rules: the daemon says ``Begin`` first, ``Fork`` and ``Learn`` afterwards; the zygote answers each
+order in its turn (``Forked`` or ``ForkRefused``, ``Learned``), and says of each child once that it
+has ended. Where one of
 them is gone, the other finds the end of the socket.
 """
 
@@ -62,6 +63,12 @@ class Fork(ToZygote, frozen=True, kw_only=True, array_like=True):
     fd_name: str = ""
 
 
+class Learn(ToZygote, frozen=True, kw_only=True, array_like=True):
+    """Import one more module: the children after that have it."""
+
+    name: str
+
+
 class FromZygote(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
     """Zygote to daemon."""
 
@@ -74,6 +81,12 @@ class Preloaded(FromZygote, frozen=True, kw_only=True, array_like=True):
     threads: int = 1
     versions: dict[str, str] = {}
     """Of those needed modules that are loaded; "" where a module has none."""
+
+
+class Learned(FromZygote, frozen=True, kw_only=True, array_like=True):
+    """The module of ``Learn`` is there if there is no ``problem``; a thread of its own is one."""
+
+    problem: str = ""
 
 
 class Forked(FromZygote, frozen=True, kw_only=True, array_like=True):
@@ -103,16 +116,16 @@ class ChildEnded(FromZygote, frozen=True, kw_only=True, array_like=True):
     status: int
 
 
-ZygoteAnswer: TypeAlias = Preloaded | Forked | ForkRefused | Unsafe | ChildEnded
+ZygoteAnswer: TypeAlias = Preloaded | Learned | Forked | ForkRefused | Unsafe | ChildEnded
 
-_to_zygote: Final = msgspec.msgpack.Decoder(Begin | Fork)
+_to_zygote: Final = msgspec.msgpack.Decoder(Begin | Fork | Learn)
 _from_zygote: Final = msgspec.msgpack.Decoder(ZygoteAnswer)
 encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def order_of(data: bytes) -> Begin | Fork:
+def order_of(data: bytes) -> Begin | Fork | Learn:
     """Return what the daemon says; raises msgspec.DecodeError."""
-    order: Begin | Fork = _to_zygote.decode(data)
+    order: Begin | Fork | Learn = _to_zygote.decode(data)
     return order
 
 

@@ -385,6 +385,10 @@ class LitellmWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
     """
 
 
+class SdkImported(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The session has MCP servers, and this process had to import their SDK, which takes 1 s."""
+
+
 class IdleNotice(FromWorker, frozen=True, kw_only=True, array_like=True, tag="doze"):
     """The session has been idle for long: its process can be given up if nobody waits for it.
 

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import structlog
 
@@ -32,6 +32,8 @@ from cmdc_runtime.wire.forks import (
     Fork,
     Forked,
     ForkRefused,
+    Learn,
+    Learned,
     Preloaded,
     ToZygote,
     Unsafe,
@@ -43,6 +45,7 @@ from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.pidfd import is_over, reap
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 FORKS_QUEUED_MAX: Final = 1024
 """Forks that wait or run; one takes some 10 ms, so the last of them starts after 10 s."""
@@ -53,7 +56,7 @@ _FDS_MESSAGE: Final = 1
 
 
 class ZygoteFailed(Exception):
-    """A zygote or a fork failed; ``stage`` is launch, preload or fork."""
+    """A zygote or a fork failed; ``stage`` is launch, preload, learn or fork."""
 
     def __init__(self, stage: str, message: str) -> None:
         """Keep where and why."""
@@ -170,7 +173,9 @@ class Child:
 class _Server:
     """One running zygote, from its launch to ``reaped``; all of it runs in the loop."""
 
-    def __init__(self, options: ZygoteOptions, on_end: Callable[["_Server"], None]) -> None:
+    def __init__(
+        self, options: ZygoteOptions, learned: Iterable[str], on_end: Callable[["_Server"], None]
+    ) -> None:
         """Start it; the kernel ties it to the calling thread. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line = [sys.executable, "-P", "-m", ZYGOTE_MODULE]
@@ -193,12 +198,14 @@ class _Server:
         self._number = 0
         loop = asyncio.get_running_loop()
         self.preloaded: asyncio.Future[Preloaded] = loop.create_future()
+        self._learning: asyncio.Future[Learned] = loop.create_future()
         self.is_ended = False
         self.reaped = asyncio.Event()
         self.status: int | None = None
         loop.add_reader(self._socket, self._receive)
         loop.add_reader(self.pidfd, self._end)
-        self._send(Begin(preload=options.preload, path=tuple(sys.path), needs=options.needs))
+        needs = (*options.needs, *learned)
+        self._send(Begin(preload=options.preload, path=tuple(sys.path), needs=needs))
 
     def fork(self, module: str, boot: Boot) -> asyncio.Future[Child]:
         """Order a fork; raises OSError where there can't be another process now."""
@@ -212,6 +219,12 @@ class _Server:
         self._forks[self._number] = forked
         self._send(order, *(value.fd for _, value in handed))
         return forked
+
+    def learn(self, name: str) -> "asyncio.Future[Learned]":
+        """Order an import, when the one before was answered."""
+        self._learning = asyncio.get_running_loop().create_future()
+        self._send(Learn(name=name))
+        return self._learning
 
     def kill(self) -> None:
         """End it at once; whoever waits for a fork gets ZygoteLost."""
@@ -253,8 +266,9 @@ class _Server:
     def _take(self, data: bytes, fds: list[int]) -> None:
         match answer_of(data):
             case Preloaded() as told:
-                if not self.preloaded.done():
-                    self.preloaded.set_result(told)
+                _settle(self.preloaded, told)
+            case Learned() as told:
+                _settle(self._learning, told)
             case Forked(number=number, pid=pid):
                 self._children[pid] = child = Child(pid, fds[0])
                 _hand_over(self._forks.pop(number), child)
@@ -291,12 +305,19 @@ class _Server:
 
     def _refuse_all(self, why: str) -> None:
         """Tell all who wait for something of it that it will not come."""
-        all_waiting: list[asyncio.Future[Any]] = [self.preloaded, *self._forks.values()]
+        all_waiting: list[asyncio.Future[Any]] = [self.preloaded, self._learning]
+        all_waiting += self._forks.values()
         for waiting in all_waiting:  # Any: whatever they wait for
             if not waiting.done():
                 waiting.set_exception(ZygoteLost(f"the zygote (pid {self.pid}) {why}"))
                 waiting.exception()  # whoever waited for it may be gone
         self._forks.clear()
+
+
+def _settle(waiting: "asyncio.Future[T]", told: T) -> None:
+    """Tell who waits, if somebody does."""
+    if not waiting.done():
+        waiting.set_result(told)
 
 
 def _hand_over(forked: "asyncio.Future[Child]", child: Child) -> None:
@@ -327,6 +348,7 @@ class Zygote:
         self._sent = asyncio.Semaphore(FORKS_SENT_MAX)
         self._queued = 0
         self._generation = 0
+        self._learned: list[str] = []
         self._server: _Server | None = None
         self._unreaped: set[_Server] = set()
         self._warm: WarmReport | None = None
@@ -375,6 +397,36 @@ class Zygote:
         finally:
             self._queued -= 1
 
+    async def learn(self, name: str) -> None:
+        """Have one more module in each child that is forked from now on; forks wait meanwhile.
+
+        Where no zygote is warm the next one has it. Raises ZygoteFailed when it can't be loaded,
+        and ZygoteLost when the zygote died or hung over it; the next one is without it.
+        """
+        async with self._turn:
+            if name in self._learned:
+                return
+            if self._server is not None and self._warm is not None:
+                await self._teach(self._server, name)
+            self._learned.append(name)
+
+    async def _teach(self, server: _Server, name: str) -> None:
+        bound_s = self._options.warm_s_max
+        try:
+            async with asyncio.timeout(bound_s):
+                told = await asyncio.shield(server.learn(name))
+        except BaseException as problem:
+            server.kill()
+            self._forget(server)
+            if isinstance(problem, TimeoutError):
+                raise ZygoteLost(f"{name} was not loaded in {bound_s:g} s") from problem
+            raise
+        if told.problem:  # a thread may run, or half of it is there
+            server.kill()
+            self._forget(server)
+            raise ZygoteFailed("learn", told.problem)
+        log.info("zygote.learned", pid=server.pid, module=name)
+
     async def close(self) -> None:
         """End the zygote; its children live on. Idempotent."""
         self._is_closed = True
@@ -411,7 +463,7 @@ class Zygote:
 
     def _launch(self) -> _Server:
         try:
-            server = self._server = _Server(self._options, self._ended)
+            server = self._server = _Server(self._options, self._learned, self._ended)
         except OSError as problem:
             raise ZygoteFailed("launch", str(problem)) from problem
         self._unreaped.add(server)

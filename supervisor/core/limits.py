@@ -133,6 +133,8 @@ FORK_RETRY_S_MAX: Final = 2.0
 """No such pause is longer."""
 FULL_IDLE_S: Final = 20.0
 """Without a fork, until the zygote that has litellm is warmed, which takes a core for 2 s."""
+IMPORTS_UNTIL_LEARNED: Final = 2
+"""Of the SDK of MCP by agents, until the zygotes have it: forks wait 1 s for that, once."""
 STARTS_WAITING_MAX: Final = 1_000
 """Sessions that are being started at a time, unless the configuration says otherwise."""
 START_PLACE_S: Final = 5.0

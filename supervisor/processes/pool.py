@@ -30,6 +30,7 @@ from cmdc_runtime.wire.frames import (
     HostLost,
     HostWanted,
     Ready,
+    SdkImported,
     Started,
     Terminate,
     ToWorker,
@@ -50,7 +51,6 @@ from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     FORK_RETRY_S,
     FORK_RETRY_S_MAX,
-    FULL_IDLE_S,
     HANDSHAKE_S,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
@@ -61,6 +61,7 @@ from supervisor.core.limits import (
 from supervisor.processes.containment import Containments
 from supervisor.processes.starts import Starts
 from supervisor.processes.tool_hosts import SpawnErrors, ToolHosts
+from supervisor.processes.warming import Warming
 from supervisor.processes.worker import Sweeper, Worker, WorkerOwner
 
 log = structlog.get_logger()
@@ -102,6 +103,7 @@ class WorkerPool:
     _survivors: dict[WorkerId, Worker] = field(default_factory=dict)
     """Those that were adopted, until they are finalized."""
     sweeper: Sweeper = field(init=False)
+    warming: Warming = field(init=False)
     hung: int = 0
     """Spares that were killed since they did not answer."""
     starts: Starts = field(default_factory=Starts)
@@ -111,6 +113,7 @@ class WorkerPool:
     def __post_init__(self) -> None:
         """Sweep behind the workers, and leave alone what is waited for."""
         self.sweeper = Sweeper(lambda: self.own_pids)
+        self.warming = Warming(self.zygote, self.full, lambda: self._number)
 
     @property
     def folder(self) -> Path:
@@ -263,21 +266,6 @@ class WorkerPool:
             # A fork costs a core some milliseconds, which the agent just acquired needs now.
             await asyncio.sleep(SPARE_PAUSE_S)
 
-    async def warm_full(self) -> None:
-        """Warm the zygote that has litellm when no process was forked for ``FULL_IDLE_S``, once.
-
-        A session that needs it before that has it warmed, or waits for it meanwhile.
-        """
-        while not self.full.is_warm:
-            forked = self._number
-            await asyncio.sleep(FULL_IDLE_S)
-            if forked == self._number and self.zygote.is_warm:
-                try:
-                    await self.full.warm()
-                except (ZygoteFailed, ZygoteLost) as error:
-                    log.warning("zygote.not_warmed", problem=str(error))
-                return
-
     def want_spares(self, count: int) -> None:
         """Keep this many spares from now on; those beyond it end."""
         self.spares_wanted = count
@@ -392,6 +380,8 @@ class WorkerPool:
                 worker.ready.set_result(None)
         elif isinstance(frame, HostWanted):
             worker.hosts.start(frame.address)
+        elif isinstance(frame, SdkImported):
+            self._spawn(self.warming.sdk_imported(), "learn-sdk")
         elif worker.owner is not None:
             worker.owner.on_frame(frame, published)
             if isinstance(frame, Started) and not isinstance(worker.owner, _Spare):

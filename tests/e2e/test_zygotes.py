@@ -9,13 +9,17 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import AgentHibernated
-from tests.e2e.test_footprint import loaded_libraries, zygote_pid
+from supervisor.core.limits import IMPORTS_UNTIL_LEARNED
+from tests.e2e.mcp_servers import call, declared
+from tests.e2e.test_footprint import SPARES, loaded_libraries, zygote_pid
 
 pytestmark = pytest.mark.process
 
 TURN_S = 60.0
-OF_LITELLM = "pydantic_core"
+OF_LITELLM = "_tiktoken"
 """A library that it has loaded, and that nothing else loads."""
+OF_SDK = "pydantic_core"
+"""A library that the SDK of MCP has loaded, as litellm has."""
 
 
 class ByLitellm:
@@ -108,3 +112,20 @@ def test_a_session_moves_when_its_model_is_switched_to_one_of_litellm(agent, scr
     assert texts == ["one", "two"]
     assert (had_it, second != first, has_litellm(second)) == (False, True, True)
     assert [one.content for one in session.messages() if one.role == "user"] == ["1", "2"]
+
+
+def test_sessions_with_servers_get_processes_that_have_the_sdk(client, agent, scripted, poll):
+    """The first ones import it for themselves; then the zygote has it, and who comes from there."""
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    for _ in range(IMPORTS_UNTIL_LEARNED):
+        session = agent(scripted(call("add", a=2, b=3), "Five."), mcp_servers=[declared()])
+        assert session.run("go", timeout=TURN_S).text == "Five."
+    assert poll(lambda: OF_SDK in loaded_libraries(zygote_pid(client)), TURN_S)
+    later = [
+        agent(scripted(call("add", a=2, b=3), "Five."), mcp_servers=[declared()])
+        for _ in range(SPARES + 1)
+    ]
+
+    assert OF_SDK in loaded_libraries(later[-1].agent_pid())
+    assert later[-1].run("go", timeout=TURN_S).text == "Five."
+    assert psutil.Process(zygote_pid(client)).num_threads() == 1

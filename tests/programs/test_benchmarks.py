@@ -46,7 +46,7 @@ def wait_for_daemon(folder):
         time.sleep(0.01)  # tidy: nobody tells when another process has bound its socket
 
 
-@pytest.mark.parametrize(("subject", "metrics"), [("spawn", 4), ("cold", 2), ("faults", 3)])
+@pytest.mark.parametrize(("subject", "metrics"), [("spawn", 4), ("faults", 3)])
 def test_a_benchmark_tells_every_field_of_every_metric(folder, subject, metrics):
     """Each line of a run is one metric with the fields that readers know, and nothing is left."""
     with start(folder, subject) as run:

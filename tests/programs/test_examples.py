@@ -108,10 +108,14 @@ def temporary_folder(process):
         return None
 
 
-@pytest.fixture(params=["alone", "served"])
+@pytest.fixture
 def place(request):
-    """Both environments."""
-    return request.getfixturevalue(request.param)
+    """The environment of an example: with a daemon there, but for ``alone_too``."""
+    return request.getfixturevalue(getattr(request, "param", "served"))
+
+
+alone_too = pytest.mark.parametrize("place", ["alone", "served"], indirect=True)
+"""One example of each kind is played without a daemon, too: that start is the same for all."""
 
 
 @pytest.fixture
@@ -141,6 +145,7 @@ def play(script, place, tmp_path):
     return run
 
 
+@alone_too
 def test_streaming(play):
     """Thinking, the tool and the answer are shown as they come, and events are had once more."""
     answers = [
@@ -174,6 +179,7 @@ ASKS = (
 )
 
 
+@alone_too
 def test_approval(play):
     """The question gets the typed answer, and the approved call is made."""
     answers = [*ASKS, call("delete_file", name="draft.txt"), "It is gone."]
@@ -206,6 +212,7 @@ def test_steering(play, script):
     assert script.requests[-1]["messages"][-1]["content"].startswith("Forget the archive.")
 
 
+@alone_too
 def test_hot_tools(play, script):
     """The model has the tools that the session has at the moment of the request."""
     answers = [
@@ -277,6 +284,7 @@ def test_model_switch(play, script):
     assert [request.get("temperature") for request in script.requests] == [None, None, 0.0]
 
 
+@alone_too
 def test_subagents(play):
     """The parent's cycle tells when its children start, and what they come to."""
     judged = "Judge: three numbers."
@@ -343,6 +351,7 @@ def test_guardrails(play):
     ]
 
 
+@alone_too
 def test_hibernation(play):
     """The process goes and another one comes; the conversation is whole."""
     printed = play("08_hibernate", ["I know.", "42."])
@@ -384,6 +393,7 @@ def test_own_strategy_is_as_long_as_the_page_says():
     assert len((EXAMPLES / "09_own_strategy.py").read_text().splitlines()) <= 40
 
 
+@alone_too
 def test_own_strategy(play):
     """The verdict is typed, and one that is in doubt is asked for again."""
     answers = [
@@ -407,6 +417,7 @@ def test_map_reduce(play, script):
     assert last.count("It does something.") == 3
 
 
+@alone_too
 def test_vote(play):
     """The most frequent answer is the result."""
     answers = ["Answer: 42", "Answer: 41", "So.\nAnswer: 42"]  # in whatever order they are asked

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import importlib
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -105,14 +106,19 @@ class McpServers:
         surroundings: ServerSurroundings,
         post: Callable[[Result], None],
         on_crash: Callable[[BaseException], None],
+        on_import: Callable[[], None],
     ) -> None:
-        """Start none; ``on_crash`` is called where a task of ours raises, which is a bug."""
+        """Start none.
+
+        ``on_crash`` is called where a task of ours raises, which is a bug; ``on_import`` when the
+        SDK was imported, which the process did not have.
+        """
         self._memory = memory
         self._servers: dict[str, _Server] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._surroundings = surroundings
         self._post = post
-        self._on_crash = on_crash
+        self._on_crash, self._on_import = on_crash, on_import
         self._threads = Threads("mcp")
         self._changed = asyncio.Event()
         self._is_closed = False
@@ -277,12 +283,16 @@ class McpServers:
         Raises:
             LostError: there is none.
         """
+        is_new = _SDK not in sys.modules
         try:
-            return await self._threads.run(lambda: importlib.import_module(_SDK))
+            module = await self._threads.run(lambda: importlib.import_module(_SDK))
         except ForeignError as error:
             is_missing = isinstance(error.error, ModuleNotFoundError)
             problem = _NO_SDK if is_missing else f"the package mcp does not load: {error}"
             raise LostError(problem, is_final=True) from error
+        if is_new:
+            self._on_import()
+        return module
 
     def _become(self, one: _Server, life: ServerLife) -> None:
         """Take a new state, and tell it to whoever waits and to observers."""

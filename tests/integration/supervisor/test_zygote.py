@@ -113,6 +113,81 @@ def test_the_real_zygote_forks_children_that_have_what_they_need(tmp_path, needs
     assert (report.huge_mib > 0) == (refusal() == "")
 
 
+@pytest.mark.slow
+def test_the_real_zygote_learns_the_sdk_of_mcp(tmp_path):
+    """It stays safe to fork, keeps its process, and a child has what it would import itself."""
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+
+    async def scenario():
+        zygote = Zygote()
+        try:
+            before = (await zygote.warm()).pid
+            await zygote.learn("mcp")
+            child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
+            assert has_ended(child.pidfd)
+            child.close()
+            return before == zygote.pid
+        finally:
+            await zygote.close()
+
+    assert asyncio.run(scenario())
+    facts = json.loads((tmp_path / "facts").read_text())
+    assert facts["threads"] == 1
+    assert "workers.mcp.connection" in facts["modules"]
+
+
+def test_what_a_zygote_has_learned_the_next_one_has(tmp_path):
+    """Forks wait while it learns; what is learned twice is imported once."""
+    (tmp_path / "lesson.py").write_text("import time; time.sleep(0.2)")
+
+    async def scenario():
+        lost = asyncio.Event()
+        async with light_zygote(on_lost=lambda _error: lost.set()) as zygote:
+            await zygote.warm()
+            learning = asyncio.create_task(zygote.learn("lesson"))
+            await asyncio.sleep(0)
+            children = [await fork(zygote, "tell", path=str(tmp_path / "first"))]
+            assert learning.done()
+            await learning
+            await zygote.learn("lesson")
+            os.kill(zygote.pid, signal.SIGKILL)
+            await lost.wait()
+            children.append(await fork(zygote, "tell", path=str(tmp_path / "second")))
+            for child in children:
+                assert has_ended(child.pidfd)
+                child.close()
+
+    asyncio.run(scenario())
+    for name in ("first", "second"):
+        assert "lesson" in json.loads((tmp_path / name).read_text())["modules"]
+
+
+@pytest.mark.parametrize(
+    ("lesson", "error", "message"),
+    [
+        pytest.param("import no_such_part", ZygoteFailed, "no_such_part", id="missing"),
+        pytest.param("1 / 0", ZygoteFailed, "ZeroDivisionError", id="raises"),
+        pytest.param("import os; os._exit(3)", ZygoteLost, "has ended", id="ends"),
+        pytest.param("import time; time.sleep(60)", ZygoteLost, "not loaded in", id="hangs"),
+    ],
+)
+def test_what_cannot_be_learned_costs_one_zygote(tmp_path, lesson, error, message):
+    """The next one is without it, and forks."""
+    (tmp_path / "lesson.py").write_text(lesson)
+
+    async def scenario():
+        async with light_zygote(warm_s_max=WAIT_S if error is ZygoteFailed else 1.0) as zygote:
+            await zygote.warm()
+            with pytest.raises(error, match=message):
+                await zygote.learn("lesson")
+            child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
+            assert has_ended(child.pidfd)
+            child.close()
+
+    asyncio.run(scenario())
+    assert "lesson" not in json.loads((tmp_path / "facts").read_text())["modules"]
+
+
 def test_a_child_runs_the_named_module_below_the_zygote_and_without_the_main_module(tmp_path):
     """The target is a name and a flat dict; the script that runs the daemon stays out of it."""
 
