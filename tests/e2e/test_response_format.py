@@ -85,7 +85,7 @@ def test_a_model_that_takes_no_schema_is_asked_in_words(agent, scripted):
     """The answer is checked all the same."""
     model = scripted(WRONG, VALID)
     _, opts = model.model_source()
-    session = agent("openai/gpt-4", provider_opts=opts, response_format=PLACE)
+    session = agent("openai/gpt-3.5-turbo-16k", provider_opts=opts, response_format=PLACE)
     reply = session.run("Which?", timeout=TURN_S)
     system = model.requests[0]["messages"][0]
 

@@ -201,11 +201,12 @@ def test_a_model_that_takes_no_schema_is_asked_in_words(agent, scripted):
     """The answer is checked all the same."""
     model = scripted("It is Rome.", ROME)
     _, opts = model.model_source()
-    session = agent("openai/gpt-4", provider_opts=opts)
+    session = agent("openai/gpt-3.5-turbo-16k", provider_opts=opts)
     reply = session.run("Which?", result=Town, timeout=TURN_S)
 
     assert reply.output == Town("Rome", 3)
     assert wanted(model.requests[0]) is None
+    assert "tools" not in model.requests[0]
     assert '"people"' in model.requests[0]["messages"][0]["content"]
 
 

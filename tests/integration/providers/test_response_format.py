@@ -108,6 +108,10 @@ def test_google_gets_the_schema_in_its_own_field(sent):
 IN_WORDS = {
     # litellm would force a call of a tool that it makes up, in place of all others
     "a Claude that does not decode by schemas": ("anthropic:claude-3-5-sonnet-20241022", INVOICE),
+    # it calls no tools
+    "a model from before schemas and calls": ("openai:gpt-3.5-turbo-16k", INVOICE),
+}
+BY_A_CALL = {
     # litellm would close the map, so that it stays empty
     "a map for Claude": ("anthropic:claude-sonnet-4-5", MAP),
     # the vendor takes either of them
@@ -115,6 +119,25 @@ IN_WORDS = {
     # litellm refuses the parameter
     "a model from before schemas": ("openai:gpt-4", INVOICE),
 }
+FORCED = {
+    "anthropic": {"type": "any"},
+    "gemini": {"functionCallingConfig": {"mode": "ANY"}},
+    "openai": "required",
+}
+
+
+@pytest.mark.parametrize(("model", "schema"), BY_A_CALL.values(), ids=BY_A_CALL)
+def test_where_a_call_can_be_forced_the_answer_is_one(sent, model, schema):
+    """It is offered beside the session's tools, and the model calls one of them or it."""
+    wire = model.partition(":")[0]
+    request, _ = sent(wire, schema, model=model, system="Be brief.", tools=(READ,))
+    words = words_of(request)
+
+    assert "final_answer" in words
+    assert "valid by this JSON Schema" not in words
+    assert not {"response_format", "output_format"} & request.keys()
+    assert "response_json_schema" not in words
+    assert (request.get("tool_choice") or request["toolConfig"]) == FORCED[wire]
 
 
 @pytest.mark.parametrize(("model", "schema"), IN_WORDS.values(), ids=IN_WORDS)

@@ -20,8 +20,9 @@ from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.message_parts import Medium, MessagePart
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.provider_options import OURS, VIA
+from workers.builtin.providers._answer_call import answer_tool, forced
 from workers.builtin.providers._facts import ModelFacts, is_claude
-from workers.builtin.providers._formats import is_sent, response_format, with_instruction
+from workers.builtin.providers._formats import Way, response_format, way_of, with_instruction
 
 # --- marks for a cache ----------------------------------------------------------------------------
 
@@ -142,14 +143,21 @@ def arguments_of(request: ModelRequest, facts: ModelFacts) -> dict[str, object]:
         name: one for name, one in request.provider_opts.items() if name not in _NEVER_SENT
     }
     system = request.system
-    schema = request.response_format
-    if schema is not None and is_sent(schema, facts, has_tools=bool(request.tools)):
-        arguments["response_format"] = response_format(schema)
-    elif schema is not None:
-        system = with_instruction(system, schema)
+    tools, schema = request.tools, request.response_format or {}
+    match way_of(request, facts):
+        case Way.PARAMETER:
+            arguments["response_format"] = response_format(schema)
+        case Way.TOOL:
+            tool = answer_tool(request, schema)
+            arguments["tool_choice"] = forced(tool, has_others=bool(tools))
+            tools = (*tools, tool)
+        case Way.WORDS:
+            system = with_instruction(system, schema)
+        case None:
+            pass
     arguments["messages"] = _messages_for(facts, system, request)
-    if request.tools:
-        arguments["tools"] = [_openai_tool(tool) for tool in request.tools]
+    if tools:
+        arguments["tools"] = [_openai_tool(tool) for tool in tools]
     if request.max_tokens is not None:
         _bound_answer(arguments, request.max_tokens)
     if is_claude(facts) and _is_inside_a_round(request.messages):

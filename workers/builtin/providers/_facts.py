@@ -101,12 +101,15 @@ class ModelFacts:
     """The vendor says that replies are held to a JSON Schema."""
     decodes_by_schema: bool = False
     """Claude only: the schema binds the decoder; else litellm makes a forced tool call of it."""
+    forces_calls: bool = False
+    """It calls a tool where a request says that it has to, unless it thinks before."""
     thinks_adaptively: bool = False
     """Claude only: thinking needs no signed thoughts of earlier rounds."""
     media: frozenset[Medium] | None = None
     """What it takes beside text; None: nobody knows."""
 
 
+_OF_CALLS: Final = ("supports_function_calling", "supports_tool_choice")
 _BY_BYTES: Final[frozenset[Medium]] = frozenset({"image", "pdf"})
 _CARRIED: Final[Mapping[str, frozenset[Medium]]] = {
     "anthropic": _BY_BYTES | {"image_url", "pdf_url"},
@@ -115,6 +118,12 @@ _CARRIED: Final[Mapping[str, frozenset[Medium]]] = {
 }
 """What goes over a provider's wire; over that of the others no PDF by its address."""
 _CARRIED_ELSE: Final[frozenset[Medium]] = _BY_BYTES | {"image_url"}
+
+
+def forces_calls(entry: Mapping[str, object]) -> bool:
+    """Say whether a model can be made to call a tool, by its entry in litellm's table."""
+    has_both = all(entry.get(one) is True for one in _OF_CALLS)
+    return has_both and entry.get("supports_forced_tool_use") is not False
 
 
 def media_of(provider: str, entry: Mapping[str, object]) -> frozenset[Medium]:

@@ -2,15 +2,18 @@
 
 OpenAI's strict mode, Anthropic's and Google's structured outputs each take a part of JSON Schema.
 Where a vendor would refuse the schema, or litellm would bend it so that another question is asked,
-the schema stands in the system prompt instead: the kernel checks every reply anyway.
+the reply is asked for as the call of a tool with that schema (``_answer_call``); a model that can't
+be made to call one reads it in the system prompt. The kernel checks every reply anyway.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
+from cmdc_runtime.extensions.provider import ModelRequest
 from workers.builtin.providers._facts import ModelFacts, is_claude
 
 Schema = Mapping[str, object]
@@ -39,6 +42,46 @@ _STRICT_FORMATS: Final = frozenset(
 _TELLING_KEYS: Final = frozenset(("type", "anyOf", "$ref", "enum", "const"))
 """A part with none of these allows anything, which strict mode does not."""
 _LOCAL_REF: Final = "#/$defs/"
+_NO_ROOT: Final = frozenset(("anyOf", "oneOf", "allOf", "not", "enum", "$ref"))
+"""What no vendor takes at the root of a tool's parameters."""
+_WHOLE_SCHEMAS: Final = frozenset({"openai", "anthropic"})
+"""Who takes a tool's parameters that refer to themselves; for others litellm unrolls them."""
+
+
+class Way(Enum):
+    """How a model is asked for a reply by a schema."""
+
+    PARAMETER = auto()
+    """The vendor holds the reply to it."""
+    TOOL = auto()
+    """The reply is the call of a tool."""
+    WORDS = auto()
+    """The system prompt has it."""
+
+
+def way_of(request: ModelRequest, facts: ModelFacts) -> Way | None:
+    """Return how a model of ``facts`` is asked for the reply's schema; None: there is none."""
+    schema = request.response_format
+    if schema is None:
+        return None
+    if is_sent(schema, facts, has_tools=bool(request.tools)):
+        return Way.PARAMETER
+    takes_call = facts.forces_calls and not _thinks(request.provider_opts, facts)
+    return Way.TOOL if takes_call and _fits_a_tool(schema, facts) else Way.WORDS
+
+
+def _thinks(options: Schema, facts: ModelFacts) -> bool:
+    """Say whether thoughts are asked for: who thinks before can't be made to call a tool."""
+    thinking = options.get("thinking")
+    is_off = isinstance(thinking, Mapping) and thinking.get("type") == "disabled"
+    has_effort = is_claude(facts) and options.get("reasoning_effort") is not None
+    return has_effort or (thinking is not None and not is_off)
+
+
+def _fits_a_tool(schema: Schema, facts: ModelFacts) -> bool:
+    root = rooted(schema)
+    is_object = root.get("type") == "object" and _NO_ROOT.isdisjoint(root)
+    return is_object and (facts.provider in _WHOLE_SCHEMAS or not _is_recursive(schema))
 
 
 def response_format(schema: Schema) -> dict[str, object]:

@@ -12,7 +12,13 @@ import msgspec
 
 from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.messages import TokenUsage
-from workers.builtin.providers._facts import ModelFacts, litellm_model, media_of, unset_keys
+from workers.builtin.providers._facts import (
+    ModelFacts,
+    forces_calls,
+    litellm_model,
+    media_of,
+    unset_keys,
+)
 from workers.builtin.providers._library import litellm
 
 MODELS_MAX: Final = 256
@@ -40,6 +46,7 @@ def facts_of(model: str) -> ModelFacts:
         takes_response_format="response_format" in parameters,
         keeps_to_schemas=listed.get("supports_response_schema") is True,
         decodes_by_schema=listed.get("supports_native_structured_output") is True,
+        forces_calls="tool_choice" in parameters and forces_calls(listed),
         thinks_adaptively=listed.get("supports_adaptive_thinking") is True,
         media=media_of(provider, listed),
     )

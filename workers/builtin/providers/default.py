@@ -26,6 +26,7 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.message_parts import Medium
 from cmdc_runtime.provider_options import HEADERS
 from cmdc_runtime.version import VERSION
+from workers.builtin.providers._answer_call import answer_call
 from workers.builtin.providers._facts import check_addresses, check_keys
 from workers.builtin.providers._failures import Heard, border, hidden, no_key, secrets_of
 from workers.builtin.wires import anthropic_messages, openai_chat, table
@@ -123,13 +124,14 @@ async def _stream(route: Route, request: ModelRequest) -> AsyncGenerator[Chunk, 
         check_keys(request, route.provider)
         if route.key is None and route.vendor.needs_key:
             raise ProviderError(FailureKind.PERMANENT, no_key(request.model, route.vendor.keys))
-        reply = _reply_of(route, heard)
+        reply, called = _reply_of(route, heard), answer_call(request, route.facts)
         async with contextlib.aclosing(_told(call_of(route, request), heard)) as told:
             async for events in told:
                 for data in events:
-                    for chunk in reply.take(data):
+                    taken = reply.take(data)
+                    for chunk in taken if called is None else called.through(taken):
                         yield chunk
-        for chunk in reply.end():
+        for chunk in reply.end() if called is None else called.through(reply.end()):
             yield chunk
         if reply.problem is not None:
             problem = hidden(reply.problem, secrets_of(request))

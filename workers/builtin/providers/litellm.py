@@ -38,6 +38,7 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.message_parts import Medium
 from cmdc_runtime.messages import TokenUsage
+from workers.builtin.providers._answer_call import answer_call
 from workers.builtin.providers._conversation import arguments_of
 from workers.builtin.providers._facts import check_addresses, check_keys, is_gemini, litellm_model
 from workers.builtin.providers._failures import border, hidden, secrets_of
@@ -173,6 +174,13 @@ class _LiteLLM:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply's chunks as they come; see ``Provider.stream``."""
+        called = answer_call(request, facts_of(request.model))
+        async with contextlib.aclosing(self._reply(request)) as chunks:
+            async for chunk in chunks:
+                for one in (chunk,) if called is None else called.through((chunk,)):
+                    yield one
+
+    async def _reply(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         silence_s = silence_max_s(request)
         watch = UsageWatch()
         with border(request, missing_keys, watch.heard):

@@ -15,7 +15,7 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.ids import CallId
 from workers.builtin.providers._conversation import CACHE_CONTROL, arguments_of
 from workers.builtin.providers._failures import Heard
-from workers.builtin.providers._formats import is_sent
+from workers.builtin.providers._formats import Way, way_of
 from workers.builtin.wires.claude_schemas import BETA, sent_schema
 from workers.builtin.wires.reply import StreamedReply
 from workers.builtin.wires.routes import Route
@@ -63,17 +63,17 @@ def body_of(route: Route, request: ModelRequest) -> dict[str, object]:
     }
     if system:
         body["system"] = [_text(one) for one in system]
-    if request.tools:
-        body["tools"] = [_tool(one.name, one.description, one.parameters) for one in request.tools]
+    if "tools" in arguments:
+        body["tools"] = [_tool(one) for one in cast("Sequence[dict[str, Any]]", arguments["tools"])]
     elif any("tool_calls" in one for one in entries):
         body["tools"] = [NO_TOOL]
     body |= {name: arguments[name] for name in _SAME if arguments.get(name) is not None}
     stop = arguments.get("stop")
     if stop is not None:
         body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    parallel = arguments.get("parallel_tool_calls")
-    if parallel is not None:
-        body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": not parallel}
+    choice = _tool_choice(arguments)
+    if choice is not None:
+        body["tool_choice"] = choice
     wanted = arguments.get("response_format")
     if isinstance(wanted, Mapping):
         schema = sent_schema(wanted["json_schema"]["schema"])
@@ -84,8 +84,7 @@ def body_of(route: Route, request: ModelRequest) -> dict[str, object]:
 def headers_of(route: Route, request: ModelRequest) -> dict[str, str]:
     """Return the headers that say who asks, and in which version of the wire."""
     headers = {"x-api-key": route.key} if route.key else {}
-    schema = request.response_format
-    if schema is not None and is_sent(schema, route.facts, has_tools=bool(request.tools)):
+    if way_of(request, route.facts) is Way.PARAMETER:
         headers["anthropic-beta"] = BETA
     return {**headers, "anthropic-version": VERSION}
 
@@ -172,9 +171,25 @@ def _mark(entry: Mapping[str, Any]) -> dict[str, object]:
     return {CACHE_CONTROL: entry[CACHE_CONTROL]} if CACHE_CONTROL in entry else {}
 
 
-def _tool(name: str, description: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    schema = {key: one for key, one in parameters.items() if key != _SCHEMA}
-    return {"name": name, "input_schema": schema, "type": "custom", "description": description}
+def _tool(tool: Mapping[str, Any]) -> dict[str, object]:
+    told = tool["function"]
+    schema = {key: one for key, one in told["parameters"].items() if key != _SCHEMA}
+    return {
+        "name": told["name"],
+        "input_schema": schema,
+        "type": "custom",
+        "description": told["description"],
+    }
+
+
+def _tool_choice(arguments: Mapping[str, Any]) -> dict[str, object] | None:
+    wanted, parallel = arguments.get("tool_choice"), arguments.get("parallel_tool_calls")
+    choice: dict[str, object] = {"type": "any" if wanted == "required" else "auto"}
+    if isinstance(wanted, Mapping):
+        choice = {"type": "tool", "name": wanted["function"]["name"]}
+    if parallel is None:
+        return None if wanted is None else choice
+    return {**choice, "disable_parallel_tool_use": not parallel}
 
 
 # --- the reply ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.messages import Message
 from cmdc_runtime.provider_options import HEADERS, OURS, VIA
 from workers.builtin.providers._facts import ModelFacts, litellm_model
-from workers.builtin.providers._formats import is_sent, rooted
+from workers.builtin.providers._formats import Way, rooted, way_of
 from workers.builtin.wires.claude_schemas import sent_schema
 from workers.builtin.wires.table import Entry, entry_of, facts_of
 
@@ -339,7 +339,7 @@ def _fits_anthropic(route: Route, request: ModelRequest, options: Mapping[str, o
 def _asks_plainly(route: Route, request: ModelRequest, options: Mapping[str, object]) -> bool:
     """Say whether a schema for the reply, if there is one, is sent as it is, or in words."""
     schema = request.response_format
-    if schema is None or not is_sent(schema, route.facts, has_tools=bool(request.tools)):
+    if schema is None or way_of(request, route.facts) is not Way.PARAMETER:
         return True
     given = (options.get(name) for name in HEADERS)
     names = {str(name).lower() for one in given if isinstance(one, Mapping) for name in one}

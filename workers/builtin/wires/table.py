@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime.messages import TokenUsage
-from workers.builtin.providers._facts import ModelFacts, media_of
+from workers.builtin.providers._facts import ModelFacts, forces_calls, media_of
 
 # --- the table ------------------------------------------------------------------------------------
 
@@ -37,6 +37,8 @@ Entry = Mapping[str, object]
 
 _NO_FORMAT: Final = frozenset({"gpt-3.5-turbo-16k", "gpt-4"})
 """Models of OpenAI that take no ``response_format``."""
+_SEARCH: Final = "search-api"
+"""In the names of models of OpenAI that take no ``tool_choice``."""
 
 
 @functools.lru_cache(MODELS_MAX)
@@ -67,6 +69,7 @@ def facts_of(provider: str, model_id: str) -> ModelFacts:
         takes_response_format=provider != "openai" or model_id not in _NO_FORMAT,
         keeps_to_schemas=entry.get("supports_response_schema") is True,
         decodes_by_schema=entry.get("supports_native_structured_output") is True,
+        forces_calls=forces_calls(entry) and not (provider == "openai" and _SEARCH in model_id),
         thinks_adaptively=entry.get("supports_adaptive_thinking") is True,
         media=media_of(provider, entry),
     )

@@ -1,10 +1,16 @@
 """What may be asked of whom by a JSON Schema."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from workers.builtin.providers import _formats
 from workers.builtin.providers._facts import ModelFacts
+from workers.builtin.providers._formats import Way
+
+READ = ToolSpec(name="read", description="Read.", parameters={"type": "object"})
 
 
 class Leaf(msgspec.Struct, forbid_unknown_fields=True):
@@ -152,3 +158,40 @@ SENT = {
 def test_a_schema_is_sent_where_it_asks_the_same_question(facts, schema, has_tools, is_sent):
     """Where a vendor refuses it, or litellm bends it, it is not."""
     assert _formats.is_sent(schema, facts, has_tools=has_tools) is is_sent
+
+
+GPT_4 = ModelFacts(provider="openai", model_id="gpt-4", is_listed=True, forces_calls=True)
+SONNET = replace(CLAUDE, is_listed=True, keeps_to_schemas=True, forces_calls=True)
+FLASH = replace(GEMINI_2, is_listed=True, keeps_to_schemas=True, forces_calls=True)
+ENABLED, ADAPTIVE = ({"type": one} for one in ("enabled", "adaptive"))
+# fmt: off
+WAYS = {
+    #                           model   schema  options                         way
+    "no schema":               (GPT_4,  None,   {},                             None),
+    "a parameter":             (SONNET, LEAF,   {},                             Way.PARAMETER),
+    "forced":                  (GPT_4,  LEAF,   {},                             Way.TOOL),
+    "cannot be forced":        (LISTED, LEAF,   {},                             Way.WORDS),
+    "nobody knows":            (ModelFacts(), LEAF, {},                         Way.WORDS),
+    "no object":               (GPT_4,  {"type": "array"}, {},                  Way.WORDS),
+    "combined at the root":    (GPT_4,  closed() | {"anyOf": [{}]}, {},         Way.WORDS),
+    "claude, map":             (SONNET, MAP,    {},                             Way.TOOL),
+    "claude, tree":            (SONNET, TREE,   {},                             Way.TOOL),
+    "claude thinks":           (SONNET, MAP,    {"thinking": ENABLED},          Way.WORDS),
+    "claude thinks as needed": (SONNET, MAP,    {"thinking": ADAPTIVE},         Way.WORDS),
+    "claude does not think":   (SONNET, MAP,    {"thinking": {"type": "disabled"}}, Way.TOOL),
+    "claude with effort":      (SONNET, MAP,    {"reasoning_effort": "low"},    Way.WORDS),
+    "another with effort":     (GPT_4,  LEAF,   {"reasoning_effort": "low"},    Way.TOOL),
+    "gemini 2, tools":         (FLASH,  LEAF,   {},                             Way.TOOL),
+    "gemini 2, tools, tree":   (FLASH,  TREE,   {},                             Way.WORDS),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("facts", "schema", "options", "way"), WAYS.values(), ids=WAYS)
+def test_a_parameter_comes_before_a_tool_and_a_tool_before_words(facts, schema, options, way):
+    """By what the model can, and by what the options leave it."""
+    request = ModelRequest(
+        model="m", messages=(), tools=(READ,), response_format=schema, provider_opts=options
+    )
+
+    assert _formats.way_of(request, facts) is way

@@ -167,15 +167,22 @@ def test_an_error_says_so_once(adapter):
     assert found == ["Error: no such file", "Error: no such file", "errors: 0"]
 
 
-def test_a_schema_goes_by_parameter_or_in_words(adapter):
-    """By parameter where the model takes it, else at the end of the system prompt."""
+def test_a_schema_goes_by_parameter_by_a_call_or_in_words(adapter):
+    """By parameter where the model takes it, else by what it can."""
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    by_parameter = adapter.call_arguments(request(response_format=schema))
-    in_words = adapter.call_arguments(request(model="openai:gpt-4", response_format=schema))
+    by_parameter, by_call, in_words = (
+        adapter.call_arguments(request(model=f"openai:{one}", response_format=schema))
+        for one in ("gpt-4o", "gpt-4", "gpt-3.5-turbo-16k")
+    )
+    choice = {"type": "function", "function": {"name": "final_answer"}}
 
     assert by_parameter["response_format"]["json_schema"]["schema"] == schema
     assert [one["role"] for one in by_parameter["messages"]] == ["user"]
-    assert "response_format" not in in_words
+    assert not {"response_format"} & (by_call.keys() | in_words.keys())
+    assert by_call["tools"][0]["function"]["parameters"] == schema
+    assert by_call["tool_choice"] == choice
+    assert [one["role"] for one in by_call["messages"]] == ["user"]
+    assert not {"tools", "tool_choice"} & in_words.keys()
     assert in_words["messages"][0]["role"] == "system"
 
 

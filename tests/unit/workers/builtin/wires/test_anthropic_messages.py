@@ -238,10 +238,41 @@ def test_a_schema_binds_the_reply(routed):
     assert wire.headers_of(route, request)["anthropic-beta"] == BETA
 
 
-@pytest.mark.parametrize(("model", "schema"), [(SONNET, MAP), (UNKNOWN, SCHEMA)])
-def test_a_schema_that_cannot_bind_is_asked_for_in_words(routed, model, schema):
-    """Of a model that knows no schemas, or of a map that would be closed."""
-    route, request = routed(model, response_format=schema, system="s")
+CALLED = {
+    # tools, options -> tool_choice
+    "any": ((READ,), {}, {"type": "any"}),
+    "by name": ((), {}, {"type": "tool", "name": "final_answer"}),
+    "one at a time": (
+        (),
+        {"parallel_tool_calls": False},
+        {"type": "tool", "name": "final_answer", "disable_parallel_tool_use": True},
+    ),
+}
+
+
+@pytest.mark.parametrize(("tools", "options", "choice"), CALLED.values(), ids=CALLED)
+def test_a_schema_that_cannot_bind_is_that_of_a_call(routed, tools, options, choice):
+    """A map would be closed by the decoder; a tool may have one among its arguments."""
+    route, request = routed(SONNET, response_format=MAP, tools=tools, **options)
+    body = body_of(route, request)
+
+    assert body["tools"][-1]["input_schema"] == MAP
+    assert len(body["tools"]) == len(tools) + 1
+    assert body["tool_choice"] == choice
+    assert not {"output_format", "system"} & body.keys()
+    assert "anthropic-beta" not in wire.headers_of(route, request)
+
+
+@pytest.mark.parametrize(
+    ("model", "schema", "options"),
+    [
+        (SONNET, MAP, {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        (UNKNOWN, SCHEMA, {}),
+    ],
+)
+def test_a_schema_that_cannot_bind_is_asked_for_in_words(routed, model, schema, options):
+    """Of a model that nobody knows, or one that thinks: then no call can be forced."""
+    route, request = routed(model, response_format=schema, system="s", **options)
     body = body_of(route, request)
 
     assert "output_format" not in body
