@@ -111,6 +111,26 @@ def test_who_lags_a_little_costs_the_journal_nothing(tmp_path):
     assert played(tmp_path, look) == (([(8, 1), (9, 1)], 9, 9), 0)
 
 
+def test_a_stream_of_which_less_is_kept_gives_the_newest(tmp_path):
+    """And more of what comes then; one that is not there is resized for nobody."""
+
+    async def work(hub, _journal):
+        hub.open_channel("s", 10, 0)
+        for first in range(1, 6):
+            take(hub, first)
+        hub.resize("s", 2)
+        hub.resize("stranger", 2)
+        small = await given(hub, 0, 9)
+        hub.resize("s", 3)
+        take(hub, 6)
+        return small, await given(hub, 0, 9)
+
+    small, larger = played(tmp_path, work)
+
+    assert small[0] == [(4, 1), (5, 1)]
+    assert larger[0] == [(4, 1), (5, 1), (6, 1)]
+
+
 def test_who_lags_by_one_more_than_the_ring_has_gets_it_from_the_journal(tmp_path):
     """And what the ring has from the ring, with what the journal never had."""
 

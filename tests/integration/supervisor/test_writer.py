@@ -1,6 +1,7 @@
 """The writer's thread beside its loop, over a store that fails when the test says so."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -35,6 +36,7 @@ from tests.integration.supervisor.writer_stage import (
 )
 
 LONG_S = 3_600.0
+LATE_S = 0.3
 
 
 def test_writes_of_a_group_share_a_transaction_and_reads_come_behind(monkeypatch):
@@ -227,6 +229,34 @@ def test_who_no_longer_waits_for_the_store_leaves_no_thread():
         return writer._thread.is_alive()
 
     assert asyncio.run(main()) is False
+
+
+class LateThread(threading.Thread):
+    """A thread that is still there for a moment after its last word."""
+
+    def run(self):
+        super().run()
+        threading.Event().wait(LATE_S)
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_the_thread_is_gone_when_its_writer_is(monkeypatch, opens):
+    """Closed, or never opened: no thread is left to whoever counts them."""
+    store, kept = Store(), []
+    if not opens:
+        store.problems["open"].append(BrokenError("no such disk"))
+
+    async def main():
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "Thread", LateThread)
+            writer = GroupWriter(store)
+        kept.append(writer)
+        await writer.open()
+        await writer.close()
+
+    with contextlib.nullcontext() if opens else pytest.raises(BrokenError):
+        asyncio.run(main())
+    assert not kept[0]._thread.is_alive()
 
 
 def test_what_was_called_is_answered_when_the_writer_is_closed():
