@@ -51,8 +51,9 @@ def problem(memory: Memory, wanted: AgentFacts) -> str | None:
         return _TWICE.format(memory.handoff.to)
     if memory.acting == wanted:
         return _ALREADY.format(wanted.name)
-    made = 0 if memory.cycle is None else memory.cycle.handoffs
-    return _TOO_MANY.format(made) if made >= HANDOFFS_PER_PROMPT else None
+    if memory.cycle is not None and memory.cycle.handoffs >= HANDOFFS_PER_PROMPT:
+        return _TOO_MANY.format(memory.cycle.handoffs)
+    return None
 
 
 def begin(step: Step) -> bool:

@@ -82,8 +82,8 @@ class ExchangeTools:
     """
 
     tools: tuple[ToolFacts, ...]
-    put_by: tuple[ToolFacts, ...] = ()
-    takes_servers: bool = True
+    put_by: tuple[ToolFacts, ...]
+    takes_servers: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from workers.core.state import (
     Ask,
     Memory,
     OpenCall,
+    OwnParts,
     PluginFacts,
     QueuedPrompt,
     Steering,
@@ -272,6 +273,15 @@ def test_a_parcel_that_is_left_out_takes_its_tools_along():
 
     assert [tool.name for tool in after.tools] == ["y", "bare"]
     assert after.left_out == {"before", digest}
+
+
+def test_a_parcel_that_is_left_out_is_gone_from_what_is_put_by():
+    """The session's own agent comes back without its tools."""
+    gone, stays = (ToolFacts(name, packed=attached(name).packed) for name in ("x", "y"))
+    own = OwnParts((gone, stays, ToolFacts("bare")), "x:m", {})
+    after = conversation.leave_out(Memory(own_parts=own), digest_of(gone.packed))
+
+    assert after.own_parts == OwnParts((stays, ToolFacts("bare")), "x:m", {})
 
 
 def test_what_another_model_costs_is_not_known_to_be_unknown():

@@ -1,6 +1,7 @@
 """Guardrails in the tables: what they are asked about, and how a cycle ends in which one trips."""
 
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime import events
 from cmdc_runtime.commands import Steer
@@ -48,8 +49,18 @@ def test_an_answer_waits_for_its_guardrails(session):
     done = waits.report(GuardrailsAnswered, None, 9)
 
     assert (check.text, waits.memory.activity) == ("fine", Guarding())
+    assert check.work == waits.memory.work == waits.taken[-1].memory.work + 1
     assert waits.events(events.AgentEnd) == []
     assert done.events(events.AgentEnd)[0].messages[-1].content == "fine"
+
+
+def test_what_plugins_have_to_say_meanwhile_is_answered_first(session):
+    """Notes alone are enough."""
+    waits = session.new(guards_output=True).prompt().answer("fine")
+    noted = waits.remembering(replace(waits.memory, notes=("mind this",)))
+    asked = noted.report(GuardrailsAnswered, None, 9)
+
+    assert "mind this" in asked.of(CallModel)[0].messages[-1].content
 
 
 def test_guidance_that_came_meanwhile_is_answered_first(session):

@@ -191,6 +191,7 @@ def test_a_function_is_waited_for_and_asked_once(session):
     crashed = after.crash()
 
     assert (waits.state, waits.memory.activity) == (State.RUNNING, HandingOver("b"))
+    assert asked.work == waits.memory.work == begun(session).memory.work + 1
     assert [one.role for one in asked.messages] == ["user", "assistant", "tool_result"]
     assert [one.content for one in after.memory.messages] == ["short"]
     assert after.of(CallModel)[0].messages == after.memory.messages
@@ -238,7 +239,10 @@ def test_calls_and_results_of_a_history_belong_together(session):
     assert [one.role for one in after.memory.messages] == [
         "assistant", "tool_result", "user", "user",
     ]  # fmt: skip
-    assert len({one.id for one in after.memory.messages}) == 4
+    fresh = f"m-{len(seen)}-handoff-"
+    ids = [one.id for one in after.memory.messages]
+    assert ids == [seen[1].id, ids[1], seen[0].id, f"{fresh}3"]
+    assert after.memory.messages[2].content == "again"
 
 
 # --- what comes between ---------------------------------------------------------------------------
@@ -267,6 +271,19 @@ def test_an_agent_that_is_no_more_there_is_no_target(session):
     assert "no agent 'b'" in after.records(HandoffFailed)[0].why
     again = evolve.evolve(gone, HandoffFailed(why="gone"))
     assert again.handoff is None
+
+
+def test_an_agent_that_goes_before_the_batch_has_ended_is_no_target(session):
+    """The call says so to the model, which is asked at once."""
+    first = Memory(model="x:m", tools=(READ, way("b")))
+    both = session.new(first, agents=(MAIN, B, C)).prompt()
+    half = both.call("transfer_to_b:t", "read:r").begin("t", "r").end("t")
+    gone = replace(half.memory, policy=replace(half.memory.policy, agents=(MAIN,)))
+    after = half.remembering(gone).end("r")
+
+    assert "no agent 'b'" in after.records(HandoffFailed)[0].why
+    assert [one.is_error for one in after.memory.messages[-2:]] == [True, False]
+    assert after.of(CallModel)
 
 
 def test_other_tools_hand_nothing_over(session):
