@@ -1,7 +1,11 @@
 """Handoffs: a call swaps prompt, tools and model, and the next agent goes on in the same cycle."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +13,13 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+from cmdc_runtime.testing.daemon import DaemonProcess
 
 pytestmark = pytest.mark.process
 
+CMDC = Path(sys.executable).with_name("cmdc")
 TURN_S = 20.0
+CLI_S = 60.0
 
 
 @cmdc.tool(effects="read")
@@ -289,3 +296,109 @@ def test_what_cannot_be_is_refused_by_name(client, options, problem):
     """Before a session starts."""
     with pytest.raises(InvalidOptions, match=problem):
         client.create_agent(model="openai:x", **options)
+
+
+# --- replayed and moved ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    """Another daemon with a state directory of its own."""
+    daemon = DaemonProcess()
+    try:
+        yield daemon
+    finally:
+        daemon.close()
+
+
+def command(address, *arguments):
+    """Run the command line at a daemon to its end; return its output."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("CMDC_")}
+    done = subprocess.run(
+        [CMDC, *arguments],
+        env=ours | {"CMDC_ADDRESS": str(address)},
+        capture_output=True,
+        text=True,
+        timeout=CLI_S,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture
+def move(cmdc_daemon, elsewhere, tmp_path):
+    """Carry a session to the other daemon, and return the address of that."""
+
+    def moved(session_id):
+        file = str(tmp_path / "session")
+        command(cmdc_daemon.address, "export", session_id, "--move", "-o", file)
+        command(elsewhere.address, "import", file)
+        return elsewhere.address
+
+    return moved
+
+
+HISTORIES = {"all": "all", "none": "none", "function": last_words}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_a_session_that_was_handed_over_replays_the_same(agent, scripted, cmdc_daemon, history):
+    """Every record is kept again, to the next agent and back, and the state says who acts."""
+    front, desk = scripted(to("billing"), "Front."), scripted("12.", to("main"))
+    session = agent(front, tools=[look_up], handoffs=[cmdc.Handoff(billing(desk), history=history)])
+    session.run("What do I owe?", timeout=TURN_S)
+    half = command(cmdc_daemon.address, "replay", session.id, "--json").splitlines()
+    session.run("Hand me back.", timeout=TURN_S)
+    whole = command(cmdc_daemon.address, "replay", session.id, "--json").splitlines()
+    told = [json.loads(lines[-1]) for lines in (half, whole)]
+
+    assert [one["records"] == one["of"] > 0 for one in told] == [True, True]
+    assert not any(json.loads(line)["kind"] == "difference" for line in whole)
+    assert json.loads(whole[-2])["stands"]["state"] == "idle"
+    assert session.status().agent == "main"
+
+
+def test_a_replay_can_be_forked_at_the_handoff(agent, scripted, client, cmdc_daemon):
+    """The new session has the agent that acted there, with its prompt and its tools."""
+    front, desk = scripted(to("billing"), "Front."), scripted("12.", to("main"), "Mine.")
+    session = agent(front, handoffs=[billing(desk)])
+    session.run("What do I owe?", timeout=TURN_S)
+    steps = command(cmdc_daemon.address, "replay", session.id, "--json").splitlines()
+    last = json.loads(steps[-2])["last"]
+    session.run("Hand me back.", timeout=TURN_S)
+    more = ("--until", str(last), "--fork", "--json")
+    told = command(cmdc_daemon.address, "replay", session.id, *more).splitlines()
+    with cmdc.Session(json.loads(told[-1])["session_id"], client) as fork:
+        acting, answer = fork.status().agent, fork.run("And now?", timeout=TURN_S).text
+
+    assert (acting, answer) == ("billing", "Mine.")
+    assert seen(desk.requests[2]) == seen(desk.requests[0])
+    assert session.status().agent == "main"
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_a_session_that_was_handed_over_moves(agent, scripted, move, history):
+    """Elsewhere the same agent acts, with its prompt, tools and model, and hands back."""
+    front, desk = scripted(to("billing"), "Front."), scripted("12.", "Still 12.", to("main"))
+    session = agent(
+        front,
+        system_prompt="You greet.",
+        tools=[look_up],
+        handoffs=[cmdc.Handoff(billing(desk), history=history)],
+    )
+    session.run("What do I owe?", timeout=TURN_S)
+    before = [one.content for one in session.messages()]
+    address = move(session.id)
+    with cmdc.Client(address) as there, cmdc.Session(session.id, there) as moved:
+        acting, after = moved.status().agent, [one.content for one in moved.messages()]
+        texts = [moved.run(text, timeout=TURN_S).text for text in ("Sure?", "Hand me back.")]
+        replayed = command(address, "replay", session.id, "--json").splitlines()
+        back = moved.status().agent
+
+    assert (acting, after) == ("billing", before)
+    assert texts == ["Still 12.", "Front."]
+    assert seen(desk.requests[1]) == seen(desk.requests[0])
+    assert seen(front.requests[1]) == seen(front.requests[0])
+    assert back == "main"
+    assert json.loads(replayed[-1])["records"] == json.loads(replayed[-1])["of"]

@@ -488,3 +488,19 @@ def test_typed_answers(play, script):
         "3 kg to Rome: 15.00 EUR\n2 days\n"
     )
     assert '"euros":15.0' in script.requests[1]["messages"][-1]["content"]
+
+
+def test_images(play, script):
+    """The picture is named, kept, and shown to the model again by the next process."""
+    shown = play("20_images", ["A red dot.", "Angry."]).splitlines()
+    first, second = (
+        [one["content"] for one in request["messages"] if one["role"] == "user"]
+        for request in script.requests
+    )
+
+    assert shown[0] == "A red dot."
+    assert re.fullmatch(r"image/png, 69 bytes, kept as [0-9a-f]{8}", shown[1])
+    assert shown[2:] == ["Angry."]
+    assert [block["type"] for block in first[0]] == ["text", "image_url", "text"]
+    assert second[0] == first[0]
+    assert "red, angry" in second[1][1]["text"]
