@@ -300,7 +300,6 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
     tools = _each_packed(options.tools, "tools", _tool_packer(options.max_depth), refused)
     given = None if _is_chain(options) else options.reasoning_strategy
     handoffs = made(lambda: _handoffs(options, refused), _NO_HANDOFFS)
-    made(lambda: _check_guarded(options), None)
     made(lambda: _check_transfers(options, handoffs, (*tools, *plugins)), None)
     return _Parts(
         model=made(lambda: _own_model(options), _NO_MODEL),
@@ -319,15 +318,6 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
         skills=made(lambda: skills_parts(options.skills_dirs, (*tools, *plugins)), ()),
         handoffs=handoffs,
     )
-
-
-def _check_guarded(options: Options) -> None:
-    """Refuse guardrails of an input that no request has, beside which they could run."""
-    has_tool = options.reasoning_strategy is not None and not _is_chain(options)
-    if options.input_guardrails and has_tool:
-        raise InvalidOptions(
-            ["input_guardrails: reasoning_strategy answers in the model's place: give one"]
-        )
 
 
 def _guardrails(options: Options, name: str, refused: _Refused) -> tuple[Packed, ...]:

@@ -19,7 +19,12 @@ from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, READS_MAX, START_GRACE
 from cmdc_runtime.client.monitors import Questions
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.content import File, Image, read
-from cmdc_runtime.errors import CheckpointNotFound, SessionNotAlive, TransientError
+from cmdc_runtime.errors import (
+    CheckpointNotFound,
+    ProtocolError,
+    SessionNotAlive,
+    TransientError,
+)
 from cmdc_runtime.ids import EventIndex, SessionId, new_command_id
 from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.pages import PAGE_BYTES
@@ -62,6 +67,7 @@ from cmdc_runtime.transfer import (
     in_pieces,
     rows_in_parts,
 )
+from cmdc_runtime.wire.codec import is_unknown_request
 
 # --- the past of a session ------------------------------------------------------------------------
 
@@ -125,6 +131,12 @@ async def keep_checkpoint(asker: Questions, facts: CheckpointFacts, body: bytes)
         await asker.ask(KeepCheckpoint(facts=facts, body=piece, offset=offset, size=size))
 
 
+OLDER: Final = (
+    "the daemon is of an older release than this client and takes no images and files: install the"
+    " same release of cmdc-runtime on both sides"
+)
+
+
 async def keep_part(
     asker: Questions, session_id: SessionId, given: Image | File, at: int
 ) -> MessagePart:
@@ -133,6 +145,7 @@ async def keep_part(
     Raises:
         InvalidPart: it is none that is taken, or the session has no room for it.
         TransientError: another daemon began while it was sent.
+        ProtocolError: the daemon is of a release that keeps none.
     """
     part, body = await asyncio.to_thread(read, given, at)
     size = len(body) if len(body) > PAGE_BYTES else 0
@@ -141,7 +154,12 @@ async def keep_part(
         wanted = KeepBlob(
             session_id=session_id, digest=part.digest, body=piece, offset=offset, size=size
         )
-        await asker.ask(wanted)
+        try:
+            await asker.ask(wanted)
+        except ProtocolError as error:
+            if not is_unknown_request(error):
+                raise
+            raise ProtocolError(OLDER) from error
     return part
 
 
@@ -189,7 +207,7 @@ async def export_session(
     past = await read_past(daemon, session_id)
     info: SessionInfo = await daemon.ask(FindSession(session_id=session_id))
     # Behind the records: what they name was there before them.
-    held: tuple[tuple[str, int], ...] = await daemon.ask(ListBlobs(session_id=session_id))
+    held = await _held_blobs(daemon, session_id)
     header = _header(info, past, FORMAT if held else FORMAT_FIRST)
     seal = Seal()
     for parts in (_parts(daemon, header, past), _blobs(daemon, session_id, held)):
@@ -276,6 +294,17 @@ async def _checkpoints(daemon: Connection, session_id: SessionId) -> AsyncIterat
             continue
         for part in in_pieces(found.body, partial(_checkpoint_part, movable(found.facts))):
             yield part
+
+
+async def _held_blobs(daemon: Connection, session_id: SessionId) -> tuple[tuple[str, int], ...]:
+    """Return digest and size of what a session holds: nothing, where a daemon keeps no images."""
+    try:
+        held: tuple[tuple[str, int], ...] = await daemon.ask(ListBlobs(session_id=session_id))
+    except ProtocolError as error:
+        if not is_unknown_request(error):
+            raise
+        return ()
+    return held
 
 
 async def _blobs(

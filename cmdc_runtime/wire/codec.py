@@ -32,6 +32,9 @@ T = TypeVar("T")
 _BASES: Final = (FromClient, ToClient, FromWorker, ToWorker, Published, Command, Request, Event)
 _BAD_BYTES: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+_UNKNOWN_REQUEST: Final = f"not a {Request.__name__}: Invalid value "
+"""How ``decode`` and msgspec begin where the tag is none that they know."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoders: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {  # Any: one decoder for each base
     base: msgspec.msgpack.Decoder(
@@ -72,6 +75,11 @@ def decode(base: type[T], data: bytes | memoryview | msgspec.Raw) -> T:
         raise ProtocolError(f"not a {base.__name__}: {error}") from error
     assert isinstance(value, base)  # noqa: S101 - the decoder's union guarantees it
     return value
+
+
+def is_unknown_request(error: ProtocolError) -> bool:
+    """Say whether a daemon refused a request because it has none of that kind: it is older."""
+    return str(error).startswith(_UNKNOWN_REQUEST)
 
 
 def decode_as(kind: Any, data: bytes | memoryview | msgspec.Raw) -> Any:

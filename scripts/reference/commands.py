@@ -64,6 +64,7 @@ from workers.core.step import (
     ChangeServers,
     ChangeTools,
     CheckAnswer,
+    CheckPrompt,
     Complete,
     CountSubagents,
     Effect,
@@ -299,6 +300,7 @@ def _value(value: object, kind: type[Command]) -> str:
 WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     CallModel: lambda _: "ask the model",
     CheckAnswer: lambda _: "have the output guardrails look at the answer",
+    CheckPrompt: lambda _: "have the input guardrails look at the prompt",
     FilterHistory: lambda one: f"ask what {one.to} is to see",
     ExchangeTools: lambda one: f"have {len(one.tools)} tools",
     Summarize: lambda one: f"have {len(one.messages)} messages summed up",

@@ -212,13 +212,63 @@ def test_a_resumed_session_takes_other_guardrails(agent, client, scripted):
         ({"input_guardrails": [5]}, r"input_guardrails: expected functions"),
         ({"output_guardrails": "f"}, r"output_guardrails: expected a list of functions"),
         ({"input_guardrails": [no_secrets] * 33}, r"input_guardrails: expected at most 32"),
-        (
-            {"input_guardrails": [no_secrets], "reasoning_strategy": "adaptive"},
-            "input_guardrails: reasoning_strategy answers in the model's place",
-        ),
     ],
 )
 def test_what_is_no_guardrail_is_refused(client, options, problem):
     """Before a session starts."""
     with pytest.raises(InvalidOptions, match=problem):
         client.create_agent(model="openai:x", **options)
+
+
+# --- a run in the model's place -------------------------------------------------------------------
+
+
+class Ask(cmdc.ReasoningStrategy):
+    """Asks once, and that is the answer."""
+
+    name = "ask"
+
+    def step(self, state, context):
+        return [cmdc.Branch(context.question)]
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Done(thoughts[0].content)
+
+
+def test_a_run_is_looked_at_before_it_begins(agent, scripted):
+    """No branch is asked of a prompt that trips; the next one is thought about."""
+    model = scripted("It is.")
+    session = agent(model, input_guardrails=[no_secrets])
+    tripped = cmdc.Runner.run(Ask, "My secret.", session=session, timeout=TURN_S)
+    asked = len(model.requests)
+    passed = cmdc.Runner.run(Ask, "My question.", session=session, timeout=TURN_S)
+
+    assert (tripped.status, asked) == ("aborted", 0)
+    assert "it has a secret" in tripped.reason
+    assert (passed.status, passed.answer) == ("done", "It is.")
+
+
+def test_a_session_that_always_reasons_is_guarded_too(agent, scripted):
+    """``reasoning_strategy`` answers in the model's place, behind the guardrails."""
+    model = scripted("It is.")
+    session = agent(model, input_guardrails=[no_secrets], reasoning_strategy=Ask)
+    with pytest.raises(GuardrailTripped, match="it has a secret"):
+        session.run("My secret.", timeout=TURN_S)
+
+    assert session.run("My question.", timeout=TURN_S).text == "It is."
+    assert len(model.requests) == 1
+
+
+def test_an_abort_while_a_run_is_looked_at(agent, scripted, tmp_path, poll):
+    """Ends the look; nothing is asked."""
+    model = scripted("Still here.")
+    session = agent(model, input_guardrails=[patient(tmp_path)], reasoning_strategy=Ask)
+    session.prompt("Well?")
+    assert poll((tmp_path / "begun").exists)
+    session.abort(reason="enough")
+    with pytest.raises(cmdc.AgentAborted, match="enough"):
+        session.collect_reply(timeout=TURN_S)
+    (tmp_path / "go").touch()
+
+    assert session.run("Well?", timeout=TURN_S).text == "Still here."
+    assert len(model.requests) == 1

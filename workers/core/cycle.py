@@ -164,15 +164,18 @@ def begin(step: Step, at_ms: int) -> None:
 
 
 def _begin(step: Step, at_ms: int) -> None:
-    """Make the call that the cycle opens with, else ask the model."""
-    call, text = step.cycle.opening, step.memory.messages[-1].content
-    if call is None:
+    """Make the call that the cycle opens with, when its prompt may pass, else ask the model."""
+    if step.cycle.opening is None:
         _ask(step, at_ms)
-        return
+    elif not opening_call.guard(step):
+        make_opening_call(step)
+
+
+def make_opening_call(step: Step) -> None:
+    """Make the call that the cycle opens with, behind the guidance that waits."""
+    text = step.memory.messages[-1].content
     _drain(step)
-    said = opening_call.said_call(step.memory, call, text)
-    step.record(MessageAdded(message=said))
-    call_tools(step, said.tool_calls)
+    opening_call.make(step, text)
 
 
 def receive(step: Step, prompt: QueuedPrompt, *, queued: bool) -> None:
@@ -388,12 +391,8 @@ def conclude(step: Step, at_ms: int) -> None:
     if step.cycle.repairs:
         fail(step, refusal(problem, answer), at_ms, retryable=False)
         return
-    wish = Message(
-        id=next_id(memory),
-        role="user",
-        content=repair_request(problem),
-        metadata={REPAIR: True},
-    )
+    asked = repair_request(problem)
+    wish = Message(id=next_id(memory), role="user", content=asked, metadata={REPAIR: True})
     step.record(MessageAdded(message=wish))
     ask(step, at_ms)
 

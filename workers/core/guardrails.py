@@ -1,7 +1,8 @@
 """Guardrails, decided: what they look at, and how a cycle ends in which one has tripped.
 
 Those of the input look at the prompt beside the first request of its cycle; the shell holds back
-what that brings until they have passed. Those of the output look at the answer that ends a cycle,
+what that brings until they have passed. Before a call that a cycle opens with they are waited for.
+Those of the output look at the answer that ends a cycle,
 which has been shown by then: if one trips it is taken back, aloud.
 """
 
@@ -21,10 +22,13 @@ Side: TypeAlias = Literal["input", "output"]
 
 def take(step: Step, answered: GuardrailsAnswered) -> None:
     """Go on where the guardrails of an answer have passed; end the cycle where one tripped."""
-    tripped, is_output = answered.tripped, isinstance(step.memory.activity, Guarding)
+    tripped, activity = answered.tripped, step.memory.activity
+    is_output = isinstance(activity, Guarding) and not activity.is_input
     if tripped is None:
         if is_output:
             _go_on(step, answered.at_ms)
+        elif isinstance(activity, Guarding):
+            cycle.make_opening_call(step)
         return
     side: Side = "output" if is_output else "input"
     retracted = step.memory.messages[-1].id if is_output else None

@@ -129,7 +129,7 @@ class Tripped:
 
 @dataclass(frozen=True, slots=True)
 class GuardrailsAnswered:
-    """Result of ``CheckAnswer``, and of ``CallModel`` where one of the input has tripped."""
+    """Result of ``CheckAnswer`` and ``CheckPrompt``; of ``CallModel`` where an input trips."""
 
     work: int
     tripped: Tripped | None

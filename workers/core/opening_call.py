@@ -14,8 +14,11 @@ from cmdc_runtime.commands import CALL_BYTES_MAX
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import OPENING, Message, OpeningCall, ToolCall
 from cmdc_runtime.plain import problem_of, short, text_problem
-from workers.core.conversation import APPROVAL, next_id
-from workers.core.state import Approval, Memory, QueuedPrompt
+from workers.core.conversation import APPROVAL, guarded_prompt, next_id
+from workers.core.records import MessageAdded
+from workers.core.state import Approval, Guarding, Memory, QueuedPrompt
+from workers.core.step import CheckPrompt, Step
+from workers.core.tool_calls import call_tools
 
 ARGUMENT_CHARS_MAX: Final = 64
 """Of the name of the argument that gets the prompt's text."""
@@ -65,6 +68,29 @@ def said_call(memory: Memory, call: OpeningCall, text: str) -> Message:
         call_id=CallId(f"call-{message_id}"), name=call.name, arguments={**call.arguments, **given}
     )
     return Message(id=message_id, role="assistant", tool_calls=(made,), metadata={OPENING: True})
+
+
+def guard(step: Step) -> bool:
+    """Have the input guardrails look at the prompt before its call; return whether any do.
+
+    No model is asked beside whom they could look. A call that a person has allowed was looked at.
+    """
+    text = guarded_prompt(step.memory)
+    if text is None or APPROVAL in step.memory.messages[-1].metadata:
+        return False
+    step.become(Guarding(is_input=True))
+    step.change(work=step.memory.work + 1)
+    step.perform(CheckPrompt(step.memory.work, text))
+    return True
+
+
+def make(step: Step, text: str) -> None:
+    """Make the call of the running cycle; ``text`` is its prompt's."""
+    call = step.cycle.opening
+    assert call is not None  # noqa: S101 - only a cycle with one comes here
+    said = said_call(step.memory, call, text)
+    step.record(MessageAdded(message=said))
+    call_tools(step, said.tool_calls)
 
 
 def find_result(memory: Memory) -> Message | None:

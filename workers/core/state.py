@@ -373,9 +373,10 @@ class HandingOver(msgspec.Struct, frozen=True):
 
 
 class Guarding(msgspec.Struct, frozen=True):
-    """The output guardrails look at the answer."""
+    """The output guardrails look at the answer; or those of the input, at a prompt with a call."""
 
     state: ClassVar[State] = State.RUNNING
+    is_input: bool = False
 
 
 Activity: TypeAlias = (

@@ -53,6 +53,14 @@ class CheckAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckPrompt:
+    """Have the input guardrails look at ``text``, as ``CheckAnswer`` has; no request is sent."""
+
+    work: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Summarize:
     """Have the model sum up ``messages``, and keep them in the history file."""
 
@@ -301,6 +309,7 @@ Work: TypeAlias = (
     CallModel
     | Summarize
     | CheckAnswer
+    | CheckPrompt
     | FilterHistory
     | ExchangeTools
     | Sleep

@@ -55,6 +55,7 @@ from workers.core.step import (
     ChangeServers,
     ChangeTools,
     CheckAnswer,
+    CheckPrompt,
     CountSubagents,
     Effect,
     EndSubagents,
@@ -156,7 +157,8 @@ class Performers:
             CancelCalls:    self._cancel_calls,
             AnswerTool:     self._answer_tool,
             FilterHistory:  self._filter_history,
-            CheckAnswer:    self._check_answer,
+            CheckAnswer:    self._check,
+            CheckPrompt:    self._check,
             ExchangeTools:  lambda effect, _memory: parts.runner.exchange(effect),
             LoadTools:      self._load_tools,
             ChangeTools:    self._change_tools,
@@ -261,13 +263,14 @@ class Performers:
         parts.model.cancel()
         self._post(GuardrailsAnswered(work, tripped, now_ms()))
 
-    def _check_answer(self, check: CheckAnswer, _memory: Memory) -> None:
-        self._asking = asyncio.create_task(self._answer_checked(check), name="output-guardrails")
+    def _check(self, check: CheckAnswer | CheckPrompt, _memory: Memory) -> None:
+        self._asking = asyncio.create_task(self._checked(check), name="guardrails")
         self._watch(self._asking)
 
-    async def _answer_checked(self, check: CheckAnswer) -> None:
+    async def _checked(self, check: CheckAnswer | CheckPrompt) -> None:
         guards = self._parts.guards
-        tripped = await guards.output.check(check.text, guards.context())
+        side = guards.output if isinstance(check, CheckAnswer) else guards.input
+        tripped = await side.check(check.text, guards.context())
         self._post(GuardrailsAnswered(check.work, tripped, now_ms()))
 
     def _summarize(self, wanted: Summarize, memory: Memory) -> None:

@@ -237,6 +237,11 @@ LIVES = {
             .answer()
             .report(inputs.GuardrailsAnswered, inputs.Tripped("guard", "no"), 9)
         ),
+        "call": lambda s: (
+            s.new(guards_input=True, opening_call=OpeningCall(name="read"))
+            .prompt()
+            .report(inputs.GuardrailsAnswered, None, 9)
+        ),
         "passed": lambda s: (
             s.at(STREAMING, guards_output=True).answer().report(inputs.GuardrailsAnswered, None, 9)
         ),

@@ -4,12 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from cmdc_runtime import events
-from cmdc_runtime.commands import Steer
+from cmdc_runtime.commands import Prompt, Steer
 from cmdc_runtime.errors import AgentAborted, GuardrailTripped, aborted
+from cmdc_runtime.messages import OpeningCall
 from workers.core.inputs import FirstChunk, GuardrailsAnswered, Tripped
 from workers.core.records import AnswerRetracted
 from workers.core.state import Guarding, State
-from workers.core.step import CallModel, CancelModel, CheckAnswer
+from workers.core.step import CallModel, CancelModel, CheckAnswer, CheckPrompt, RunTools
 
 TRIPPED = Tripped("guard", "no", {"n": 1})
 REASON = {"side": "input", "guardrail": "guard", "reason": "no", "info": {"n": 1}}
@@ -102,6 +103,35 @@ def test_a_late_verdict_changes_nothing(session):
     late = done.post(GuardrailsAnswered(waits.memory.work, TRIPPED, 9))
 
     assert late.is_unchanged(done)
+
+
+def opened(session):
+    """Return a session that has a prompt with a call of its own."""
+    call = OpeningCall(name="read", text_as="question")
+    return session.new(guards_input=True).give(Prompt(text="go", call=call), "p-1")
+
+
+def test_a_call_that_a_cycle_opens_with_waits_for_the_guardrails(session):
+    """No request is beside them; guidance that came meanwhile stands before the call."""
+    waits = opened(session)
+    [check] = waits.of(CheckPrompt)
+    called = waits.give(Steer(text="left"), "s-1").report(GuardrailsAnswered, None, 9)
+
+    assert (check.text, waits.memory.activity) == ("go", Guarding(is_input=True))
+    assert (waits.of(RunTools), waits.memory.calls) == ([], ())
+    assert [one.call.arguments for one in called.memory.calls] == [{"question": "go"}]
+    assert [one.content for one in called.memory.messages] == ["go", "left", ""]
+    assert waits.crash().of(CheckPrompt)[0].text == "go"
+
+
+def test_a_prompt_with_a_call_that_trips_ends_its_cycle(session):
+    """The call is never made."""
+    after = opened(session).report(GuardrailsAnswered, TRIPPED, 9)
+
+    assert after.events(events.GuardrailTripped)[0].side == "input"
+    assert after.events(events.AgentAbort)[0].reason == REASON
+    assert [one.content for one in after.memory.messages] == ["go"]
+    assert after.of(RunTools) == after.records(AnswerRetracted) == []
 
 
 def test_the_reason_of_the_abort_is_an_error_of_its_own():
