@@ -145,6 +145,7 @@ from cmdc_runtime.extensions.actions import SyntheticToolResults as SyntheticToo
 from cmdc_runtime.extensions.actions import UpdateMessageMetadata as UpdateMessageMetadata
 from cmdc_runtime.extensions.actions import UpdateSystemContext as UpdateSystemContext
 from cmdc_runtime.extensions.backend import Backend as Backend
+from cmdc_runtime.extensions.checkpoint_backend import CheckpointBackend as CheckpointBackend
 from cmdc_runtime.extensions.context import PluginCallError as PluginCallError
 from cmdc_runtime.extensions.context import PluginContext as PluginContext
 from cmdc_runtime.extensions.hooks import AfterResponse as AfterResponse

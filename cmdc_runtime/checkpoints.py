@@ -60,6 +60,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     problem: str | None = None
 
 
+class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as a backend of the application's own has it."""
+
+    snapshot: Snapshot
+    body: bytes
+
+
 class SavedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a session is made of.
 

@@ -82,6 +82,7 @@ def child_request(  # noqa: PLR0913 - what it may spend is two numbers
         parent_id=parent.session_id,
         group_id=group_id,
         keys=dict(parent.keys),
+        own_checkpoints=limited.checkpoint_backend is not None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked, Seconds
-from cmdc_runtime.checkpoints import Snapshot
+from cmdc_runtime.checkpoints import KeptCheckpoint, Snapshot
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.message_parts import MessagePart
@@ -454,6 +454,33 @@ class SaveCheckpoint(Command, frozen=True, kw_only=True):
 
     label: str | None = None
     metadata: dict[str, Any] = {}  # Any: whatever MessagePack takes
+
+
+class ListOwnCheckpoints(Command, frozen=True, kw_only=True):
+    """Answer what the session's own checkpoint backend has of it, newest first.
+
+    It runs code of the application: a process that dies of it is told from one that only looks.
+    """
+
+    answer: ClassVar[Any] = tuple[Snapshot, ...]
+
+
+class LoadOwnCheckpoint(Command, frozen=True, kw_only=True):
+    """Answer a checkpoint of the session's own backend with its body, or with None the newest."""
+
+    answer: ClassVar[Any] = KeptCheckpoint
+
+    checkpoint_id: str | None = None
+
+
+class DeleteOwnCheckpoint(Command, frozen=True, kw_only=True):
+    """Have the session's own backend forget a checkpoint, or with None all of the session."""
+
+    checkpoint_id: str | None = None
+
+
+OfBackend: TypeAlias = ListOwnCheckpoints | LoadOwnCheckpoint | DeleteOwnCheckpoint
+"""What a session's own checkpoint backend is asked."""
 
 
 class AwaitCycle(Command, frozen=True, kw_only=True):

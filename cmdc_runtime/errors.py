@@ -401,7 +401,10 @@ class SteeringRejected(SessionError):
 
 
 class CheckpointFailed(SessionError):
-    """No checkpoint was made: ``redact`` refused or killed its process, or there is no room."""
+    """``redact`` refused or killed its process, there is no room, or the backend failed.
+
+    No checkpoint was made then, none was read, or none deleted.
+    """
 
     code = "checkpoint_failed"
 

@@ -193,6 +193,7 @@ NAMES_OF_MODULE: Final = {
         "hook",
     ),
     "cmdc_runtime.extensions.backend": ("Backend",),
+    "cmdc_runtime.extensions.checkpoint_backend": ("CheckpointBackend",),
     "cmdc_runtime.extensions.context": (
         "PluginCallError",
         "PluginContext",

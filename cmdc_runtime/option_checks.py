@@ -245,6 +245,15 @@ def check_redact(value: object) -> object:
     return value
 
 
+def check_checkpoint_backend(value: object) -> object:
+    """Return a backend, or None; that it is one, and can travel, shows when it is packed."""
+    if isinstance(value, str) and REFERENCE.fullmatch(value) is None:
+        raise TypeError('expected "module:Class"')
+    if value is not None and not isinstance(value, str | type) and not hasattr(type(value), "save"):
+        raise TypeError('expected a class or object of cmdc.CheckpointBackend, or "module:Class"')
+    return value
+
+
 def check_provider(value: object) -> object:
     """Return a provider, or None; that it is one, and can travel, shows when it is packed."""
     if isinstance(value, str) and REFERENCE.fullmatch(value) is None:

@@ -56,6 +56,7 @@ from cmdc_runtime.option_checks import (
     TEXT_CHARS_MAX,
     Unfit,
     check_api_key,
+    check_checkpoint_backend,
     check_group_id,
     check_mcp_servers,
     check_memory,
@@ -164,6 +165,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     input_guardrails: list[Any] = []  # functions that look at a prompt beside its first request
     output_guardrails: list[Any] = []  # functions that look at the answer that ends a cycle
     redact: Any = None  # a function of a state, or "module:name": what a checkpoint keeps of it
+    checkpoint_backend: Any = None  # keeps checkpoints: a class, object or "module:Class"
     user_data: dict[str, Any] = {}  # the application's own, for tools, plugins and subagents
     group_id: str | None = None  # sessions that are followed together; subagents inherit it
     max_turns: Positive = 100  # requests in one cycle
@@ -386,6 +388,7 @@ def _model(value: object) -> object:
 _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "api_key": check_api_key,
     "blueprint": _blueprint,
+    "checkpoint_backend": check_checkpoint_backend,
     "config": check_config,
     "group_id": check_group_id,
     "handoffs": check_handoffs,

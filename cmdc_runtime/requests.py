@@ -56,7 +56,8 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``created_ms`` sets it apart from another that had or will have its id, and ``ended_ms`` is when
     it ended, 0 where it has not or nobody knows; wall times. ``asleep`` is the status
-    with which its agent fell asleep, while it sleeps; opaque to the daemon.
+    with which its agent fell asleep, while it sleeps; opaque to the daemon. ``own_checkpoints`` are
+    in a backend of the application's own: the session is asked for them, and not the journal.
     """
 
     session_id: SessionId
@@ -71,6 +72,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int = 0
     asleep: bytes = b""
     ended_ms: int = 0
+    own_checkpoints: bool = False
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
@@ -199,6 +201,8 @@ class StartSession(Request, frozen=True, kw_only=True):
     origin: Origin | None = None
     start_id: str = ""
     keys: dict[str, str] = {}
+    own_checkpoints: bool = False
+    """See ``SessionInfo``."""
 
 
 class StopSession(Request, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
 from cmdc_runtime.config import config_facts
 from cmdc_runtime.errors import InvalidOptions, InvalidTool, SandboxUnavailable
+from cmdc_runtime.extensions.checkpoint_backend import check_is_backend
 from cmdc_runtime.extensions.provider import as_provider
 from cmdc_runtime.extensions.sandbox import LOCAL_SANDBOX, UNCONFINED
 from cmdc_runtime.foreign import summary_of
@@ -120,6 +121,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     input_guardrails: tuple[Packed, ...] = ()
     output_guardrails: tuple[Packed, ...] = ()
     handoffs: tuple[HandoffSpec, ...] = ()  # the session's own agent is the first of them
+    checkpoint_backend: Packed | None = None  # None: the journal keeps checkpoints
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
@@ -133,6 +135,7 @@ _MADE: Final = frozenset(
             "depth",
             "supervision",
             "redact",
+            "checkpoint_backend",
             "input_guardrails",
             "output_guardrails",
             "sandbox",
@@ -194,6 +197,7 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
         depth=0,
         supervision=supervision(options),
         redact=parts.redact,
+        checkpoint_backend=parts.checkpoint_backend,
         input_guardrails=parts.input_guardrails,
         output_guardrails=parts.output_guardrails,
         provider=parts.provider,
@@ -222,7 +226,7 @@ def supervision(options: Options) -> Supervision:
 
 def carries_code(spec: AgentSpec) -> bool:
     """Say whether a part of the agent, or of one that it may start or become, is code by value."""
-    own = (spec.redact, spec.provider, spec.sandbox)
+    own = (spec.redact, spec.provider, spec.sandbox, spec.checkpoint_backend)
     packed = [*spec.tools, *spec.plugins, *filter(None, own)]
     packed += (*spec.input_guardrails, *spec.output_guardrails)
     for one in spec.subagents:
@@ -282,6 +286,7 @@ class _Parts:
     subagents: tuple[SubagentSpec, ...]
     working_dir: str
     redact: Packed | None
+    checkpoint_backend: Packed | None
     input_guardrails: tuple[Packed, ...]
     output_guardrails: tuple[Packed, ...]
     provider: Packed | None
@@ -310,6 +315,7 @@ def _parts_of(options: Options, refused: _Refused) -> _Parts:
         subagents=made(lambda: _subagents(options, refused), ()),
         working_dir=made(lambda: absolute(options.working_dir), ""),
         redact=None if redact is None else made(lambda: pack_function(redact, "redact"), None),
+        checkpoint_backend=made(lambda: _backend(options.checkpoint_backend), None),
         input_guardrails=_guardrails(options, "input_guardrails", refused),
         output_guardrails=_guardrails(options, "output_guardrails", refused),
         provider=None if provider is None else made(lambda: _provider(provider), None),
@@ -339,6 +345,22 @@ def _provider(given: object) -> Packed:
         except TypeError as error:
             raise InvalidOptions([f"provider: {error}"]) from None
     return pack_function(given, "provider", "provider")
+
+
+def _backend(given: object) -> Packed | None:
+    """Return a checkpoint backend as it travels.
+
+    Raises:
+        InvalidOptions: it is none, or cannot travel.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        try:
+            check_is_backend(given)
+        except TypeError as error:
+            raise InvalidOptions([f"checkpoint_backend: {error}"]) from None
+    return pack_function(given, "checkpoint_backend", "checkpoint backend")
 
 
 def _each_packed(

@@ -51,6 +51,7 @@ from workers.link import Link
 from workers.loader import Code, CodeChangedError, LoadError, load_provider
 from workers.mcp.servers import McpServers, ServerSurroundings
 from workers.performers.blobs import BlobProvider, Blobs
+from workers.performers.checkpoint_backend import OwnBackend
 from workers.performers.checkpoints import Checkpoints, Forks, Redact, Saved
 from workers.performers.deadlines import IdleTimer
 from workers.performers.guardrails import Guardrails, Guards
@@ -207,6 +208,7 @@ class Loaded:
     tools: tuple[LoadedTool, ...]
     plugins: tuple[Plugin, ...]
     redact: Redact | None
+    backend: OwnBackend | None
     sandbox: Sandbox
     user_data: dict[str, Any]  # Any: the application's own
     session_start_problem: Callable[[str], str | None]
@@ -256,7 +258,7 @@ def build_agent(
         if is_lean and _needs_litellm(memory, tools):
             raise LitellmNeeded
         plugins = session_code.plugins_of(memory, opened)
-        redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
+        redact, backend = _keeping(assign, spec, session_code)
         sandbox = _sandbox(assign, spec, session_code)
         context.at(None)
         if session_code.code.news:
@@ -268,7 +270,7 @@ def build_agent(
     except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
     session_start_problem = session_code.session_start_problem(memory, plugins)
-    code = (provider, tools, plugins, redact, sandbox)
+    code = (provider, tools, plugins, redact, backend, sandbox)
     loaded = Loaded(*code, user_data, session_start_problem, context, functions)
     agent = _wire(assign, spec, memory, loaded)
     keep(spec, agent.memory, keys)
@@ -279,6 +281,15 @@ def build_agent(
 def _needs_litellm(memory: Memory, tools: Iterable[LoadedTool]) -> bool:
     schemas = tuple(map(schema_of, tools))
     return needs_litellm(memory.model, memory.provider_opts, schemas)
+
+
+def _keeping(
+    assign: Assign, spec: AgentSpec, session_code: SessionCode
+) -> tuple[Redact | None, OwnBackend | None]:
+    """Return what changes checkpoints before they are kept, and what keeps them."""
+    redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
+    thing = session_code.checkpoint_backend(spec.checkpoint_backend)
+    return redact, None if thing is None else OwnBackend(thing, assign.session_id)
 
 
 def _sandbox(assign: Assign, spec: AgentSpec, session_code: SessionCode) -> Sandbox:
@@ -323,6 +334,8 @@ def _code(assign: Assign, spec: AgentSpec, start: Memory, past: SessionHistory) 
         given = [*spec.tools] if "tools" in resumed.changes else []
         given += spec.plugins if "plugins" in resumed.changes else ()
         given += filter(None, [spec.redact]) if "redact" in resumed.changes else ()
+        kept_by = [spec.checkpoint_backend]
+        given += filter(None, kept_by) if "checkpoint_backend" in resumed.changes else ()
         given += filter(None, [spec.provider]) if "provider" in resumed.changes else ()
         for side in ("input_guardrails", "output_guardrails"):
             given += getattr(spec, side) if side in resumed.changes else ()
@@ -419,7 +432,7 @@ def _wire(assign: Assign, spec: AgentSpec, memory: Memory, loaded: Loaded) -> Ag
     agent = Agent(assign, memory, link, publisher)
     replies = Replies(link, publisher, agent.status)
     patience = Patience(spec.max_retries, _backoff(spec), spec.stall_timeout)
-    saved = Saved(assign.session_id, assign.group_id, spec, loaded.redact)
+    saved = Saved(assign.session_id, assign.group_id, spec, loaded.redact, loaded.backend)
     checkpoints = Checkpoints(str(context.runtime_dir), saved, agent.memory, replies.reply)
     blobs = Blobs(assign.session_id, checkpoints.ask)
     provider = BlobProvider(KeyedProvider(loaded.provider, assign.keys), blobs)

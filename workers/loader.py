@@ -32,6 +32,7 @@ import cmdc_runtime
 from cmdc_runtime import foreign
 from cmdc_runtime.errors import InvalidTool, SandboxUnavailable
 from cmdc_runtime.extensions.admission import as_plugin, as_sandbox, as_strategy
+from cmdc_runtime.extensions.checkpoint_backend import CheckpointBackend, check_is_backend
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.provider import Provider, as_provider
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
@@ -175,6 +176,12 @@ def load_all(
     return tuple(loaded.values())
 
 
+@dataclass(slots=True)
+class _Held(Generic[_Value]):
+    name: str
+    value: _Value
+
+
 def load_provider(name: str) -> Provider:
     """Return a new provider: ``litellm`` means ``create`` in ``workers.builtin.providers.litellm``.
 
@@ -198,6 +205,22 @@ def load_own_provider(packed: Packed) -> Provider:
     return _load(packed, kind, lambda thing: _Held("", as_provider(thing))).value
 
 
+def load_checkpoint_backend(packed: Packed) -> CheckpointBackend | type[CheckpointBackend]:
+    """Return the checkpoint backend that an application has given, or the class that makes it.
+
+    Raises:
+        LoadError: it can't be loaded, or is none.
+    """
+    return _load(packed, CodeKind("checkpoint backend", built_in_tools), _as_backend).value
+
+
+def _as_backend(
+    thing: Any,  # Any: it is checked here
+) -> _Held[CheckpointBackend | type[CheckpointBackend]]:
+    check_is_backend(thing)
+    return _Held("", thing)
+
+
 def load_function(packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the caller knows
     """Return the function that was packed; ``noun`` is what error messages call it.
 
@@ -205,12 +228,6 @@ def load_function(packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the 
         LoadError: it can't be loaded, or can't be called.
     """
     return _load(packed, CodeKind(noun, built_in_tools), _as_function).value
-
-
-@dataclass(slots=True)
-class _Held(Generic[_Value]):
-    name: str
-    value: _Value
 
 
 def _as_function(thing: object) -> _Held[Callable[..., Any]]:  # Any: the caller knows

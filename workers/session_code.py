@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from cmdc_runtime import packed_code as named
+from cmdc_runtime.extensions.checkpoint_backend import CheckpointBackend
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.sandbox import Sandbox, SandboxPlace
@@ -30,6 +31,7 @@ from workers.loader import (
     SANDBOXES,
     Code,
     LoadError,
+    load_checkpoint_backend,
     load_function,
     load_own_provider,
     load_plugins,
@@ -127,6 +129,18 @@ class SessionCode:
             LoadError: it can't be opened, is none, or has killed who opened it.
         """
         return self._one(packed, "provider", load_own_provider)
+
+    def checkpoint_backend(
+        self, packed: Packed | None
+    ) -> CheckpointBackend | type[CheckpointBackend] | None:
+        """Return the checkpoint backend of packed code, or the class that makes it.
+
+        Raises:
+            LoadError: it can't be opened, is none, or has killed who opened it.
+        """
+        if packed is None:
+            return None
+        return self._one(packed, "checkpoint backend", load_checkpoint_backend)
 
     def _one(self, packed: Packed, noun: str, load: Callable[[Packed], _Opened]) -> _Opened:
         (needed,) = self._needed([self.code.wanted(packed)], noun)

@@ -179,7 +179,7 @@ class Connection:
     ) -> Any:
         """Return a session's answer to ``command``: what its ``answer`` says (Any).
 
-        The session is notified of a wait that is cancelled. ``reads_ended``: a question that is
+        The session is notified of a wait that is cancelled. ``reads_ended``: it only looks, and is
         answered from the journal where the session has ended, also one that is not always so.
 
         Raises:
@@ -198,7 +198,7 @@ class Connection:
                     durable=asked.durable,
                     body=_packed(asked, COMMAND_VALUES_MAX),
                     carries_code=_carries_code(asked),
-                    looks=asked.looks,
+                    looks=asked.looks or reads_ended,
                     token=self._shown(),
                     waits=asked.waits,
                     ends=asked.ends,

@@ -6,12 +6,13 @@ from it, and so are the methods of both kinds of session; ``make sync`` does tha
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from cmdc_runtime.checked_struct import RING_EVENTS_MAX
-from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot, snapshot_of
+from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked,
@@ -41,6 +42,7 @@ from cmdc_runtime.client.limits import STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.prompt_content import Asked, checked_content
+from cmdc_runtime.client.saved_states import deleted, listed, loaded
 from cmdc_runtime.client.stream import AsyncMonitor
 from cmdc_runtime.commands import (
     Abort,
@@ -78,11 +80,7 @@ from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import pack, pack_plugin
 from cmdc_runtime.plain import whole_problem
 from cmdc_runtime.requests import (
-    CheckpointFound,
-    DeleteCheckpoint,
-    GetCheckpoint,
     GetTree,
-    ListCheckpoints,
     ResizeBuffer,
     StopSession,
     TreeNode,
@@ -370,8 +368,8 @@ class AsyncControl(AsyncCaller):
         It is the state that the journal would give a new process: a running cycle is part of it.
 
         Raises:
-            CheckpointFailed: the session's ``redact`` refused or killed two processes in a row, or
-                the state is too large.
+            CheckpointFailed: the session's ``redact`` refused or killed two processes in a row, the
+                state is too large, or the session's ``checkpoint_backend`` failed.
 
         """
         wish = checkpoint_facts(label, metadata)
@@ -381,11 +379,12 @@ class AsyncControl(AsyncCaller):
     async def list_checkpoints(self, session: SessionLike) -> list[Snapshot]:
         """Return the session's checkpoints without their states, newest first.
 
-        One whose ``problem`` is not None is damaged: ``delete_checkpoint`` takes it away.
+        They are in the journal, or where its ``checkpoint_backend`` keeps them: where that fails it
+        is ``CheckpointFailed``, as for ``load_checkpoint`` and ``delete_checkpoint``. One whose
+        ``problem`` is not None is damaged: ``delete_checkpoint`` takes it away.
         """
         session_id = checked_id(session)
-        wanted = ListCheckpoints(session_id=session_id)
-        return [listed_snapshot(one) for one in await self._run(Exchange.ask, wanted, session_id)]
+        return await self._run(Exchange.with_daemon, session_id, listed)
 
     async def load_checkpoint(
         self, session: SessionLike, checkpoint_id: str | None = None
@@ -394,20 +393,18 @@ class AsyncControl(AsyncCaller):
 
         Raises:
             CheckpointNotFound: it is not there.
+            CheckpointUnreadable: it is damaged, or of a newer program.
 
         """
         session_id, wanted = checked_id(session), checked_checkpoint(checkpoint_id)
-        request = GetCheckpoint(session_id=session_id, checkpoint_id=wanted)
-        found: CheckpointFound = await self._run(Exchange.ask, request, session_id)
-        return snapshot_of(found.facts, found.body)
+        return await self._run(Exchange.with_daemon, session_id, partial(loaded, name=wanted))
 
     async def delete_checkpoint(
         self, session: SessionLike, checkpoint_id: str | None = None
     ) -> None:
         """Delete a checkpoint, or with None all of the session; none to delete is no error."""
         session_id, gone = checked_id(session), checked_checkpoint(checkpoint_id)
-        request = DeleteCheckpoint(session_id=session_id, checkpoint_id=gone)
-        await self._run(Exchange.ask, request, session_id)
+        await self._run(Exchange.with_daemon, session_id, partial(deleted, name=gone))
 
     async def enable_buffer(self, session: SessionLike, size: int = 1000) -> None:
         """Keep the session's newest ``size`` events for replays, from now on.

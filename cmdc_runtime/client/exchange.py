@@ -9,8 +9,8 @@ import contextlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -35,13 +35,13 @@ from cmdc_runtime.client.limits import (
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
+from cmdc_runtime.client.saved_states import beginning, kept
 from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.client.tool_calls import ServedTools, index_before
 from cmdc_runtime.client.transfer import (
     end_to_move,
     export_session,
     import_session,
-    keep_checkpoint,
     keep_part,
     new_facts,
     read_past,
@@ -87,10 +87,7 @@ from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
     BackUp,
     BackupFacts,
-    CheckpointFound,
-    DeleteCheckpoint,
     FindSession,
-    GetCheckpoint,
     GetDefinition,
     ListInactive,
     ListSessions,
@@ -108,6 +105,7 @@ from cmdc_runtime.wire import codec
 _LOADING: Final = "the private daemon loads what agents run on; only its first sessions wait for it"
 """Told where the start of a session takes long, in which case it is mostly that."""
 
+T = TypeVar("T")
 SubscriptionMaker = Callable[[Connection], Subscription]
 """Makes the subscription of one stream, once the connection is there."""
 
@@ -330,14 +328,11 @@ class Exchange:
         connection = await self._connector.connected(origin.session_id)
         known: SessionDefinition = await connection.ask(GetDefinition(session_id=origin.session_id))
         check_free(origin, new_id, is_alive=known.is_alive)
-        agent, group_id = bytes(known.agent), known.group_id
-        if origin.checkpoint_id is not None:
-            wanted = GetCheckpoint(session_id=origin.session_id, checkpoint_id=origin.checkpoint_id)
-            found: CheckpointFound = await connection.ask(wanted)
-            saved = read_saved(found.body)
-            agent, group_id = saved.agent, saved.group_id
-        request = resume_request(origin, new_id, definition_of(agent), group_id, given)
-        return await self.start(request)
+        async with beginning(connection, origin, known) as begun:
+            spec = definition_of(begun.agent)
+            return await self.start(
+                resume_request(begun.origin, new_id, spec, begun.group_id, given)
+            )
 
     async def status(self, session_id: SessionId) -> Status:
         """Return how a session stands; see ``status``. One that sleeps has left word of it."""
@@ -436,15 +431,16 @@ class Exchange:
 
     async def fork(self, session_id: SessionId, new_id: str, state: bytes) -> SessionId:
         """Start a session from a state of another one, which is no checkpoint of it for long."""
-        connection = await self._connector.connected()
-        facts = new_facts(session_id, new_id)
-        await keep_checkpoint(connection, facts, state)
-        try:
-            origin = Origin(session_id=session_id, checkpoint_id=facts.checkpoint_id)
-            return await self.resume(origin, new_id, {})
-        finally:
-            gone = DeleteCheckpoint(session_id=session_id, checkpoint_id=facts.checkpoint_id)
-            await self.ask(gone, session_id)
+        connection, saved = await self._connector.connected(), read_saved(state)
+        async with kept(connection, new_facts(session_id, new_id), state) as origin:
+            spec = definition_of(saved.agent)
+            return await self.start(resume_request(origin, new_id, spec, saved.group_id, {}))
+
+    async def with_daemon(
+        self, session_id: SessionId, work: Callable[[Connection, SessionId], Awaitable[T]]
+    ) -> T:
+        """Return what ``work`` makes of the connection for a session."""
+        return await work(await self._connector.connected(session_id), session_id)
 
     async def follow(
         self, session_id: SessionId, subscribed: SubscriptionMaker, since: int | None

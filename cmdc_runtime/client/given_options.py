@@ -85,6 +85,8 @@ class ChangedOptions(TypedDict, total=False):
     output_guardrails: Several[AnyGuardrail]
     # a function of a state, or "module:name": what a checkpoint keeps of it
     redact: AnyRedaction | None
+    # keeps checkpoints: a class, object or "module:Class"
+    checkpoint_backend: Any
     # the application's own, for tools, plugins and subagents
     user_data: dict[str, Any]
     # sessions that are followed together; subagents inherit it

@@ -82,6 +82,7 @@ def start_request(options: Options | None, given: Mapping[str, object]) -> Start
         group_id=checked.group_id,
         start_id=new_command_id(),
         keys=session_keys(checked, spec),
+        own_checkpoints=spec.checkpoint_backend is not None,
     )
 
 
@@ -169,7 +170,15 @@ _STAYS: Final = frozenset(
         *NOT_RESUMED,
         *("model", "tools", "plugins", "subagents", "provider_opts", "response_format"),
         *("input_guardrails", "output_guardrails"),
-        *("working_dir", "redact", "provider", "sandbox", "group_id", "mcp_servers"),
+        *(
+            "working_dir",
+            "redact",
+            "checkpoint_backend",
+            "provider",
+            "sandbox",
+            "group_id",
+            "mcp_servers",
+        ),
     }
 )
 """Options that a definition holds in another form: given anew or left as they are."""
@@ -224,6 +233,7 @@ def resume_request(
         origin=origin,
         start_id=new_command_id(),
         keys=session_keys(options, spec),
+        own_checkpoints=spec.checkpoint_backend is not None,
     )
 
 

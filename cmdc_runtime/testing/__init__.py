@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from cmdc_runtime.testing.chaos import Audited, Chaos
+    from cmdc_runtime.testing.checkpoint_contract import check_checkpoint_backend
     from cmdc_runtime.testing.daemon import DaemonProcess
     from cmdc_runtime.testing.scripted import ScriptedModel
     from cmdc_runtime.testing.steps import (
@@ -34,6 +35,7 @@ _MODULE_OF: Final = {
     "Chaos": "chaos",
     "DaemonProcess": "daemon",
     "ScriptedModel": "scripted",
+    "check_checkpoint_backend": "checkpoint_contract",
 }
 """The names that are not in ``steps``, and where they are."""
 
@@ -72,4 +74,5 @@ __all__ = [
     "ToolCalls",
     "ToolUse",
     "Truncate",
+    "check_checkpoint_backend",
 ]

@@ -56,6 +56,7 @@ from workers.core.step import (
     AnswerStatus,
     AnswerTool,
     AskAboutSteering,
+    AskBackend,
     AskPlugins,
     CallModel,
     CancelCalls,
@@ -322,6 +323,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     Answer: lambda one: "" if one.id == _ID else "answer a caller who waits",
     ExitProcess: lambda _: "end the process",
     MakeCheckpoint: lambda _: "save the state",
+    AskBackend: lambda _: "ask the session's own checkpoint backend",
 }
 """What the shell is told to do, in a few words. Any: the effect of its own row."""
 ELSEWHERE: Final = frozenset(

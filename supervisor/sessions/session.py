@@ -152,6 +152,7 @@ class Session:
             reason=self.last_reason,
             created_ms=self.created_ms,
             asleep=self._asleep if SHOWN[self.phase] == "hibernated" else b"",
+            own_checkpoints=self.spec.own_checkpoints,
         )
 
     def check_child(self, asks: Incarnation | None) -> None:

@@ -59,7 +59,7 @@ from supervisor.core.session_phase import Phase
 from supervisor.core.session_tree import ALL_SESSIONS, check_session, session_path, session_spec
 from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.processes.pool import WorkerPool
-from supervisor.sessions.assignment import spec_bytes
+from supervisor.sessions.assignment import spec_bytes, spec_of
 from supervisor.sessions.ended import EndedSession, EndedSessions
 from supervisor.sessions.monitors import NOBODY, MonitorService
 from supervisor.sessions.revival import Brought, brought_from
@@ -344,7 +344,8 @@ class Sessions:
         row = await self.journal.read(FindSession(session_id))
         if row is None:
             raise InvalidSession(f"no session {session_id!r} was ever seen here")
-        return self._ended_info(row, await self.journal.read(FindLastIndex(session_id)))
+        info = self._ended_info(row, await self.journal.read(FindLastIndex(session_id)))
+        return msgspec.structs.replace(info, own_checkpoints=_has_own_checkpoints(row))
 
     # --- what a session needs -------------------------------------------------------------------
 
@@ -452,6 +453,13 @@ def info_of(
         created_ms=row.created_ms,
         ended_ms=row.ended_ms or 0,
     )
+
+
+def _has_own_checkpoints(row: SessionRow) -> bool:
+    try:
+        return spec_of(row.spec).own_checkpoints
+    except (ProtocolError, TypeError):  # a damaged definition names no backend
+        return False
 
 
 def _reason_of(packed: bytes | None) -> AnyReason | None:

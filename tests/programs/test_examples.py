@@ -6,6 +6,7 @@ tells its answers and what it prints. ``01_quickstart.py`` has its test in ``tes
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -349,6 +350,16 @@ def test_guardrails(play):
         "input: no_addresses: it has a mail address; ['ada@example.org.']",
         "output: no_addresses: it has a mail address; ['bob@example.org.']",
     ]
+
+
+def test_checkpoint_files(play):
+    """A checkpoint is a file in a folder of the application's own."""
+    printed = play("19_checkpoint_files", ["Hello, Ann."])
+    found = re.fullmatch(r"(/.*) has 'she has a name'\n", printed)
+    (file,) = Path(found[1]).iterdir()
+
+    assert "@" in file.name
+    shutil.rmtree(found[1])
 
 
 @alone_too

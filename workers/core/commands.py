@@ -18,13 +18,17 @@ from cmdc_runtime.commands import (
     AttachTools,
     AwaitCycle,
     Command,
+    DeleteOwnCheckpoint,
     DetachMcpServer,
     DetachPlugin,
     DetachTools,
     ForgetWait,
     GetMessages,
     GetStatus,
+    ListOwnCheckpoints,
+    LoadOwnCheckpoint,
     NextPage,
+    OfBackend,
     Prompt,
     PromptReceipt,
     Reject,
@@ -64,6 +68,7 @@ from workers.core.step import (
     AnswerMessages,
     AnswerPage,
     AnswerStatus,
+    AskBackend,
     MakeCheckpoint,
     Refuse,
     Step,
@@ -186,6 +191,11 @@ def save_checkpoint(step: Step, order: Order, command: SaveCheckpoint) -> None:
     step.perform(MakeCheckpoint(order.id, command.label, command.metadata))
 
 
+def ask_backend(step: Step, order: Order, command: OfBackend) -> None:
+    """Have the session's own checkpoint backend asked."""
+    step.perform(AskBackend(order.id, command))
+
+
 def _is_open(memory: Memory, prompt_id: str) -> bool:
     running = memory.cycle is not None and memory.cycle.command_id == prompt_id
     # Guidance that waits is no prompt: it mostly joins the running cycle and has no end of its own.
@@ -214,6 +224,9 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     DetachPlugin: (plugins.detach,   plugins.detach, plugins.detach, plugins.detach),
     SwitchModel:  (switch,             switch,        switch,        switch),
     SaveCheckpoint: (save_checkpoint,  save_checkpoint, save_checkpoint, save_checkpoint),
+    ListOwnCheckpoints: (ask_backend,) * len(State),
+    LoadOwnCheckpoint: (ask_backend,) * len(State),
+    DeleteOwnCheckpoint: (ask_backend,) * len(State),
     AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),
     ForgetWait:   (forget_wait,        forget_wait,   forget_wait,   forget_wait),
     GetStatus:    (answer_status,        answer_status,   answer_status,   answer_status),
@@ -250,6 +263,9 @@ IS_ACTIVITY: Final[Mapping[type[Command], bool]] = {
     AddMemory:      True,
     SwitchModel:    True,
     SaveCheckpoint: True,
+    ListOwnCheckpoints: False,
+    LoadOwnCheckpoint: False,
+    DeleteOwnCheckpoint: True,
     AwaitCycle:     False,
     ForgetWait:     False,
     GetStatus:      False,

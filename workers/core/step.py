@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from cmdc_runtime.commands import AttachPlugin, AttachTools, ReplaceTools, Steer
+from cmdc_runtime.commands import AttachPlugin, AttachTools, OfBackend, ReplaceTools, Steer
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook
@@ -274,6 +274,14 @@ class MakeCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class AskBackend:
+    """Ask the session's own checkpoint backend, and answer ``id`` with what it says."""
+
+    id: CommandId
+    command: OfBackend
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerStatus:
     """Answer how the session stands; the shell adds what only it knows."""
 
@@ -330,6 +338,7 @@ Work: TypeAlias = (
     | Answer
     | Refuse
     | MakeCheckpoint
+    | AskBackend
     | AnswerStatus
     | AnswerMessages
     | AnswerPage

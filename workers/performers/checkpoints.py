@@ -2,7 +2,8 @@
 
 The state is taken in the loop, between two steps, so it is always one that the journal could give.
 ``redact`` is somebody's code and has a thread; then the bytes go to the daemon, as a request of a
-client of it, and are answered for when they are in the journal.
+client of it, and are answered for when they are in the journal. A session with a checkpoint backend
+of the application's own has them there, and nothing of them in the journal.
 
 A fork goes the same way: the conversation is kept once for all branches that start at a time, each
 is started from that state, and the daemon copies it. It is not passed to ``redact``: it stays in
@@ -41,7 +42,8 @@ from cmdc_runtime.wire.codec import decode_as, encode
 from workers.core.conversation import place
 from workers.core.snapshot import STRIPPED, conversation_of, restore, saved
 from workers.core.state import Memory
-from workers.core.step import Answer, MakeCheckpoint, Refuse
+from workers.core.step import Answer, AskBackend, MakeCheckpoint, Refuse
+from workers.performers.checkpoint_backend import OwnBackend
 from workers.threads import Threads
 
 # --- under a name ---------------------------------------------------------------------------------
@@ -66,6 +68,8 @@ class Saved:
     group_id: str | None
     spec: AgentSpec
     redact: Redact | None
+    backend: OwnBackend | None = None
+    """What keeps them in the place of the daemon's journal."""
 
 
 class Checkpoints:
@@ -79,6 +83,7 @@ class Checkpoints:
         reply: Callable[[Answer | Refuse], None],
     ) -> None:
         """``address`` is the daemon's runtime directory; it is connected to at the first use."""
+        self._backend = whose.backend
         self._daemon = DaemonLink(address, patience_s=SAVE_S)
         self._whose = whose
         self._memory = memory
@@ -111,8 +116,30 @@ class Checkpoints:
         await keep_checkpoint(self, facts, body)
         return Origin(session_id=session_id, checkpoint_id=name)
 
+    def ask_backend(self, wanted: AskBackend) -> asyncio.Task[None]:
+        """Ask the session's own backend for a command, and answer that."""
+        return asyncio.create_task(self._ask_backend(wanted), name=f"checkpoints-{wanted.id}")
+
+    async def _ask_backend(self, wanted: AskBackend) -> None:
+        try:
+            if self._backend is None:  # the session went on without, since the client looked
+                raise CheckpointFailed("the session has no checkpoint backend of its own")
+            answer = await self._backend.asked(wanted.command)
+        except CmdcError as error:
+            self._reply(Refuse(wanted.id, error))
+        else:
+            self._reply(Answer(wanted.id, answer))
+
     async def known(self) -> list[Snapshot]:
         """Return the checkpoints there are, newest first.
+
+        Raises:
+            CmdcError: the backend or the daemon did not answer; the message says why.
+        """
+        return await self.journaled() if self._backend is None else await self._backend.known()
+
+    async def journaled(self) -> list[Snapshot]:
+        """Return those that are in the daemon's journal, newest first.
 
         Raises:
             CmdcError: the daemon did not answer.
@@ -122,6 +149,17 @@ class Checkpoints:
 
     async def delete(self, checkpoint_id: str) -> None:
         """Delete one; none of this id is no error.
+
+        Raises:
+            CmdcError: the backend or the daemon did not do it; the message says why.
+        """
+        if self._backend is None:
+            await self.drop(checkpoint_id)
+        else:
+            await self._backend.delete(checkpoint_id)
+
+    async def drop(self, checkpoint_id: str) -> None:
+        """Delete one from the daemon's journal; none of this id is no error.
 
         Raises:
             CmdcError: the daemon did not do it.
@@ -161,8 +199,12 @@ class Checkpoints:
             schema_version=SCHEMA_VERSION,
             metadata=encode_facts(metadata, STRIPPED),
         )
-        await keep_checkpoint(self, facts, body)
-        return snapshot_of(facts)
+        if self._backend is None:
+            await keep_checkpoint(self, facts, body)
+            return snapshot_of(facts)
+        made = snapshot_of(facts)
+        await self._backend.save(made, body)
+        return made
 
     async def _redacted(self, redact: Redact, state: Any) -> Any:  # Any: a SavedState
         if len(self._threads) >= STRAYS_MAX:
@@ -259,7 +301,7 @@ class Forks:
 
     async def _sweep(self) -> None:
         try:
-            known = await self._checkpoints.known()
+            known = await self._checkpoints.journaled()
         except CmdcError as error:
             log.info("fork.not_deleted", problem=str(error))
             return
@@ -287,6 +329,6 @@ class Forks:
 
     async def _delete(self, name: str) -> None:
         try:
-            await self._checkpoints.delete(name)
+            await self._checkpoints.drop(name)
         except CmdcError as error:
             log.info("fork.not_deleted", problem=str(error))

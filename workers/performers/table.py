@@ -47,6 +47,7 @@ from workers.core.step import (
     AnswerStatus,
     AnswerTool,
     AskAboutSteering,
+    AskBackend,
     AskPlugins,
     CallModel,
     CancelCalls,
@@ -171,6 +172,7 @@ class Performers:
             EndSubagents:   self._end_subagents,
             CountSubagents: self._count_subagents,
             MakeCheckpoint: self._make_checkpoint,
+            AskBackend:     self._ask_backend,
             Answer:         lambda effect, _memory: parts.replies.answer(effect),
             Refuse:         lambda effect, _memory: parts.replies.refuse(effect),
             AnswerStatus:   lambda effect, _memory: parts.replies.answer_status(effect),
@@ -384,6 +386,9 @@ class Performers:
 
     def _make_checkpoint(self, effect: MakeCheckpoint, memory: Memory) -> None:
         self._watch(self._parts.checkpoints.make(effect, memory))
+
+    def _ask_backend(self, effect: AskBackend, _memory: Memory) -> None:
+        self._watch(self._parts.checkpoints.ask_backend(effect))
 
     def _child_request(self, effect: RunSubagent, memory: Memory) -> StartSession:
         parts, task = self._parts, effect.branch

@@ -3,12 +3,13 @@
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from cmdc_runtime.checked_struct import RING_EVENTS_MAX
-from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot, snapshot_of
+from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked,
@@ -38,6 +39,7 @@ from cmdc_runtime.client.limits import STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.prompt_content import Asked, checked_content
+from cmdc_runtime.client.saved_states import deleted, listed, loaded
 from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.commands import (
     Abort,
@@ -75,11 +77,7 @@ from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import pack, pack_plugin
 from cmdc_runtime.plain import whole_problem
 from cmdc_runtime.requests import (
-    CheckpointFound,
-    DeleteCheckpoint,
-    GetCheckpoint,
     GetTree,
-    ListCheckpoints,
     ResizeBuffer,
     StopSession,
     TreeNode,
@@ -361,8 +359,8 @@ class Control(Caller):
         It is the state that the journal would give a new process: a running cycle is part of it.
 
         Raises:
-            CheckpointFailed: the session's ``redact`` refused or killed two processes in a row, or
-                the state is too large.
+            CheckpointFailed: the session's ``redact`` refused or killed two processes in a row, the
+                state is too large, or the session's ``checkpoint_backend`` failed.
 
         """
         wish = checkpoint_facts(label, metadata)
@@ -372,29 +370,28 @@ class Control(Caller):
     def list_checkpoints(self, session: SessionLike) -> list[Snapshot]:
         """Return the session's checkpoints without their states, newest first.
 
-        One whose ``problem`` is not None is damaged: ``delete_checkpoint`` takes it away.
+        They are in the journal, or where its ``checkpoint_backend`` keeps them: where that fails it
+        is ``CheckpointFailed``, as for ``load_checkpoint`` and ``delete_checkpoint``. One whose
+        ``problem`` is not None is damaged: ``delete_checkpoint`` takes it away.
         """
         session_id = checked_id(session)
-        wanted = ListCheckpoints(session_id=session_id)
-        return [listed_snapshot(one) for one in self._run(Exchange.ask, wanted, session_id)]
+        return self._run(Exchange.with_daemon, session_id, listed)
 
     def load_checkpoint(self, session: SessionLike, checkpoint_id: str | None = None) -> Snapshot:
         """Return a checkpoint with its state, or with None the newest.
 
         Raises:
             CheckpointNotFound: it is not there.
+            CheckpointUnreadable: it is damaged, or of a newer program.
 
         """
         session_id, wanted = checked_id(session), checked_checkpoint(checkpoint_id)
-        request = GetCheckpoint(session_id=session_id, checkpoint_id=wanted)
-        found: CheckpointFound = self._run(Exchange.ask, request, session_id)
-        return snapshot_of(found.facts, found.body)
+        return self._run(Exchange.with_daemon, session_id, partial(loaded, name=wanted))
 
     def delete_checkpoint(self, session: SessionLike, checkpoint_id: str | None = None) -> None:
         """Delete a checkpoint, or with None all of the session; none to delete is no error."""
         session_id, gone = checked_id(session), checked_checkpoint(checkpoint_id)
-        request = DeleteCheckpoint(session_id=session_id, checkpoint_id=gone)
-        self._run(Exchange.ask, request, session_id)
+        self._run(Exchange.with_daemon, session_id, partial(deleted, name=gone))
 
     def enable_buffer(self, session: SessionLike, size: int = 1000) -> None:
         """Keep the session's newest ``size`` events for replays, from now on.

@@ -7,9 +7,12 @@ from cmdc_runtime.commands import (
     AwaitCycle,
     Command,
     CycleResult,
+    DeleteOwnCheckpoint,
     ForgetWait,
     GetMessages,
     GetStatus,
+    ListOwnCheckpoints,
+    LoadOwnCheckpoint,
     NextPage,
     SaveCheckpoint,
     Status,
@@ -24,10 +27,12 @@ KINDS = Command.__subclasses__()
 def test_only_what_changes_a_session_is_durable():
     """A question may be asked again; a change is journaled and takes effect once."""
     questions = {AwaitCycle, ForgetWait, GetStatus, GetMessages, NextPage}
+    questions |= {ListOwnCheckpoints, LoadOwnCheckpoint}
     # What it makes has the name of the command, so that it is made once all the same.
     assert {kind for kind in KINDS if not kind.durable} == {
         *questions,
         SaveCheckpoint,
+        DeleteOwnCheckpoint,  # twice is once
         TakeToolCall,  # asked again for as long as its call waits
     }
 

@@ -26,6 +26,7 @@ DOCUMENTED = {
     "response_format": None, "reasoning_strategy": None, "config": None,
     "api_key": None, "send_keys": True, "provider": None,
     "prompt_mode": "full", "messages": [], "code": "pinned", "redact": None,
+    "checkpoint_backend": None,
     "user_data": {}, "group_id": None,
     "max_turns": 100,
     "max_tokens": None, "max_cost_usd": None, "max_total_tokens": None, "max_steering_queue": 3,

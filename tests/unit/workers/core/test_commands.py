@@ -16,6 +16,7 @@ from cmdc_runtime.commands import (
     ForgetWait,
     GetMessages,
     GetStatus,
+    LoadOwnCheckpoint,
     NextPage,
     Prompt,
     PromptReceipt,
@@ -34,6 +35,7 @@ from workers.core.step import (
     AnswerMessages,
     AnswerPage,
     AnswerStatus,
+    AskBackend,
     CallModel,
     Complete,
     MakeCheckpoint,
@@ -266,6 +268,10 @@ def test_questions_change_nothing(session, state):
     page = before.give(NextPage(page_id="page-1", offset=3))
     saved = before.give(SaveCheckpoint(label="before", metadata={"by": "me"}))
 
+    asked = before.give(LoadOwnCheckpoint(checkpoint_id="c-1"))
+
+    assert asked.effects == (AskBackend("c", LoadOwnCheckpoint(checkpoint_id="c-1")),)
+    assert asked.stands_as(before)
     assert page.effects == (AnswerPage("c", "page-1", 3),)
     assert saved.effects == (MakeCheckpoint("c", "before", {"by": "me"}),)
     assert page.stands_as(before)

@@ -28,10 +28,10 @@ class Kept:
         self.made.append(memory)
         return Origin(session_id="s", checkpoint_id=name)
 
-    async def delete(self, name):
+    async def drop(self, name):
         self.names.remove(name)
 
-    async def known(self):
+    async def journaled(self):
         return [SimpleNamespace(checkpoint_id=name) for name in self.names]
 
 
