@@ -12,8 +12,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -21,6 +20,7 @@ from cmdc_runtime import events
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.client.default import client as default_client
 from cmdc_runtime.client.sync.stream import EventStream
+from cmdc_runtime.closing import Closing
 from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.extensions.context import PluginContext
@@ -238,7 +238,7 @@ class _Subscribes(Protocol):
         """Return the events of all sessions from now on."""
 
 
-class TelemetryLogger:
+class TelemetryLogger(Closing):
     """Logs telemetry in a thread of its own until it is closed, or its daemon has gone."""
 
     def __init__(self, stream: EventStream, logger: logging.Logger, level: int) -> None:
@@ -251,19 +251,6 @@ class TelemetryLogger:
         """Log nothing more."""
         self._stream.close()
         self._thread.join(CLOSE_S)
-
-    def __enter__(self) -> Self:
-        """Log inside of ``with``."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def _log(self) -> None:
         meter = Telemeter()

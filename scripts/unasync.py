@@ -25,7 +25,9 @@ from scripts import given_options
 
 ROOT: Final = Path(__file__).parents[1]
 CLIENT: Final = ROOT / "cmdc_runtime" / "client"
-MADE: Final = ("control", "runner", "session", "stream")
+MADE: Final = ("control", "follower", "runner", "session", "stream")
+_CALLED: Final = ("control", "session", "follower")
+"""Whose first classes have the calls, in the order of the methods that are made."""
 BEGIN: Final = "    # --- made by ``make sync`` of the calls above: begin "
 END: Final = "    # --- end "
 SUBSTITUTIONS: Final = (
@@ -88,7 +90,7 @@ def stale() -> dict[Path, str]:
 def made() -> dict[Path, str]:
     """Return every file that is made."""
     sources = {name: (CLIENT / f"{name}.py").read_text(encoding="utf-8") for name in MADE}
-    calls = {**_calls(sources["control"]), **_calls(sources["session"])}
+    calls = {name: call for one in _CALLED for name, call in _calls(sources[one]).items()}
     if set(calls) != set(CALLS):
         raise SystemExit(f"CALLS of cmdc_runtime/exports.py: {sorted(set(calls) ^ set(CALLS))}")
     sources["session"] = _with_methods(sources["session"], calls)

@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from cmdc_runtime import foreign
@@ -27,6 +26,7 @@ from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.link import Connector, Link
 from cmdc_runtime.client.monitors import OnDown, Watch
 from cmdc_runtime.client.queues import check_own, is_own
+from cmdc_runtime.closing import AsyncClosing, Closing
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.reasons import Down
 
@@ -75,7 +75,7 @@ class LoopCalls:
     soon = now
 
 
-class AsyncCaller:
+class AsyncCaller(AsyncClosing):
     """What every call of a client for coroutines stands on: the connection's life."""
 
     def __init__(
@@ -100,15 +100,6 @@ class AsyncCaller:
             await self.close()
             raise
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        await self.close()
 
     async def close(self) -> None:
         """Close the connection with its streams and monitors.
@@ -157,7 +148,7 @@ class _Begins(Protocol):
 B = TypeVar("B", bound=_Begins)
 
 
-class Caller:
+class Caller(Closing):
     """What every call of a client for threads stands on: the connection's life."""
 
     _is_shared: ClassVar[bool] = False
@@ -183,15 +174,6 @@ class Caller:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Close the connection with its streams and monitors.

@@ -7,7 +7,8 @@ Looked at here is what the list holds and how much; what an image or a file is s
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cmdc_runtime.client.arguments import checked_text, parts_of
+from cmdc_runtime.client.arguments import checked_text
+from cmdc_runtime.client.edge import parts_of
 from cmdc_runtime.content import File, Image
 from cmdc_runtime.errors import InvalidPart
 from cmdc_runtime.message_parts import PROMPT_PARTS_MAX, parts_count_problem

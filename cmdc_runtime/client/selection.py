@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.client.arguments import parts_of
+from cmdc_runtime.client.edge import parts_of
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.events import Envelope, Event, EventsLost, PluginEvent, UnknownEvent
 from cmdc_runtime.extensions.actions import NAME_CHARS_MAX

@@ -1,44 +1,38 @@
-"""A client and its sessions: every call of the API that takes part in a conversation.
+"""A client and its sessions: how one begins, and what it is asked.
 
 ``AsyncClient`` has each call once: its arguments, what they have to be, and what is sent; those
-that steer or watch a session or are about its tools and checkpoints are in ``control``. A call of a
-session object is the client's with the id bound: ``make sync`` writes it, and the sync face in
-``client/sync``.
+that tell what happens while it does are in ``follower``, and those that steer or watch a session or
+are about its tools and checkpoints in ``control``. A call of a session object is the client's with
+the id bound: ``make sync`` writes it, and the sync face in ``client/sync``.
 """
 
 import contextlib
 import os
 from collections.abc import Iterable
-from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, Self, Unpack, overload
 
 from cmdc_runtime.answer_schema import repair_request
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked_checkpoint,
-    checked_group,
     checked_id,
     checked_kind,
-    checked_since,
     checked_timeout,
-    edge,
-    guarded,
 )
-from cmdc_runtime.client.control import AsyncControl
-from cmdc_runtime.client.cycle import Clock, CycleEvents, CycleView, Pieces
+from cmdc_runtime.client.cycle import Clock
+from cmdc_runtime.client.edge import edge, guarded
 from cmdc_runtime.client.engine import AsyncCallback
 from cmdc_runtime.client.exchange import Exchange
+from cmdc_runtime.client.follower import AsyncFollower
 from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
 from cmdc_runtime.client.prompt_content import checked_content
-from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.resuming import start_request
-from cmdc_runtime.client.selection import EventTypes, Selection
-from cmdc_runtime.client.stream import AsyncCycleStream, AsyncEventStream, AsyncMonitor, Opening
-from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.client.selection import EventTypes
+from cmdc_runtime.client.stream import AsyncCycleStream, AsyncEventStream, AsyncMonitor
 from cmdc_runtime.client.typed_answer import (
     WISHES_MAX,
     Given,
@@ -62,19 +56,17 @@ from cmdc_runtime.commands import (
 )
 from cmdc_runtime.content import Content
 from cmdc_runtime.errors import ResultInvalid, SessionNotAlive
-from cmdc_runtime.events import AnyEvent, Envelope
+from cmdc_runtime.events import AnyEvent
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.mcp_servers import McpServer
-from cmdc_runtime.messages import Message, OpeningCall
+from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource, Options
 from cmdc_runtime.requests import Origin
 from cmdc_runtime.skills import SkillsDir
 
-T = TypeVar("T")
-
 
 @edge
-class AsyncClient(AsyncControl):
+class AsyncClient(AsyncFollower):
     """Speaks with one daemon; use it in one event loop, and ``close`` it or use ``async with``.
 
     A call takes a session object or a session id. Every call may raise DaemonUnavailable,
@@ -234,117 +226,6 @@ class AsyncClient(AsyncControl):
             again = await self._run(Exchange.run, session_id, command, clock.left_s)
             reply = added(reply, again)
         return form.reply(reply)
-
-    def stream(
-        self,
-        session: SessionLike,
-        text: Content,
-        *,
-        timeout: float | None = None,
-    ) -> AsyncCycleStream[str]:
-        """Send a prompt and return the pieces of its answers, as they come, to be iterated.
-
-        The iteration ends with the prompt's own cycle, which may begin later, and raises what ended
-        that as ``collect_reply`` does; ``timeout`` seconds are for all of it. A request that is
-        sent again says only what was not said yet; an answer that differs is said from its
-        beginning. See ``stream_events``.
-
-        Raises:
-            InvalidText: ``text`` is not a non-empty str, nor such a list as ``prompt`` takes.
-            InvalidPart: an image or a file is none that the model is known to take, or too large.
-            QueueFull: too many prompts wait.
-
-        """
-        return self._read(session, text, Pieces(), timeout)
-
-    def stream_events(
-        self,
-        session: SessionLike,
-        text: Content,
-        *,
-        timeout: float | None = None,
-    ) -> AsyncCycleStream[AnyEvent]:
-        """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
-
-        The last one says how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
-        ``prompt_dropped`` where it never began. What no event says is raised: the session's end.
-
-        Raises:
-            InvalidText: ``text`` is not a non-empty str, nor such a list as ``prompt`` takes.
-            InvalidPart: an image or a file is none that the model is known to take, or too large.
-            QueueFull: too many prompts wait.
-
-        """
-        return self._read(session, text, CycleEvents(), timeout)
-
-    def _read(
-        self,
-        session: SessionLike,
-        text: Content,
-        view: CycleView[T],
-        timeout_s: float | None,
-        call: OpeningCall | None = None,
-    ) -> AsyncCycleStream[T]:
-        session_id = checked_id(session)
-        asked = checked_content(text, "prompt")
-        plain = Prompt(text=asked.text, call=call)
-
-        async def opening(left_s: float | None) -> Opening:
-            queue: AsyncQueue[Envelope] = AsyncQueue()
-            maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
-            command = await self._with_parts(session_id, plain, asked)
-            opened = await self._run(Exchange.open_cycle, session_id, command, maker, left_s)
-            look = partial(self._run, Exchange.look_for_end, opened)
-            return AsyncEventStream(opened.subscription, queue, self._loop_calls()), opened, look
-
-        return self._begun(AsyncCycleStream(opening, view, timeout_s))
-
-    async def subscribe(
-        self,
-        session: SessionLike,
-        *,
-        since: int | None = None,
-        types: EventTypes | None = None,
-    ) -> AsyncEventStream:
-        """Return the session's events after index ``since``, or from now on.
-
-        ``types`` are event classes or names, ``plugin:NAME`` for what a plugin or a tool emits;
-        others are not shown, EventsLost always is.
-        """
-        queue: AsyncQueue[Envelope] = AsyncQueue()
-        maker = partial(Subscription, queue=queue, selection=Selection(types))
-        place = checked_since(since)
-        subscription = await self._run(Exchange.follow, checked_id(session), maker, place)
-        return AsyncEventStream(subscription, queue, self._loop_calls())
-
-    async def subscribe_all(self, *, types: EventTypes | None = None) -> AsyncEventStream:
-        """Return the events of all sessions from now on, new sessions included."""
-        queue: AsyncQueue[Envelope] = AsyncQueue()
-        maker = partial(
-            Subscription, queue=queue, selection=Selection(types), follows_strangers=True
-        )
-        subscription = await self._run(Exchange.follow_all, maker)
-        return AsyncEventStream(subscription, queue, self._loop_calls())
-
-    async def subscribe_group(
-        self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
-    ) -> AsyncEventStream:
-        """Return the events of a group's sessions, those that join later included.
-
-        Each is followed after its own index ``since`` (0: its whole past), or from now on.
-        """
-        queue: AsyncQueue[Envelope] = AsyncQueue()
-        maker = partial(Subscription, queue=queue, selection=Selection(types))
-        place = checked_since(since)
-        subscription = await self._run(Exchange.follow_group, checked_group(group_id), maker, place)
-        return AsyncEventStream(subscription, queue, self._loop_calls())
-
-    async def unsubscribe(self, stream: AsyncEventStream | SessionLike) -> None:
-        """Close a stream, or all streams that this client has of a session."""
-        if isinstance(stream, AsyncEventStream):
-            await stream.close()
-        else:
-            await self._run(Exchange.unfollow, checked_id(stream))
 
 
 class AsyncSession(Generic[Output]):

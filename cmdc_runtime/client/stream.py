@@ -7,16 +7,17 @@ when the stream or its client is closed. A daemon that is lost is no end: it is 
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from cmdc_runtime.client.arguments import checked_timeout, guarded
+from cmdc_runtime.client.arguments import checked_timeout
 from cmdc_runtime.client.callers import AsyncLoopCalls
 from cmdc_runtime.client.cycle import Clock, CycleReader, CycleView, OpenedCycle
+from cmdc_runtime.client.edge import guarded
 from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX, STREAM_REFILL_EVENTS
 from cmdc_runtime.client.monitors import OnDown, Watch
 from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.closing import AsyncClosing
 from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
 from cmdc_runtime.events import Envelope, EventsLost
 from cmdc_runtime.ids import SessionId
@@ -28,7 +29,7 @@ _ENDS: Final = frozenset({SessionNotAlive, UsageError})
 """Exactly these: a subclass, such as InvalidSession, is a failure."""
 
 
-class AsyncEventStream:
+class AsyncEventStream(AsyncClosing):
     """Events for coroutines: ``async for envelope in stream``."""
 
     def __init__(
@@ -82,25 +83,12 @@ class AsyncEventStream:
         self._queue.finish(error, drop=True)
         self._subscription.finish(error)
 
-    async def __aenter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await self.close()
-
 
 Opening = tuple[AsyncEventStream, OpenedCycle, Callable[[], Awaitable[None]]]
 """What a prompt has led to: the stream of its session, and what asks for the end of its cycle."""
 
 
-class AsyncCycleStream(Generic[T]):
+class AsyncCycleStream(AsyncClosing, Generic[T]):
     """What comes of one prompt, for coroutines: ``async for piece in stream``.
 
     A reader follows the session, sends the prompt and ends with its cycle, whatever ends that. It
@@ -168,19 +156,6 @@ class AsyncCycleStream(Generic[T]):
         self._is_closed = True
         if self._opened is not None:
             await self._opened[0][0].close()
-
-    async def __aenter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await self.close()
 
     def __del__(self) -> None:
         """Follow nothing any more, wherever the garbage collector runs."""

@@ -9,155 +9,78 @@ from typing import TypeAlias
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.events.cycle import (
-    AgentAbort,
-    AgentEnd,
-    AgentError,
-    AgentRecovered,
-    AgentResumed,
-    AgentStart,
-    ContextOverflow,
-    CostUnknown,
-    GuardrailTripped,
-    HandedOff,
-    HandoffFailed,
-    MessageDelta,
-    MessageStart,
-    ModelSwitched,
-    PromptDropped,
-    PromptReceived,
-    RecordSetAside,
-    RequestCut,
-    RequestStart,
-    ResponseComplete,
-    Retry,
-    StatusUpdate,
-    StreamError,
-    StreamReset,
-    StreamStalled,
-    ThinkingDelta,
-    ThinkingStart,
-    TitleGenerated,
-)
-from cmdc_runtime.events.people import (
-    ApprovalRequired,
-    AskUser,
-    SteeringApplied,
-    SteeringReceived,
-    ToolApproved,
-    ToolRejected,
-    UserResponded,
-)
-from cmdc_runtime.events.reasoning import (
-    ReasoningBranch,
-    ReasoningDone,
-    ReasoningPrune,
-    ReasoningScore,
-    ReasoningThought,
-)
-from cmdc_runtime.events.session import (
-    AgentHibernated,
-    AgentWoken,
-    ConversationCompacted,
-    EventsLost,
-    PluginAttached,
-    PluginCrashed,
-    PluginDetached,
-    PluginEvent,
-    PluginModelCall,
-    PluginUpdated,
-    SubagentEnd,
-    SubagentStart,
-    SupervisorReport,
-    UnknownEvent,
-)
-from cmdc_runtime.events.tools import (
-    ClientToolCalled,
-    LoopDetected,
-    McpServerChanged,
-    TodoChange,
-    ToolAttached,
-    ToolBlocked,
-    ToolCalls,
-    ToolCallUnknown,
-    ToolDetached,
-    ToolExecutionEnd,
-    ToolExecutionMetrics,
-    ToolExecutionStart,
-    ToolKilled,
-    ToolsUpdated,
-)
+from cmdc_runtime.events import cycle, people, reasoning, session, tools
 from cmdc_runtime.ids import EventIndex, SessionId
 
 AnyEvent: TypeAlias = (
-    AgentAbort
-    | AgentEnd
-    | AgentError
-    | AgentHibernated
-    | AgentRecovered
-    | AgentResumed
-    | AgentStart
-    | AgentWoken
-    | ApprovalRequired
-    | AskUser
-    | ClientToolCalled
-    | ContextOverflow
-    | ConversationCompacted
-    | CostUnknown
-    | EventsLost
-    | GuardrailTripped
-    | HandedOff
-    | HandoffFailed
-    | LoopDetected
-    | McpServerChanged
-    | MessageDelta
-    | MessageStart
-    | ModelSwitched
-    | PluginAttached
-    | PluginCrashed
-    | PluginDetached
-    | PluginEvent
-    | PluginModelCall
-    | PluginUpdated
-    | PromptDropped
-    | PromptReceived
-    | ReasoningBranch
-    | ReasoningDone
-    | ReasoningPrune
-    | ReasoningScore
-    | ReasoningThought
-    | RecordSetAside
-    | RequestCut
-    | RequestStart
-    | ResponseComplete
-    | Retry
-    | StatusUpdate
-    | SteeringApplied
-    | SteeringReceived
-    | StreamError
-    | StreamReset
-    | StreamStalled
-    | SubagentEnd
-    | SubagentStart
-    | SupervisorReport
-    | ThinkingDelta
-    | ThinkingStart
-    | TitleGenerated
-    | TodoChange
-    | ToolApproved
-    | ToolAttached
-    | ToolBlocked
-    | ToolCallUnknown
-    | ToolCalls
-    | ToolDetached
-    | ToolExecutionEnd
-    | ToolExecutionMetrics
-    | ToolExecutionStart
-    | ToolKilled
-    | ToolRejected
-    | ToolsUpdated
-    | UnknownEvent
-    | UserResponded
+    cycle.AgentAbort
+    | cycle.AgentEnd
+    | cycle.AgentError
+    | session.AgentHibernated
+    | cycle.AgentRecovered
+    | cycle.AgentResumed
+    | cycle.AgentStart
+    | session.AgentWoken
+    | people.ApprovalRequired
+    | people.AskUser
+    | tools.ClientToolCalled
+    | cycle.ContextOverflow
+    | session.ConversationCompacted
+    | cycle.CostUnknown
+    | session.EventsLost
+    | cycle.GuardrailTripped
+    | cycle.HandedOff
+    | cycle.HandoffFailed
+    | tools.LoopDetected
+    | tools.McpServerChanged
+    | cycle.MessageDelta
+    | cycle.MessageStart
+    | cycle.ModelSwitched
+    | session.PluginAttached
+    | session.PluginCrashed
+    | session.PluginDetached
+    | session.PluginEvent
+    | session.PluginModelCall
+    | session.PluginUpdated
+    | cycle.PromptDropped
+    | cycle.PromptReceived
+    | reasoning.ReasoningBranch
+    | reasoning.ReasoningDone
+    | reasoning.ReasoningPrune
+    | reasoning.ReasoningScore
+    | reasoning.ReasoningThought
+    | cycle.RecordSetAside
+    | cycle.RequestCut
+    | cycle.RequestStart
+    | cycle.ResponseComplete
+    | cycle.Retry
+    | cycle.StatusUpdate
+    | people.SteeringApplied
+    | people.SteeringReceived
+    | cycle.StreamError
+    | cycle.StreamReset
+    | cycle.StreamStalled
+    | session.SubagentEnd
+    | session.SubagentStart
+    | session.SupervisorReport
+    | cycle.ThinkingDelta
+    | cycle.ThinkingStart
+    | cycle.TitleGenerated
+    | tools.TodoChange
+    | people.ToolApproved
+    | tools.ToolAttached
+    | tools.ToolBlocked
+    | tools.ToolCallUnknown
+    | tools.ToolCalls
+    | tools.ToolDetached
+    | tools.ToolExecutionEnd
+    | tools.ToolExecutionMetrics
+    | tools.ToolExecutionStart
+    | tools.ToolKilled
+    | people.ToolRejected
+    | tools.ToolsUpdated
+    | session.UnknownEvent
+    | people.UserResponded
 )
 """Any event; one of a newer daemon is an ``UnknownEvent``."""
 

@@ -10,9 +10,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final, Self
 
+from cmdc_runtime.closing import Closing
 from cmdc_runtime.errors import TransientError, UsageError
 from cmdc_runtime.local_model.weights import ENGINE, INSTALL, Unavailable, weights
 
@@ -25,7 +25,7 @@ OUTPUT_BYTES_MAX: Final = 4096
 _READY: Final = re.compile(rb"^ready (\S+)\n", re.MULTILINE)
 
 
-class LocalModel:
+class LocalModel(Closing):
     """A small real model in a process of its own; usable as ``model=`` and as a context manager.
 
     The process starts when it is first needed and ends with ``close``, or with this process.
@@ -42,15 +42,6 @@ class LocalModel:
         """Start; see ``start``."""
         self.start()
         return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     @property
     def pid(self) -> int | None:

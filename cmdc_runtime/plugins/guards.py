@@ -486,7 +486,7 @@ SkillName = Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}$")]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
-class Skill(
+class SkillRule(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=Checked
 ):
     """A skill, and the tools that it needs."""
@@ -503,7 +503,7 @@ class SkillGuard(BuiltInPlugin, frozen=True, kw_only=True):
     """
 
     short_name: ClassVar[str] = "skill_guard"
-    skills: Annotated[tuple[Skill, ...], Meta(max_length=256)] = ()
+    skills: Annotated[tuple[SkillRule, ...], Meta(max_length=256)] = ()
     active: Annotated[tuple[SkillName, ...], Meta(max_length=256)] | None = None
     """The names of those that are active; None is all."""
     enforce_mode: Literal["strict", "warn"] = "strict"

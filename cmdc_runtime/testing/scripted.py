@@ -14,12 +14,12 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 import structlog
 
+from cmdc_runtime.closing import Closing
 from cmdc_runtime.testing import wire
 from cmdc_runtime.testing.server import HOST, HttpReply, HttpRequest, ServerThread, Torn
 from cmdc_runtime.testing.steps import (
@@ -156,7 +156,7 @@ _MODELS: Final = {
 log = structlog.get_logger(__name__)
 
 
-class ScriptedModel:
+class ScriptedModel(Closing):
     """Answers each request with the next step; usable as ``model=`` and as a context manager.
 
     ``default`` answers once the steps are used up. Without it such a request is refused for good
@@ -196,19 +196,6 @@ class ScriptedModel:
         self._server = ServerThread(self._handle, self._note_abandoned)
         self._port: int | None = None
         self._is_closed = False
-
-    def __enter__(self) -> Self:
-        """Return the model."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     @property
     def url(self) -> str:

@@ -19,7 +19,6 @@ PAIRS: dict[str, dict[str, str]] = {
         "AskUser": "the built-in tool's reference, and the event that it leads to",
         "GuardrailTripped": "the event, and the error of who waits for the cycle",
         "Monitor": "what an application holds, and the request that it stands for",
-        "Skill": "what a folder says, and what of it the plugin that guards tools needs",
         "StartFailed": "the error of who starts a session, and the reason that its monitors get",
         "SwitchModel": "a client's command, and the action of a plugin that comes to the same",
         "ToolCalls": "the event, and the step of a scripted answer that leads to it",

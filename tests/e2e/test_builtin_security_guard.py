@@ -1,7 +1,7 @@
 """The guards in a running session: the model is told no, observers hear of it, nothing is read."""
 
 from cmdc_runtime import events, plugins
-from cmdc_runtime.plugins.guards import Skill
+from cmdc_runtime.plugins.guards import SkillRule
 from cmdc_runtime.testing import ToolCalls, ToolUse
 
 TURN_S = 20.0
@@ -22,7 +22,7 @@ def test_blocked_calls_do_not_run(agent, scripted, cycle_of, tmp_path):
         ),
         "I may not.",
     )
-    skills = (Skill(name="reader", allowed_tools=("read_file", "shell")),)
+    skills = (SkillRule(name="reader", allowed_tools=("read_file", "shell")),)
     session = agent(
         model,
         tools=["read_file", "shell", "list_dir"],

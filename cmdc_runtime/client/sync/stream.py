@@ -4,16 +4,17 @@
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from cmdc_runtime.client.arguments import checked_timeout, guarded
+from cmdc_runtime.client.arguments import checked_timeout
 from cmdc_runtime.client.callers import LoopCalls
 from cmdc_runtime.client.cycle import Clock, CycleReader, CycleView, OpenedCycle
+from cmdc_runtime.client.edge import guarded
 from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX, STREAM_REFILL_EVENTS
 from cmdc_runtime.client.monitors import OnDown, Watch
 from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.closing import Closing
 from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
 from cmdc_runtime.events import Envelope, EventsLost
 from cmdc_runtime.ids import SessionId
@@ -25,7 +26,7 @@ _ENDS: Final = frozenset({SessionNotAlive, UsageError})
 """Exactly these: a subclass, such as InvalidSession, is a failure."""
 
 
-class EventStream:
+class EventStream(Closing):
     """Events for threads: ``for envelope in stream``."""
 
     def __init__(
@@ -79,25 +80,12 @@ class EventStream:
         self._queue.finish(error, drop=True)
         self._subscription.finish(error)
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
-
 
 Opening = tuple[EventStream, OpenedCycle, Callable[[], None]]
 """What a prompt has led to: the stream of its session, and what asks for the end of its cycle."""
 
 
-class CycleStream(Generic[T]):
+class CycleStream(Closing, Generic[T]):
     """What comes of one prompt, for threads: ``for piece in stream``.
 
     A reader follows the session, sends the prompt and ends with its cycle, whatever ends that. It
@@ -165,19 +153,6 @@ class CycleStream(Generic[T]):
         self._is_closed = True
         if self._opened is not None:
             self._opened[0][0].close()
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def __del__(self) -> None:
         """Follow nothing any more, wherever the garbage collector runs."""

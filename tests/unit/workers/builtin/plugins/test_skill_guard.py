@@ -8,13 +8,13 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import BlockTool, Emit
 from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import BeforeTool
-from cmdc_runtime.plugins.guards import Skill
+from cmdc_runtime.plugins.guards import SkillRule
 from workers.builtin.plugins.skill_guard import SkillGuard
 
-READER = Skill(name="reader", allowed_tools=("read_file", "grep"))
-WRITER = Skill(name="writer", allowed_tools=("write_file", "read_file"))
-SILENT = Skill(name="silent", allowed_tools=())
-FREE = Skill(name="free")
+READER = SkillRule(name="reader", allowed_tools=("read_file", "grep"))
+WRITER = SkillRule(name="writer", allowed_tools=("write_file", "read_file"))
+SILENT = SkillRule(name="silent", allowed_tools=())
+FREE = SkillRule(name="free")
 CONTEXT = PluginContext(session_id="s-1")
 
 

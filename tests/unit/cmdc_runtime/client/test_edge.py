@@ -6,7 +6,7 @@ from itertools import repeat
 
 import pytest
 
-from cmdc_runtime.client.arguments import edge, guarded, parts_of, taken
+from cmdc_runtime.client.edge import edge, guarded, parts_of, taken
 from cmdc_runtime.errors import UsageError
 
 
