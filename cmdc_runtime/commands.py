@@ -118,6 +118,8 @@ class McpServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The sandbox that its program runs in; "": none confines it, or it is at a url."""
     network: bool = False
     """It is declared to need the network, so it has it whatever that sandbox gives tools."""
+    share: str = "session"
+    """"daemon": its program serves other sessions, too."""
 
 
 class SkillStatus(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):

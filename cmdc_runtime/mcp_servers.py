@@ -1,12 +1,13 @@
 """MCP servers whose tools a session has: what an application declares, and its checks.
 
 A server is declared in the options of a session. Its process belongs to the session's agent: it is
-started at the first request, and ends with the agent. To add a field, add it with its problem.
+started at the first request, and ends with the agent, unless it is shared. To add a field, add it
+with its problem.
 """
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -65,6 +66,10 @@ class McpServer(msgspec.Struct, frozen=True, metaclass=Checked):
     oauth: str | None = None
     """Whose login the url is asked with: the name that ``cmdc mcp login`` has made it under, which
     is "default" where it was given none. None: no login, but what ``headers`` say."""
+    share: Literal["session", "daemon"] = "session"
+    """"session": its program runs once for each session. "daemon": once for all sessions of the
+    daemon that declare the same command, env and working directory. That is for a server that keeps
+    nothing of one call for the next, and for a sandbox that confines nothing."""
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -79,6 +84,7 @@ class _Typed(msgspec.Struct, frozen=True):
     allow: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] | None
     oauth: Annotated[str, Meta(min_length=1, max_length=USER_CHARS_MAX)] | None
     network: bool
+    share: Literal["session", "daemon"]
 
 
 def server_problems(server: McpServer) -> Iterator[str]:
@@ -100,6 +106,14 @@ def server_problems(server: McpServer) -> Iterator[str]:
         yield from _program_problems(server)
     else:
         yield from _address_problems(server, server.url)
+
+
+def unshared(sandbox: str) -> str:
+    """Return why a server is not shared where this sandbox confines what runs in it."""
+    return (
+        f'share="daemon": the sandbox {sandbox} confines its program to what is this session\'s;'
+        " leave share out, take a sandbox that does not confine, or declare a server at a url"
+    )
 
 
 def _program_problems(server: McpServer) -> Iterator[str]:
@@ -124,18 +138,24 @@ def _address_problems(server: McpServer, url: str) -> Iterator[str]:
         yield ": a server has a url, or a command with its env, and not both"
     if server.network:
         yield ".network: it is for a command; a url is asked by the session itself"
+    if server.share != "session":
+        yield ".share: it is for a command; any number of sessions ask the server at a url"
     if not _ADDRESS.fullmatch(url):
         yield ".url: expected http:// or https:// with a host, without blanks"
     if server.oauth is not None:
-        if not _SAFE_ADDRESS.match(url):
-            yield ".oauth: tokens are shown to https:// alone, or to this machine itself"
-        if any(name.lower() == "authorization" for name in server.headers):
-            yield ".oauth: headers have an authorization already"
+        yield from _login_problems(server, url)
     for name, value in server.headers.items():
         if not _HEADER.fullmatch(name):
             yield f".headers: {short(name)} is no name of a header"
         elif not _HEADER_VALUE.fullmatch(value):
             yield f".headers[{name!r}]: it has characters that no header can have"
+
+
+def _login_problems(server: McpServer, url: str) -> Iterator[str]:
+    if not _SAFE_ADDRESS.match(url):
+        yield ".oauth: tokens are shown to https:// alone, or to this machine itself"
+    if any(name.lower() == "authorization" for name in server.headers):
+        yield ".oauth: headers have an authorization already"
 
 
 def servers_of(value: object) -> list[McpServer]:

@@ -19,11 +19,11 @@ from cmdc_runtime.config import config_facts
 from cmdc_runtime.errors import InvalidOptions, InvalidTool, SandboxUnavailable
 from cmdc_runtime.extensions.checkpoint_backend import check_is_backend
 from cmdc_runtime.extensions.provider import as_provider
-from cmdc_runtime.extensions.sandbox import LOCAL_SANDBOX, UNCONFINED
+from cmdc_runtime.extensions.sandbox import CONFINING, LOCAL_SANDBOX, UNCONFINED
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.handoff import NOTHING, WHOLE, own_agent, target_of
 from cmdc_runtime.knowledge import memory_parts, skills_parts, subagent_skills
-from cmdc_runtime.mcp_servers import McpServer
+from cmdc_runtime.mcp_servers import McpServer, unshared
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.option_checks import Unfit, absolute, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
@@ -208,15 +208,21 @@ def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
 
 
 def check_sandbox(spec: AgentSpec) -> None:
-    """Refuse a definition whose sandbox is known to be no more than its commands can leave.
+    """Refuse a definition whose sandbox is known to be none for it.
 
     What another sandbox can do is seen where the session's process starts.
 
     Raises:
-        SandboxUnavailable: one that confines is required.
+        SandboxUnavailable: one that confines is required, and commands can leave it.
+        InvalidOptions: it confines, and an MCP server is declared that other sessions share.
     """
-    if spec.require_sandbox and (spec.sandbox is None or spec.sandbox.ref == LOCAL_SANDBOX):
+    name = LOCAL_SANDBOX if spec.sandbox is None else spec.sandbox.ref
+    if spec.require_sandbox and name == LOCAL_SANDBOX:
         raise SandboxUnavailable(LOCAL_SANDBOX, UNCONFINED)
+    if name in CONFINING:
+        shared = [at for at, one in enumerate(spec.mcp_servers) if one.share == "daemon"]
+        if shared:
+            raise InvalidOptions([f"mcp_servers[{at}].{unshared(name)}" for at in shared])
 
 
 def supervision(options: Options) -> Supervision:

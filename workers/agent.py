@@ -38,6 +38,7 @@ from cmdc_runtime.wire.frames import (
     JournalCommand,
     JournalRecord,
     LitellmWanted,
+    ServerFound,
     ValueReply,
 )
 from workers.core import aside, commands, plugins, recovery, results
@@ -312,9 +313,9 @@ class Agent:
         """Go on under another daemon."""
         self._performers.renew_host()
 
-    def host_lost(self, frame: HostLost) -> None:
-        """Receive from the daemon that a tool host can't be started, or has ended."""
-        self._performers.host_lost(frame)
+    def hear(self, told: HostLost | ServerFound) -> None:
+        """Receive from the daemon how a process beside this one stands."""
+        self._performers.hear(told)
 
     async def stop(self, *, hibernates: bool = False, ends: bool = False) -> None:
         """End what is under way, processes of tools included.

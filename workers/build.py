@@ -50,6 +50,7 @@ from workers.core.tags import invited_by
 from workers.link import Link
 from workers.loader import Code, CodeChangedError, LoadError, load_provider
 from workers.mcp.servers import McpServers, ServerSurroundings
+from workers.mcp.shared import ServerFinder
 from workers.performers.blobs import BlobProvider, Blobs
 from workers.performers.checkpoint_backend import OwnBackend
 from workers.performers.checkpoints import Checkpoints, Forks, Redact, Saved
@@ -530,8 +531,14 @@ def _mcp_servers(assign: Assign, spec: AgentSpec, agent: Agent, loaded: Loaded) 
     marks = {"CMDC_SESSION_ID": assign.session_id, "CMDC_INCARNATION": str(assign.incarnation)}
     environment = {**passed_on(os.environ), **chosen(os.environ, spec.tool_env), **marks}
     environment["PWD"] = spec.working_dir
-    surroundings = ServerSurroundings(spec.working_dir, environment, _state_dir(), loaded.sandbox)
     context = loaded.context
+    surroundings = ServerSurroundings(
+        spec.working_dir,
+        environment,
+        _state_dir(),
+        loaded.sandbox,
+        ServerFinder(context.link),
+    )
     on_crash = context.exit_callbacks.on_crash
 
     def on_import() -> None:

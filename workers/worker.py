@@ -58,11 +58,13 @@ from cmdc_runtime.wire.frames import (
     ExitNotice,
     History,
     HostLost,
+    HostServer,
     JournalCommand,
     JournalRecord,
     LitellmWanted,
     NotStarted,
     Ready,
+    ServerFound,
     Started,
     Terminate,
     ToWorker,
@@ -76,6 +78,7 @@ from workers.heartbeat import Heartbeat, WorkerLoop
 from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
 from workers.logs import configure_logs
+from workers.mcp.host import ServerHost
 from workers.output import own_lines, send_output
 from workers.performers.table import ExitCallbacks
 from workers.plugin_slot import ERROR_CHARS_MAX
@@ -175,6 +178,7 @@ class Worker:
         self._records: list[JournalRecord] = []
         self._unanswered: list[JournalCommand] = []
         self._agent: Agent | None = None
+        self._server_host: ServerHost | None = None
         self._is_asked = self._hibernates = self._is_over = False
         self._ended: asyncio.Future[tuple[int, PlainReason | None]] = (
             asyncio.get_running_loop().create_future()
@@ -198,6 +202,8 @@ class Worker:
         code, reason = await self._ended
         if self._agent is not None:
             await self._wind_up(self._agent, code)
+        if self._server_host is not None:
+            await self._server_host.close()
         if reason is not None:
             self._link.send(ExitNotice(reason=reason))
         if self._detachment.is_on:  # nobody else will
@@ -316,20 +322,32 @@ class Worker:
                 self._take_history(frame)
             case Deliver(id=command_id, body=body, durable=durable) if self._agent is not None:
                 self._agent.order(command_id, body, durable=durable)
-            case HostLost() if self._agent is not None:
-                self._agent.host_lost(frame)
+            case HostLost() | ServerFound() if self._agent is not None:
+                self._agent.hear(frame)
+            case HostServer() if self._assign is None:
+                self._host_server(frame)
             case Adopted():
                 self._adopted(frame)
             case Attend():
                 self._link.send(Ready(pid=os.getpid()))
-            case Terminate() if self._detachment.is_on:
-                log.warning("agent.rejected", reason=frame.reason)
-                self._end_orphaned()
-            case Terminate(reason=reason, over=over):
-                self._is_over = over
-                self._terminate(reason)
+            case Terminate():
+                self._terminate(frame)
             case _:
                 log.warning("frame.refused", frame=type(frame).__name__)
+
+    def _host_server(self, order: HostServer) -> None:
+        """Be the host of an MCP server that sessions share, and no agent."""
+        self._link.wait_for_cgroup(is_contained=False)
+        host = self._server_host = ServerHost(order, self._link.contained, self._end)
+        set_title("cmdc-mcp-host", f"{TITLE_PREFIX}mcp host {order.name}")
+        if self._heartbeat is not None:
+            self._heartbeat.note("mcp host", 0, (), 0)
+
+        async def listen() -> None:
+            await host.listen()
+            self._link.send(Started())
+
+        self._exit_callbacks.watch(asyncio.get_running_loop().create_task(listen(), name="listen"))
 
     def _expect(self, assign: Assign) -> None:
         """Beat as often as the session's limit needs, and report that its agent is being made."""
@@ -356,7 +374,13 @@ class Worker:
             signal.raise_signal(signal.SIGTERM)
             os._exit(EXIT_CRASHED)  # the signal is blocked
 
-    def _terminate(self, reason: str) -> None:
+    def _terminate(self, asked: Terminate) -> None:
+        reason = asked.reason
+        if self._detachment.is_on:
+            log.warning("agent.rejected", reason=reason)
+            self._end_orphaned()
+            return
+        self._is_over = asked.over
         self._is_asked, self._hibernates = True, reason == HIBERNATE
         ended = reasons.Normal() if reason == "normal" else reasons.Shutdown(detail=reason)
         self._end(EXIT_OK, ended)

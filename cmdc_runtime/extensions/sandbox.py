@@ -36,6 +36,8 @@ EXECUTE_TIMEOUT_S: Final = 30.0
 
 LOCAL_SANDBOX: Final = "local"
 """The built-in sandbox of a session that is given none."""
+CONFINING: Final = frozenset({"landlock", "bubblewrap"})
+"""The built-in ones that confine what runs in them."""
 UNCONFINED: Final = (
     "it keeps tools for files in a folder, and commands go where they like;"
     " give a sandbox that confines them, or leave require_sandbox out"

@@ -67,6 +67,7 @@ BatchCount: TypeAlias = Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
 Word: TypeAlias = Annotated[str, Meta(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 SessionName: TypeAlias = Annotated[SessionId, Meta(pattern=SESSION_ID)]
 WorkerName: TypeAlias = Annotated[WorkerId, Meta(max_length=64, pattern=r"^[!-~]+\Z")]
+ServerKey: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
 CommandName: TypeAlias = Annotated[
     CommandId, Meta(max_length=COMMAND_ID_CHARS_MAX, pattern=r"^[^\x00]*\Z")
 ]
@@ -277,6 +278,41 @@ class HostLost(ToWorker, frozen=True, kw_only=True, array_like=True):
     message: str
 
 
+class HostServer(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """Be the host of the MCP server that is called ``key``, for the sessions that share it.
+
+    It listens at ``address``, and hears who shows the ``token``. ``name`` and ``generation`` are
+    the mark of what it starts, as a session's id and incarnation are. After ``linger_s`` seconds
+    without anybody it ends.
+    """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
+
+    key: str
+    name: str
+    generation: Incarnation
+    address: str
+    token: str
+    linger_s: float
+
+
+class ServerFound(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """Where the host of a shared MCP server listens that was wanted, or why there is none.
+
+    The process ``pid`` listens there.
+    """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
+
+    key: str
+    address: str = ""
+    token: str = ""
+    pid: int = 0
+    problem: str = ""
+
+
 class Attend(ToWorker, frozen=True, kw_only=True, array_like=True):
     """Be ``Ready`` once more: a spare is asked so whether it lives, before it is handed out."""
 
@@ -375,6 +411,15 @@ class HostWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
     """Start a tool host for this session; it connects to the Unix socket at ``address``."""
 
     address: str
+
+
+class ServerWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """Have a host for the MCP server that is called ``key``, the digest of what it is.
+
+    The answer is ``ServerFound``. Who connects to it is known to the host alone.
+    """
+
+    key: ServerKey
 
 
 class LitellmWanted(FromWorker, frozen=True, kw_only=True, array_like=True):

@@ -59,10 +59,19 @@ from supervisor.api import transfer
 from supervisor.api.backups import Backups
 from supervisor.api.transfer import Imports, begin_imported
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX, STOP_TIMEOUT_S_MAX
-from supervisor.core.session_tree import AGENT, FULL_ZYGOTE, SESSIONS, SUBAGENTS, TOOL_HOST, ZYGOTE
+from supervisor.core.session_tree import (
+    AGENT,
+    FULL_ZYGOTE,
+    SERVERS,
+    SESSIONS,
+    SUBAGENTS,
+    TOOL_HOST,
+    ZYGOTE,
+)
 from supervisor.core.tree.specs import Strategy
 from supervisor.sessions.assignment import spec_of
 from supervisor.sessions.monitors import MonitorService
+from supervisor.sessions.server_hosts import ServerHost
 from supervisor.sessions.session import Session
 from supervisor.sessions.sessions import Sessions
 
@@ -474,7 +483,36 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
         strategy=Strategy.ONE_FOR_ONE,
         pid=facts.pid,
         state="up",
-        children=(*zygotes, roots),
+        children=(*zygotes, *_servers(sessions), roots),
+    )
+
+
+def _servers(sessions: Sessions) -> tuple[TreeNode, ...]:
+    """Return the MCP servers that sessions share, if there are any."""
+    hosts = sorted(sessions.server_hosts.all.values(), key=lambda one: one.name)
+    if not hosts:
+        return ()
+    return (
+        TreeNode(
+            id=SERVERS,
+            kind="supervisor",
+            strategy=Strategy.DYNAMIC,
+            restart="permanent",
+            state="up",
+            children=tuple(map(_server, hosts)),
+        ),
+    )
+
+
+def _server(host: ServerHost) -> TreeNode:
+    """Return the host of one of them, as a child without its own supervisor."""
+    return TreeNode(
+        id=host.name,
+        kind="worker",
+        restart="transient",
+        pid=None if host.worker is None else host.worker.pid,
+        state=host.state,
+        restarts=host.restarts,
     )
 
 

@@ -207,6 +207,25 @@ READER_IDLE_S: Final = 2.0
 READER_ANSWER_S: Final = 60.0
 """For one question to it, its start and the journal included; a long conversation takes seconds."""
 
+# MCP servers that sessions share.
+SERVERS_MAX: Final = 256
+"""Of the daemon; each is a process of the server's own beside its host."""
+SERVERS_OF_AGENT_MAX: Final = 64
+"""That one process of a session has wanted: a session declares no more at a time."""
+SERVER_LINGER_S: Final = 10.0
+"""A host goes on without a session: those that come one after another share it, too."""
+SERVER_SILENT_S: Final = 30.0
+"""Without a heartbeat of a host; it only passes lines on."""
+SERVER_START_S: Final = 20.0
+"""For a host to listen; from a spare process it takes milliseconds."""
+SERVER_RESTARTS_MAX: Final = 10
+"""Within ``SERVER_WINDOW_S``. A session gives a server up after three; several of them that come
+one after another may see more."""
+SERVER_WINDOW_S: Final = 60.0
+SERVER_REFUSED_S: Final = 60.0
+"""A server that has ended more often than that is not started again before."""
+SERVER_FAILURES_KEPT_MAX: Final = 1_000
+
 # Hub.
 RING_BYTES_MAX: Final = 8 * 2**20
 """Of one session's ring, however many events its options allow."""

@@ -2,6 +2,9 @@
 
 root                  one_for_one
 |- zygote            permanent
+|- mcp_servers       dynamic
+|  `- @mcp-<key>     one for each server that sessions share, ends with its host
+|     `- host        transient: it ends by itself when nobody uses it
 `- sessions           dynamic
    `- session:<id>    rest_for_one, ends with its agent
       |- agent        permanent, transient or temporary, as its options say
@@ -17,7 +20,14 @@ from cmdc_runtime.ids import SESSION_ID_RULE, Incarnation, SessionId, is_session
 from cmdc_runtime.process import CODE_STAGE, FRAME_STAGE
 from cmdc_runtime.reasons import AnyReason, StartFailed
 from cmdc_runtime.requests import StartSession, Supervision
-from supervisor.core.limits import ACQUIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
+from supervisor.core.limits import (
+    ACQUIRE_S_MAX,
+    SERVER_RESTARTS_MAX,
+    SERVER_START_S,
+    SERVER_WINDOW_S,
+    SILENT_S_MIN,
+    STOP_ALL_S,
+)
 from supervisor.core.session_phase import HAVING_CHILDREN, SHOWN, Phase
 from supervisor.core.tree.messages import SupervisorPath
 from supervisor.core.tree.specs import (
@@ -40,6 +50,9 @@ SUBAGENTS: Final = "subagents"
 TOOL_HOST: Final = "tool_host"
 """It is started by its agent's wish and ends with the agent's process: the agent's, not the tree's.
 """
+SERVERS: Final = "mcp_servers"
+SERVER_HOST: Final = "host"
+_KEY_CHARS_SHOWN: Final = 16
 ALL_SESSIONS: Final[SupervisorPath] = (SESSIONS,)
 
 PARENT_ENDED: Final = "the parent's process ended"
@@ -53,6 +66,7 @@ below that takes some minutes. systemd starts a new daemon then, which may do be
 SHOWN_CHARS_MAX: Final = 40
 """Of a session id that is none, in the error."""
 ZYGOTE_DELAY_S: Final = (1.0, 30.0)
+SERVER_DELAY_S: Final = (0.2, 5.0)
 _PARKING: Final = frozenset({CODE_STAGE, FRAME_STAGE})
 """Stages of a start that fails the same way until somebody has mended what is there."""
 
@@ -67,12 +81,41 @@ def root_spec(zygote: object) -> SupervisorSpec:
         children=(
             ChildSpec(id=ZYGOTE, start=zygote, restart_delay=ZYGOTE_DELAY_S, shutdown=STOP_ALL_S),
             ChildSpec(
+                id=SERVERS,
+                start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC)),
+                shutdown=STOP_ALL_S,
+            ),
+            ChildSpec(
                 id=SESSIONS,
                 start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC)),
                 shutdown=None,
             ),
         ),
     )
+
+
+def server_name(key: str) -> str:
+    """Return what the host of a shared MCP server is called: as no session can be."""
+    return f"@mcp-{key[:_KEY_CHARS_SHOWN]}"
+
+
+def server_spec(key: str, host: object) -> ChildSpec:
+    """Return one shared MCP server; ``host`` is its child handler."""
+    flags = Flags(
+        max_restarts=SERVER_RESTARTS_MAX,
+        max_seconds=SERVER_WINDOW_S,
+        auto_shutdown=AutoShutdown.ANY_SIGNIFICANT,
+    )
+    child = ChildSpec(
+        id=SERVER_HOST,
+        start=host,
+        restart="transient",
+        significant=True,
+        restart_delay=SERVER_DELAY_S,
+        start_timeout=SERVER_START_S,
+    )
+    start = SupervisorSpec(flags=flags, children=(child,))
+    return ChildSpec(id=server_name(key), start=start, restart="temporary", shutdown=STOP_ALL_S)
 
 
 def session_path(parent: SupervisorPath | None, session_id: SessionId) -> SupervisorPath:

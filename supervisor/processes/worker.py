@@ -75,6 +75,8 @@ class Worker:
     """Which process was ready in its name before its pid was known."""
     owner: WorkerOwner | None = None
     hosts: ToolHosts = field(init=False)
+    servers_wanted: set[str] = field(default_factory=set)
+    """The keys of the shared MCP servers that it has asked for."""
     peer: bytes = b""
     """Its connection's identity; one that was adopted has another one than at first."""
 

@@ -41,6 +41,7 @@ from cmdc_runtime.wire.frames import (
     NotStarted,
     PagedReply,
     Refusal,
+    ServerWanted,
     Started,
     Terminate,
     ToWorker,
@@ -318,6 +319,8 @@ class Agent(WorkerOwner):
                 self.owner.process_idle(self, status)
             case LitellmWanted():
                 self.owner.process_lean(self)
+            case ServerWanted(key=key):
+                self.services.server_hosts.want(self.worker, key)
             case _:
                 self._on_word(frame)
 

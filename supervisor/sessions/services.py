@@ -11,6 +11,7 @@ from supervisor.adapters.self_check import FlushBarrier
 from supervisor.core.exits import ExitRecord
 from supervisor.core.tree.messages import Departed
 from supervisor.processes.pool import WorkerPool
+from supervisor.sessions.server_hosts import ServerHosts
 from supervisor.sessions.tree_runtime import TreeRuntime
 
 
@@ -22,6 +23,7 @@ class Services(Protocol):
     hub: Hub
     journal: Journal
     flush_barrier: FlushBarrier
+    server_hosts: ServerHosts
     is_leaving: bool
     state_dir: str
     """The folder for what outlives the daemon."""

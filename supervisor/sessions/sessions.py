@@ -63,6 +63,7 @@ from supervisor.sessions.assignment import spec_bytes, spec_of
 from supervisor.sessions.ended import EndedSession, EndedSessions
 from supervisor.sessions.monitors import NOBODY, MonitorService
 from supervisor.sessions.revival import Brought, brought_from
+from supervisor.sessions.server_hosts import ServerHosts
 from supervisor.sessions.session import Session
 from supervisor.sessions.tree_runtime import TreeRuntime
 
@@ -96,6 +97,7 @@ class Sessions:
     keyring: Keyring = field(default_factory=Keyring)
     control: Router[FromClient, ToClient] = field(init=False)
     monitors: MonitorService = field(init=False)
+    server_hosts: ServerHosts = field(init=False)
     is_leaving: bool = False
     state_dir: str = ""
     """The daemon ends: what stops now is not over, the next daemon goes on with it."""
@@ -107,8 +109,9 @@ class Sessions:
     _read: EndedSessions = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read no ended session yet."""
+        """Read no ended session yet, and have no server that sessions share."""
         self._read = EndedSessions(self)
+        self.server_hosts = ServerHosts(self.pool, self.runtime, lambda: self.is_leaving)
 
     @property
     def ids(self) -> set[SessionId]:

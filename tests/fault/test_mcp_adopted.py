@@ -11,11 +11,11 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 TURN_S = 120.0
 
 
-def started(cradle, model, left):
+def started(cradle, model, left, **given):
     """Return the pids of a session's server and of what that has left behind."""
     cradle.start()
     with cradle.client() as client:
-        server = declared(env={"SERVER_LEAVES": str(left)})
+        server = declared(env={"SERVER_LEAVES": str(left)}, **given)
         session = client.create_agent(model=model, session_id="mcp", mcp_servers=[server])
         session.run("go", timeout=TURN_S)
         return int(result_of(session).content), int(left.read_text())
@@ -43,3 +43,27 @@ def test_an_agent_that_does_not_wait_takes_its_servers_along(cradle, scripted, t
     cradle.kill()
 
     assert poll_for(lambda: is_gone(pid) and is_gone(stray))
+
+
+def test_a_shared_server_ends_with_its_daemon_and_the_next_one_has_another(
+    cradle, scripted, tmp_path
+):
+    """The agent that is taken over asks the next daemon for it; nothing of the first is left."""
+    cradle.grace = 60.0
+    model = scripted(call("pid"), "Done.", call("pid", "c2"), "Done again.")
+    left = tmp_path / "left"
+    pid, stray = started(cradle, model, left, share="daemon")
+    left.unlink()
+    cradle.kill()
+    gone = poll_for(lambda: is_gone(pid) and is_gone(stray))
+    cradle.start()
+    with cradle.client() as client:
+        client.run("mcp", "again", timeout=TURN_S)
+        other = next(one.content for one in client.messages("mcp") if one.call_id == "c2")
+        second = int(left.read_text())
+        client.stop("mcp")
+    cradle.kill()
+
+    assert gone
+    assert int(other) != pid
+    assert poll_for(lambda: is_gone(int(other)) and is_gone(second))

@@ -101,6 +101,22 @@ class ServerProcess:
         """The end of what it wrote to stderr, in one line."""
         return " | ".join(self._tail)
 
+    @property
+    def is_final(self) -> bool:
+        """Whether another start would end alike: the program could not be run."""
+        return self.status == NOT_STARTED
+
+    def ending(self, problem: str = "") -> str:
+        """Return how it ended, with its last words; ``problem`` is what else is known of that."""
+        status = self.status
+        if status is None:
+            text = problem or "it was ended"
+        elif status < 0:
+            text = f"it was killed by signal {-status}"
+        else:
+            text = f"it exited with status {status}"
+        return f"{text}: {self.last_words}" if self.last_words else text
+
     async def close(self, grace_s: float = GRACE_S) -> None:
         """End the server with all it has started; bounded, and the same when it is cancelled."""
         try:

@@ -20,10 +20,12 @@ import structlog
 from cmdc_runtime.extensions.context import Context, SessionPort
 from cmdc_runtime.extensions.sandbox import Sandbox, SandboxError
 from cmdc_runtime.extensions.tool import ToolError
-from cmdc_runtime.mcp_servers import McpServer
+from cmdc_runtime.mcp_servers import McpServer, unshared
 from workers.core import elicitation
 from workers.core.elicitation import Answered, Question
-from workers.mcp.process import NOT_STARTED, NotStartedError, ServerProcess, ServerProgram
+from workers.mcp.host import Declared
+from workers.mcp.process import NotStartedError, ServerProcess, ServerProgram
+from workers.mcp.shared import ServerFinder, SharedServer
 
 if TYPE_CHECKING:
     from workers.mcp.connection import Connection, ListedTool
@@ -64,6 +66,8 @@ class ServerSurroundings:
     """Of the daemon: where logins are."""
     sandbox: Sandbox
     """What its program runs in."""
+    finder: ServerFinder
+    """Asks the daemon for what sessions share."""
 
 
 class ServerLink:
@@ -78,7 +82,7 @@ class ServerLink:
         self._news = asyncio.Event()
         self._has_changed = False
         self._problem: str | None = None
-        self._process: ServerProcess | None = None
+        self._process: ServerProcess | SharedServer | None = None
         self._connection: Connection | None = None
         self._calls: dict[asyncio.Task[Any], tuple[Context, asyncio.Event]] = {}
         self._probe: asyncio.Task[None] | None = None
@@ -141,9 +145,11 @@ class ServerLink:
             command, surroundings.working_dir, environment, confines_itself=confines
         )
         try:
-            process = await ServerProcess.start(program, _teller(self._declared.name))
+            process = await self._started(program)
         except NotStartedError as error:
             raise LostError(str(error), is_final=True) from error
+        except OSError as error:
+            raise LostError(str(error)) from error
         self._process = process
         stack.push_async_callback(process.close)
         watching = asyncio.create_task(self._watch(process), name="mcp-watch")
@@ -152,8 +158,24 @@ class ServerLink:
             await self._connect(self._sdk.pipes(process), stack)
         except self._sdk.ConnectionFailedError as error:
             await process.close()
-            is_final = process.status == NOT_STARTED
-            raise LostError(_end_of(process, str(error)), is_final=is_final) from error
+            raise LostError(process.ending(str(error)), is_final=process.is_final) from error
+
+    async def _started(self, program: ServerProgram) -> ServerProcess | SharedServer:
+        """Return a process of the session's own, or a connection to one that sessions share."""
+        name, surroundings = self._declared.name, self._surroundings
+        if self._declared.share == "session":
+            return await ServerProcess.start(program, _teller(name))
+        if program.confines_itself:
+            raise NotStartedError(unshared(surroundings.sandbox.name))
+        environment = {
+            name: text for name, text in program.environment.items() if not _is_mark(name)
+        }
+        server = Declared(
+            command=tuple(program.command),
+            working_dir=program.working_dir,
+            environment=environment,
+        )
+        return await SharedServer.connect(surroundings.finder, server)
 
     async def _reach(self, url: str, stack: contextlib.AsyncExitStack) -> None:
         """Connect by streamable HTTP, or by the older way where the server knows no other."""
@@ -187,9 +209,9 @@ class ServerLink:
         self.listed = await connection.tools()
         self._connection = connection
 
-    async def _watch(self, process: ServerProcess) -> None:
+    async def _watch(self, process: ServerProcess | SharedServer) -> None:
         await process.ended.wait()
-        self._lose(_end_of(process))
+        self._lose(process.ending())
 
     def _change(self) -> None:
         self._has_changed = True
@@ -248,7 +270,7 @@ class ServerLink:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_S):
                     await process.ended.wait()
-            return f"the MCP server {name!r} ended during this call: {_end_of(process, problem)}"
+            return f"the MCP server {name!r} ended during this call: {process.ending(problem)}"
         if await self._answers():
             return f"the MCP server {name!r} refuses the call: {problem}"
         return f"the MCP server {name!r} was lost during this call: {problem}"
@@ -324,20 +346,13 @@ def _progress_of(server: str, context: Context) -> Callable[..., Any]:  # Any: a
     return tell
 
 
+def _is_mark(variable: str) -> bool:
+    """Say whether a variable says whose session's a process is: a shared server is no session's."""
+    return variable.startswith("CMDC_")
+
+
 def _teller(server: str) -> Callable[[str], None]:
     def tell(line: str) -> None:
         log.info("mcp_server.wrote", server=server, text=line)
 
     return tell
-
-
-def _end_of(process: ServerProcess, problem: str = "") -> str:
-    """Return how a server ended, with its last words."""
-    status = process.status
-    if status is None:
-        text = problem or "it was ended"
-    elif status < 0:
-        text = f"it was killed by signal {-status}"
-    else:
-        text = f"it exited with status {status}"
-    return f"{text}: {process.last_words}" if process.last_words else text

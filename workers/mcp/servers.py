@@ -27,6 +27,7 @@ from cmdc_runtime.extensions.tool import Tool, ToolError, as_tool
 from cmdc_runtime.foreign import ForeignError, hidden, summary_of
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.mcp_servers import McpServer
+from cmdc_runtime.wire.frames import ServerFound
 from workers.core import mcp, serverset
 from workers.core.inputs import McpServerReported, McpToolsListed, Result
 from workers.core.mcp import ServerLife, ServerState
@@ -192,6 +193,10 @@ class McpServers:
         """Return how each server stands."""
         return tuple(map(self._status_of, self._servers.values()))
 
+    def found(self, frame: ServerFound) -> None:
+        """Receive from the daemon where a shared server is."""
+        self._surroundings.finder.found(frame)
+
     async def close(self) -> None:
         """End all servers; returns when they are gone, or their time to end is over."""
         self._is_closed = True
@@ -325,6 +330,7 @@ class McpServers:
             problem=one_line("; ".join(filter(None, problems)), PROBLEM_CHARS_MAX),
             confined_by=sandbox.name if is_confined else "",
             network=one.declared.network,
+            share=one.declared.share,
         )
 
     def _next_due_s(self) -> float | None:

@@ -28,7 +28,7 @@ from cmdc_runtime.tracing import (
     cycle_span_id,
     trace_id_of,
 )
-from cmdc_runtime.wire.frames import HostLost
+from cmdc_runtime.wire.frames import HostLost, ServerFound
 from workers.core.conversation import find_child, is_running
 from workers.core.inputs import (
     ANY_WORK,
@@ -199,9 +199,12 @@ class Performers:
         """Pass an event that was published to the plugins that observe."""
         self._parts.plugins.observe(event)
 
-    def host_lost(self, frame: HostLost) -> None:
-        """Receive from the daemon that a tool host is gone."""
-        self._parts.runner.host_lost(frame)
+    def hear(self, told: HostLost | ServerFound) -> None:
+        """Receive from the daemon that a tool host is gone, or where a shared server is."""
+        if isinstance(told, HostLost):
+            self._parts.runner.host_lost(told)
+        else:
+            self._parts.servers.found(told)
 
     def renew_host(self) -> None:
         """Have the next call that needs a tool host get a new one."""

@@ -37,6 +37,7 @@ def problems_of(*servers):
         ({"allow": "add"}, ".allow: Expected `array | null`, got `str`"),
         ({"oauth": "me"}, ".oauth: a program logs in by itself; it is for a url"),
         ({"network": "on"}, ".network: Expected `bool`, got `str`"),
+        ({"share": "all"}, ".share: Invalid enum value 'all'"),
     ],
 )
 def test_each_wrong_part_is_named(given, problem):
@@ -59,6 +60,7 @@ def test_each_wrong_part_is_named(given, problem):
         ({"oauth": "me", "url": "http://localhost.a.org/"}, ".oauth: tokens are shown to https"),
         ({"oauth": "me", "headers": {"Authorization": "x"}}, ".oauth: headers have"),
         ({"network": True}, ".network: it is for a command"),
+        ({"share": "daemon"}, ".share: it is for a command"),
         ({"headers": {"a": 1}}, ".headers: Expected `str`, got `int`"),
     ],
 )

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -54,6 +55,7 @@ class Worker:
         self.id, self.pid, self.pidfd = f"w-{pid}", pid, -1
         self.containment = Containment()
         self.hosts = SimpleNamespace(max_open_files=None)
+        self.servers_wanted = set()
         self.owner = self.mark = None
         self.has_ended = self.is_forked = self.is_detached = False
         self.peer = b"w-%d" % pid
@@ -83,6 +85,8 @@ class Worker:
 
 class WorkerPool:
     """Hands out workers, at once or when the test says so."""
+
+    folder = Path("/nowhere")
 
     def __init__(self):
         self.workers, self.released = [], []

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import InvalidOptions, TransientError
+from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.process import CODE_STAGE, FRAME_STAGE
 from cmdc_runtime.reasons import StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
@@ -13,11 +14,12 @@ from supervisor.core.session_tree import (
     check_parent,
     check_session,
     root_spec,
+    server_spec,
     session_path,
     session_spec,
 )
 from supervisor.core.tree.messages import Begin
-from supervisor.core.tree.specs import AutoShutdown, Strategy, spec_problems
+from supervisor.core.tree.specs import AutoShutdown, Strategy, SupervisorSpec, spec_problems
 from supervisor.core.tree.tree import Tree
 
 
@@ -59,7 +61,7 @@ def test_root_is_sound_and_up_without_its_zygote():
     tree.handle(Begin(), 0.0)
 
     states = {view.id: view.state for view in tree.which_children()}
-    assert states == {"nursery": "starting", "sessions": "up"}
+    assert states == {"nursery": "starting", "mcp_servers": "up", "sessions": "up"}
 
 
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
@@ -178,3 +180,14 @@ def test_who_is_above_itself_is_found(parents, rings):
 
     assert session_tree.own_ancestors(parents) == frozenset(rings)
     assert session_tree.own_ancestors(backwards) == frozenset(rings)
+
+
+def test_a_shared_server_ends_with_its_host_and_has_a_budget_of_its_own():
+    """Its name is no session's, so nothing of a session is taken for its own."""
+    spec = server_spec("0123456789abcdef" * 2, "post")
+
+    assert spec_problems(root_spec("nursery")) == []
+    assert spec_problems(SupervisorSpec(children=(spec,))) == []
+    assert spec.start.flags.auto_shutdown is AutoShutdown.ANY_SIGNIFICANT
+    assert [one.restart for one in spec.start.children] == ["transient"]
+    assert not is_session_id(spec.id)
