@@ -84,6 +84,14 @@ class Chancy:
         self.living.append(Worker(PID_FIRST + self.acquired))
         return self.living[-1]
 
+    @property
+    def sweeper(self):
+        """What dead ones have left is swept at once here."""
+        return self
+
+    async def swept(self, session_id):
+        pass
+
     def release(self, worker):
         self.living.remove(worker)
 
