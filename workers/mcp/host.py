@@ -29,7 +29,7 @@ from cmdc_runtime.lines import one_line
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.wire.frames import HostServer
-from workers.core.switchboard import Sent, Switchboard, ToAgent, ToServer
+from workers.core.switchboard import Sent, Switchboard, ToAgent
 from workers.mcp.process import (
     MESSAGE_BYTES_MAX,
     NotStartedError,
@@ -225,19 +225,19 @@ class ServerHost:
         try:
             while True:
                 line = await reader.readuntil(b"\n")
-                sent = self._board.from_agent(agent, line, self._now_s())
-                self._send(one for one in sent if isinstance(one, ToAgent))
-                for one in sent:
-                    if isinstance(one, ToServer):
-                        await self._write_in_turn(one)
+                for one in self._board.from_agent(agent, line, self._now_s()):
+                    await self._pass_on(one)
         finally:
             if not self._is_over:
                 self._agents.pop(agent, None)
                 self._send(self._board.leave(agent, self._now_s()))
                 self._wait_for_agents()
 
-    async def _write_in_turn(self, sent: ToServer) -> None:
+    async def _pass_on(self, sent: Sent) -> None:
         """Have the server told a line when it has read those before: agents take turns."""
+        if isinstance(sent, ToAgent):
+            self._tell_agent(sent)
+            return
         async with self._turn:
             self._send((sent,))
             process = self._process

@@ -27,7 +27,7 @@ PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
 _PEER: Final = struct.Struct("3i")
 
 
-class Link(Protocol):
+class DaemonLink(Protocol):
     """What of the link to the daemon is needed here."""
 
     def send(self, frame: FromWorker, *more: bytes) -> None:
@@ -40,7 +40,7 @@ class Link(Protocol):
 class ServerFinder:
     """Asks the daemon for hosts; all of it runs in the loop."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DaemonLink) -> None:
         """Ask for nothing yet."""
         self._link = link
         self._waiting: dict[str, list[asyncio.Future[ServerFound]]] = {}

@@ -62,8 +62,8 @@ class Stage:
 
 
 async def until(condition):
-    while not condition():  # noqa: ASYNC110 - a thread of the host's, and no event, makes it true
-        await asyncio.sleep(0.001)
+    while not condition():  # noqa: ASYNC110 - as below
+        await asyncio.sleep(0.001)  # tidy: a thread of the host's, and no event, makes it true
 
 
 @pytest.fixture(autouse=True)
