@@ -109,6 +109,15 @@ class ModelFacts:
     """What it takes beside text; None: nobody knows."""
 
 
+_DEMANDED: Final = frozenset(
+    (
+        *("anthropic", "azure", "cerebras", "gemini", "groq", "mistral", "openai", "openrouter"),
+        *("vertex_ai", "xai"),
+    )
+)
+"""Vendors whose reference says that a request can demand a call, of any tool."""
+_OF_CLAUDE: Final = frozenset({"bedrock", "bedrock_converse"})
+"""Vendors that take it for Claude alone."""
 _OF_CALLS: Final = ("supports_function_calling", "supports_tool_choice")
 _BY_BYTES: Final[frozenset[Medium]] = frozenset({"image", "pdf"})
 _CARRIED: Final[Mapping[str, frozenset[Medium]]] = {
@@ -120,10 +129,15 @@ _CARRIED: Final[Mapping[str, frozenset[Medium]]] = {
 _CARRIED_ELSE: Final[frozenset[Medium]] = _BY_BYTES | {"image_url"}
 
 
-def forces_calls(entry: Mapping[str, object]) -> bool:
-    """Say whether a model can be made to call a tool, by its entry in litellm's table."""
+def forces_calls(provider: str, model_id: str, entry: Mapping[str, object]) -> bool:
+    """Say whether a model can be made to call a tool, by its entry in litellm's table.
+
+    The table tells that a model can be told of calls, not that a vendor takes the word for it:
+    some refuse a request that demands one.
+    """
+    is_demanded = provider in _DEMANDED or (provider in _OF_CLAUDE and "claude" in model_id)
     has_both = all(entry.get(one) is True for one in _OF_CALLS)
-    return has_both and entry.get("supports_forced_tool_use") is not False
+    return is_demanded and has_both and entry.get("supports_forced_tool_use") is not False
 
 
 def media_of(provider: str, entry: Mapping[str, object]) -> frozenset[Medium]:

@@ -46,7 +46,7 @@ def facts_of(model: str) -> ModelFacts:
         takes_response_format="response_format" in parameters,
         keeps_to_schemas=listed.get("supports_response_schema") is True,
         decodes_by_schema=listed.get("supports_native_structured_output") is True,
-        forces_calls="tool_choice" in parameters and forces_calls(listed),
+        forces_calls="tool_choice" in parameters and forces_calls(provider, model_id, listed),
         thinks_adaptively=listed.get("supports_adaptive_thinking") is True,
         media=media_of(provider, listed),
     )

@@ -69,7 +69,7 @@ def facts_of(provider: str, model_id: str) -> ModelFacts:
         takes_response_format=provider != "openai" or model_id not in _NO_FORMAT,
         keeps_to_schemas=entry.get("supports_response_schema") is True,
         decodes_by_schema=entry.get("supports_native_structured_output") is True,
-        forces_calls=forces_calls(entry) and not (provider == "openai" and _SEARCH in model_id),
+        forces_calls=_SEARCH not in model_id and forces_calls(provider, model_id, entry),
         thinks_adaptively=entry.get("supports_adaptive_thinking") is True,
         media=media_of(provider, entry),
     )

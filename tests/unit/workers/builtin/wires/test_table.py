@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from workers.builtin.providers._facts import ModelFacts, media_of
+from workers.builtin.providers._facts import ModelFacts, forces_calls, media_of
 from workers.builtin.wires import table
 
 ENTRIES = {
@@ -146,3 +146,27 @@ def test_two_models_of_openai_take_no_format(provider, model, takes):
 def test_the_table_of_litellm_is_found():
     """Without an import of it."""
     assert table.facts_of("openai", "gpt-4o").context_window == 128_000
+
+
+CALLS = {"supports_function_calling": True, "supports_tool_choice": True}
+NOT_FORCED = {**CALLS, "supports_forced_tool_use": False}
+# fmt: off
+FORCED = {
+    #                    provider      model       entry                    can be forced
+    "openai":           ("openai",     "gpt-4",    CALLS,                   True),
+    "claude":           ("anthropic",  "claude-x", CALLS,                   True),
+    "claude elsewhere": ("bedrock",    "claude-x", CALLS,                   True),
+    "others there":     ("bedrock",    "llama",    CALLS,                   False),
+    "no word of it":    ("dashscope",  "qwen",     CALLS,                   False),
+    "said not to":      ("anthropic",  "claude-x", NOT_FORCED,              False),
+    "calls nothing":    ("openai",     "old",      {"supports_tool_choice": True}, False),
+    "chooses nothing":  ("openai",     "old",      {"supports_function_calling": True}, False),
+    "not listed":       ("openai",     "new",      {},                      False),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("provider", "model_id", "entry", "can_be"), FORCED.values(), ids=FORCED)
+def test_a_call_is_demanded_of_who_is_known_to_make_it(provider, model_id, entry, can_be):
+    """Of model and vendor both: some answer such a request with an error."""
+    assert forces_calls(provider, model_id, entry) is can_be
