@@ -26,6 +26,9 @@ process of the user may do. What is risky for the machine is not played there.
 `hosts` are played with `network="proxy"`, in an internet of their own, and in `Local` without a
 proxy; `bombs` one by one, each in a command that is ended after {bomb_s:g} s.
 
+An MCP server, which runs in its session's sandbox, plays all but `hosts` and `bombs` as well, in
+`Landlock` and `Bubblewrap`: `tests/fault/escapes` fails if one escapes. The table is of a tool.
+
 Written by `python -m scripts.escapes` on {machine}; the attempts are those of
 `tests/fault/escapes/attempts.toml`.
 
