@@ -5,13 +5,18 @@ Supervisors report their children on the topic of the supervision tree. The clie
 it can know, and hands events on in an ``Envelope``.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import msgspec
+
+from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.reasons import LINE_CHARS_MAX
+from cmdc_runtime.reasons import LINE_CHARS_MAX, snake
+
+_Own = TypeVar("_Own", bound=msgspec.Struct)
 
 # --- the session ----------------------------------------------------------------------------------
 
@@ -150,12 +155,39 @@ class PluginModelCall(Event, frozen=True, kw_only=True):
 
 
 class PluginEvent(Event, frozen=True, kw_only=True):
-    """What a plugin, a tool or an effect of one emits for observers."""
+    """What a plugin, a tool or an effect of one emits for observers.
+
+    ``payload_as(Audited)`` is what was emitted as a Struct of your own.
+    """
 
     content_fields = ("payload",)
 
     name: str
     payload: Any  # Any: whatever MessagePack takes
+
+    def payload_as(self, kind: type[_Own]) -> _Own | None:
+        """Return the payload as a Struct of this class; None where the event has another name.
+
+        The name is that of the class, in snake_case. ``user_data``, which a plugin's event has
+        besides, is left out unless the class has it.
+
+        Raises:
+            ProtocolError: the payload does not fit the class; the text says where.
+        """
+        if self.name != snake(kind.__name__):
+            return None
+        names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+        given = dict(self.payload) if isinstance(self.payload, dict) else self.payload
+        if isinstance(given, dict):
+            if "user_data" not in names:
+                given.pop("user_data", None)
+            given = {names.get(name, name): value for name, value in given.items()}
+        try:
+            return msgspec.convert(given, kind)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ProtocolError(
+                f"the event {self.name!r} is no {kind.__name__}: {error}"
+            ) from error
 
     def _line(self) -> str:
         return f"{one_line(self.name)}: {one_line(str(self.payload))}"

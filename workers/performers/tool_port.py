@@ -246,25 +246,25 @@ class AgentPort:
         """Say nothing any more: the attempt is over, even if its thread runs on."""
         self._is_open = False
 
-    def emit(self, name: str, payload: object = None) -> None:
+    def emit(self, name: str | msgspec.Struct, payload: object = None) -> None:
         """Publish an event; in a thread, return when the agent has taken it."""
-        name, payload = checked_event(name, payload)
+        told, payload = checked_event(name, payload)
         self._emitted += 1
         if self._emitted > EMITTED_MAX:
             raise ToolError(f"a call may emit {EMITTED_MAX} events, and this is one more")
         if self._is_in_loop():
-            self._tell(name, payload)
+            self._tell(told, payload)
             return
         taken = threading.Event()
 
         def tell() -> None:
-            self._tell(name, payload)
+            self._tell(told, payload)
             taken.set()
 
         # A thread waits until its event is taken, so it can't flood the loop.
         self._loop.call_soon_threadsafe(tell)
         if not taken.wait(TAKEN_S):
-            raise ToolError(f"the agent did not take the event {name!r} within {TAKEN_S:g} s")
+            raise ToolError(f"the agent did not take the event {told!r} within {TAKEN_S:g} s")
 
     async def ask_user(self, question: str, options: Sequence[str] = ()) -> object:
         """Ask the user and return the answer."""

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+import msgspec
+
 from cmdc_runtime import foreign
 from cmdc_runtime.confinement.apply import shield
 from cmdc_runtime.errors import SandboxUnavailable
@@ -293,14 +295,14 @@ class PipePort:
         self._emitted = 0
         self._turn = threading.Lock()  # the tool may have threads of its own
 
-    def emit(self, name: str, payload: object = None) -> None:
+    def emit(self, name: str | msgspec.Struct, payload: object = None) -> None:
         """Tell observers; waits while the agent does not read."""
-        name, payload = checked_event(name, payload)
+        told, payload = checked_event(name, payload)
         with self._turn:
             self._emitted += 1
             if self._emitted > EMITTED_MAX:
                 raise ToolError(f"a call may emit {EMITTED_MAX} events, and this is one more")
-            self._write(Emitted(name=name, payload=payload))
+            self._write(Emitted(name=told, payload=payload))
 
     async def ask_user(
         self,

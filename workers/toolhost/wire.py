@@ -295,12 +295,19 @@ def crashed(error: BaseException) -> Crashed:
     return Crashed(text=fit(foreign.summary_of(error, None)), detail=fit(detail))
 
 
-def checked_event(name: object, payload: object) -> tuple[str, Any]:
+def checked_event(
+    name: Any,  # Any: what a stranger named
+    payload: object,
+) -> tuple[str, Any]:
     """Return a name and a copy of a payload that can be published, which nobody changes any more.
+
+    A Struct in the place of a name is both: its class's name, and its fields.
 
     Raises:
         ToolError: the name is no short text, or the payload is too large or cannot be kept.
     """
+    if is_a(name, msgspec.Struct):
+        name, payload = snake(type(name).__name__), msgspec.structs.asdict(name)
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
         raise ToolError(
             f"a name of an event or effect has 1 to {NAME_CHARS_MAX} characters, got"

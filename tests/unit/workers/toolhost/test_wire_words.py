@@ -39,6 +39,21 @@ def test_a_payload_is_what_will_be_read():
     assert returned(Effect("n", payload)).effect == ("n", {"pair": [1, 2]})
 
 
+def test_a_struct_is_a_name_and_a_payload():
+    """Its class's name in small letters, and its fields, whatever they are called on a wire."""
+
+    class FilesIndexed(msgspec.Struct, rename="camel"):
+        file_count: int
+        parts: tuple[int, ...] = ()
+
+    assert checked_event(FilesIndexed(3, (1, 2)), None) == (
+        "files_indexed",
+        {"file_count": 3, "parts": [1, 2]},
+    )
+    with pytest.raises(ToolError, match="the payload of 'files_indexed' cannot be kept"):
+        checked_event(FilesIndexed(object()), None)
+
+
 @pytest.mark.parametrize("name", ["", "x" * (NAME_CHARS_MAX + 1), 5, None])
 def test_a_name_is_a_short_text(name):
     """Anything else is told to the tool."""
