@@ -5,6 +5,8 @@ import importlib.util
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -127,6 +129,42 @@ def test_a_live_session_is_forked(agent, scripted, backend, resumed):
     assert fork.list_checkpoints() == []
     assert fork.checkpoint().session_id == fork.id
     assert session.list_checkpoints() == [made]
+
+
+def test_a_resumed_session_may_have_another_one(agent, scripted, backend, resumed, tmp_path):
+    """What was saved stays where it was; from then on it goes to the other, or to the journal."""
+    session = agent(scripted("one"), checkpoint_backend=backend)
+    made = session.checkpoint()
+    session.stop()
+    (folder := tmp_path / "other").mkdir()
+    other = example().CheckpointFiles(str(folder))
+    again = resumed(session, checkpoint_id=made.checkpoint_id, checkpoint_backend=other)
+
+    assert again.list_checkpoints() == []
+    assert again.checkpoint() == again.list_checkpoints()[0]
+    assert [file.name.partition("@")[0] for file in folder.iterdir()] == [session.id]
+    again.stop()
+    last = resumed(session, checkpoint_backend=None)
+    kept = last.checkpoint(label="in the journal")
+    assert last.list_checkpoints() == [kept]
+
+
+def test_the_command_line_says_what_failed(agent, scripted, cmdc_daemon):
+    """In one line, with the status of an error."""
+    session = agent(scripted(), checkpoint_backend=Broken(list=fail))
+    words = [Path(sys.executable).with_name("cmdc"), "checkpoints", session.id]
+    told = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"CMDC_ADDRESS": str(cmdc_daemon.address)},
+    )
+
+    assert told.returncode == 1
+    assert "checkpoint backend Broken: list raised OSError: the disk is gone" in told.stderr
+    assert "Traceback" not in told.stderr
 
 
 def test_who_lists_wakes_no_session(agent, scripted, backend, poll):
