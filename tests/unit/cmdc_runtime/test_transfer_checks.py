@@ -177,6 +177,7 @@ MEANT = {
     "restarts": [0, 1],
     "format": [1],
     "carries_code": [True],
+    "own_checkpoints": [True, False],
     "parent_id": [None, "nobody"],
     "parent_incarnation": [None, 1],
     "group_id": [None, "nobody", "a b"],
