@@ -83,6 +83,21 @@ class SessionPort(Protocol):
         """
 
     @property
+    def kept(self) -> bytes:
+        """What an earlier run of this call has kept last, from which this one goes on; or empty."""
+
+    async def keep(self, content: bytes) -> None:
+        """Keep what a later run of this call goes on with; return when it is in the journal.
+
+        While something is kept, a process that dies has the call made again, whatever its tool's
+        ``effects``: nothing that it does between this and the next ``keep`` may matter twice. Empty
+        bytes end that, before it acts.
+
+        Raises:
+            ToolError: it is no bytes, or more than 64 KiB.
+        """
+
+    @property
     def published(self) -> int:
         """How many events earlier runs of this call have published: the first, in their order."""
 

@@ -123,18 +123,51 @@ def test_a_question_that_is_declined_is_told_so(agent, scripted):
     assert result_of(session).content == "decline None"
 
 
-def test_a_question_whose_agent_is_killed_fails_clearly(agent, scripted, poll):
-    """The call is not made again: its result says that nobody knows how far it came."""
+def test_a_question_outlives_the_agent_that_asked_it(agent, scripted):
+    """It is answered by its name, and the next process goes on with the call where it was."""
     session = agent(scripted(call("ask"), "Done."), mcp_servers=[declared()])
     with session.subscribe(types=["ask_user"]) as stream:
         session.prompt("go")
         ref = stream.get(TURN_S).event.ref
+    monitor = session.monitor()
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    monitor.wait(TURN_S)
+    session.user_respond(ref, {"name": "Ann", "age": "7"})
+
+    assert session.collect_reply(timeout=TURN_S) == "Done."
+    assert result_of(session).content == "accept name='Ann' age=7"
+
+
+def test_a_later_question_outlives_the_agent_with_what_was_said_before(agent, scripted):
+    """The server gets its own state back, also where another process of it takes over."""
+    session = agent(scripted(call("ask_twice"), "Done."), mcp_servers=[declared()])
+    with session.subscribe(types=["ask_user"]) as stream:
+        session.prompt("go")
+        session.user_respond(stream.get(TURN_S).event.ref, "Ann")
+        ref = stream.get(TURN_S).event.ref
+    monitor = session.monitor()
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    monitor.wait(TURN_S)
+    session.user_respond(ref, "seven")
+
+    assert session.collect_reply(timeout=TURN_S) == "Done."
+    assert result_of(session).content == "Ann seven"
+
+
+def test_a_call_that_went_on_behind_its_question_is_not_made_again(agent, scripted, poll, tmp_path):
+    """The server has got the answer, so nobody knows how far it came."""
+    session = agent(
+        scripted(call("ask_and_stick", path=str(tmp_path / "at")), "Done."),
+        mcp_servers=[declared()],
+    )
+    with session.subscribe(types=["ask_user"]) as stream:
+        session.prompt("go")
+        session.user_respond(stream.get(TURN_S).event.ref, {"name": "Ann", "age": "7"})
+    assert poll((tmp_path / "at").exists)
     os.kill(session.agent_pid(), signal.SIGKILL)
 
     assert session.collect_reply(timeout=TURN_S) == "Done."
     assert "the process died while this call ran" in result_of(session).content
-    with pytest.raises(cmdc.AskNotFound):
-        session.user_respond(ref, "too late")
 
 
 def test_sampling_is_refused(agent, scripted):

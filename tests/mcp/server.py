@@ -7,6 +7,7 @@ What it does beside its tools is said by variables: ``SERVER_SAYS`` goes to stde
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -20,12 +21,23 @@ from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
-from mcp_types import CreateMessageResult, SamplingMessage, TextContent
+from mcp.server.request_state import RequestStateSecurity
+from mcp_types import (
+    CreateMessageResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    InputRequiredResult,
+    SamplingMessage,
+    TextContent,
+)
 from pydantic import BaseModel
 
 POLL_S = 0.02
 WAIT_S = 60.0
-server = MCPServer("tests")
+KEY = b"of all processes of this server.."
+server = MCPServer("tests", request_state_security=RequestStateSecurity(keys=[KEY]))
+ASKED = ("Your name?", "Your age?")
+VALUE = {"type": "object", "properties": {"value": {"type": "string"}}, "required": ["value"]}
 
 
 @server.tool()
@@ -124,6 +136,26 @@ def who() -> Elicit[Person]:
 async def ask(answer: Annotated[ElicitationResult[Person], Resolve(who)]) -> str:
     """Ask the user for a form."""
     return f"{answer.action} {getattr(answer, 'data', None)}"
+
+
+@server.tool()
+def ask_and_stick(path: str, answer: Annotated[ElicitationResult[Person], Resolve(who)]) -> str:
+    """Ask the user for a form, and then do nothing for ever."""
+    Path(path).write_text(answer.action)
+    threading.Event().wait()
+    return "never"
+
+
+@server.tool()
+async def ask_twice(context: Context) -> str | InputRequiredResult:
+    """Ask the user for a name, and then for an age."""
+    said = [one.content["value"] for one in (context.input_responses or {}).values() if one.content]
+    known = [*json.loads(context.request_state or "[]"), *said]
+    if len(known) == len(ASKED):
+        return " ".join(known)
+    form = ElicitRequestFormParams(message=ASKED[len(known)], requested_schema=VALUE)
+    wanted = {f"q{len(known)}": ElicitRequest(params=form)}
+    return InputRequiredResult(input_requests=wanted, request_state=json.dumps(known))
 
 
 def guess() -> Sample:

@@ -314,6 +314,7 @@ class Life:
         ref = f"{call.call_id}:1"
         self.batch[call.call_id] = (call, ref)
         self.post(inputs.ToolEmitted, call.call_id, "news", number)
+        self.post(inputs.ToolKept, call.call_id, b"here" if number % 2 else b"", number)
         self.post(
             inputs.ToolStepReported,
             call.call_id,

@@ -47,6 +47,7 @@ from workers.core.records import (
     AnswerRetracted,
     ApprovalDecided,
     ApprovalRequested,
+    CallKept,
     CodeTaken,
     Compacted,
     Continued,
@@ -70,7 +71,6 @@ from workers.core.records import (
     Record,
     Resumed,
     RunEnd,
-    RunStep,
     SetAside,
     Steered,
     SubagentSpawned,
@@ -305,37 +305,6 @@ def begin_call(memory: Memory, call_id: CallId, at_ms: int, call_hash: str | Non
     return _update(memory, call_id, started_at_ms=at_ms)
 
 
-def count_step(memory: Memory, call_id: CallId, step: RunStep | None = None) -> Memory:
-    """Count one more step of a running call, and what that says of its run.
-
-    Where a run has gained a thought, the deaths before it count no more: nothing but runs was at
-    work, so none of them was its end.
-    """
-    if memory.cycle is not None and _is_gain(memory, call_id, step):
-        memory = replace(memory, cycle=replace(memory.cycle, crashes=0))
-    calls = tuple(
-        replace(open_, told=open_.told + 1, run=runs.after(open_.run, step))
-        if open_.call.call_id == call_id
-        else open_
-        for open_ in memory.calls
-    )
-    return replace(memory, calls=calls)
-
-
-def _is_gain(memory: Memory, call_id: CallId, step: RunStep | None) -> bool:
-    """Say whether a step is a branch's answer, and no call is open but those that make runs."""
-    if step is None or step.come is None or step.is_no_answer:
-        return False
-    left = [open_ for open_ in memory.calls if open_.result is None]
-    asked = [
-        branch_id
-        for open_ in left
-        if open_.run is not None and open_.call.call_id == call_id
-        for branch_id, _ in open_.run.branches
-    ]
-    return step.come in asked and all(open_.run is not None for open_ in left)
-
-
 def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> Memory:
     """Note the result of one call; the last one moves all of them into the conversation.
 
@@ -419,26 +388,13 @@ def _remember(memory: Memory, ended: Outcome) -> Memory:
     return replace(memory, outcomes=(*memory.outcomes, ended)[-OUTCOMES_MAX:])
 
 
-def _update(
-    memory: Memory,
-    call_id: CallId,
-    *,
-    started_at_ms: int | None = None,
-    result: Message | None = None,
-) -> Memory:
-    return replace(
-        memory,
-        calls=tuple(
-            replace(
-                open_,
-                started_at_ms=open_.started_at_ms if started_at_ms is None else started_at_ms,
-                result=open_.result or result,
-            )
-            if open_.call.call_id == call_id
-            else open_
-            for open_ in memory.calls
-        ),
+def _update(memory: Memory, call_id: CallId, **changed: Any) -> Memory:  # Any: fields of OpenCall
+    """Change one call of the batch, unless it has ended."""
+    calls = tuple(
+        replace(one, **changed) if one.call.call_id == call_id and one.result is None else one
+        for one in memory.calls
     )
+    return replace(memory, calls=calls)
 
 
 def _strings(value: object) -> tuple[str, ...]:
@@ -528,7 +484,10 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ToolStarted: lambda memory, record: begin_call(
         memory, record.call_id, record.at_ms, record.granted
     ),
-    ToolStepRecorded: lambda memory, record: count_step(memory, record.call_id, record.step),
+    ToolStepRecorded: lambda memory, record: runs.count_step(memory, record.call_id, record.step),
+    CallKept: lambda memory, record: _update(
+        memory, record.call_id, kept=record.content, asked=record.asked
+    ),
     ToolEnded: _tool_ended,
     CycleEnded: _cycle_ended,
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),

@@ -218,6 +218,17 @@ class ToolStepReported:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolKept:
+    """Result of ``RunTools``: a running call keeps what a later run of it goes on with."""
+
+    work: int
+    call_id: CallId
+    content: bytes
+    asked: int
+    """Questions to the user so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionAsked:
     """Result of ``RunTools``: a running call asks the user; ``AnswerTool`` with ``ref`` answers."""
 
@@ -540,6 +551,7 @@ Result: TypeAlias = (
     | ToolReturned
     | ToolEmitted
     | ToolStepReported
+    | ToolKept
     | QuestionAsked
     | ClientCallWanted
     | ClientCallDropped

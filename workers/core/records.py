@@ -144,6 +144,17 @@ class ToolStepRecorded(Record, frozen=True, kw_only=True, tag="tool_told"):
     step: RunStep | None = None
 
 
+class CallKept(Record, frozen=True, kw_only=True):
+    """A running call keeps what a later run of it goes on with, empty: nothing any more.
+
+    ``asked`` counts the questions that it has put to the user by then.
+    """
+
+    call_id: CallId
+    content: bytes
+    asked: Count = 0
+
+
 class ToolEnded(Record, frozen=True, kw_only=True):
     """One call has its result; ``run_end`` is that of its run, which has none of its own."""
 
@@ -411,6 +422,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | CutSpent
     | ToolStarted
     | ToolStepRecorded
+    | CallKept
     | ToolEnded
     | CycleEnded
     | PromptDiscarded

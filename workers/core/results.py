@@ -205,6 +205,12 @@ def report_step(step: Step, outgoing: inputs.ToolStepReported) -> None:
         step.publish(outgoing.event)
 
 
+def keep(step: Step, kept: inputs.ToolKept) -> None:
+    """Keep what a running call goes on with in a later run."""
+    if is_running(step.memory, kept.call_id):
+        step.record(records.CallKept(call_id=kept.call_id, content=kept.content, asked=kept.asked))
+
+
 def ask_user(step: Step, asked: QuestionAsked) -> None:
     """Put a question to the user, or answer it at once where that was done before a crash."""
     if not is_running(step.memory, asked.call_id):
@@ -442,6 +448,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_T, ToolReturned):   collect,
     (_T, ToolEmitted):    emit,
     (_T, ToolStepReported):       report_step,
+    (_T, inputs.ToolKept): keep,
     (_T, QuestionAsked):  ask_user,
     (_T, ClientCallWanted):  call_client,
     (_T, ClientCallDropped): drop_client_call,

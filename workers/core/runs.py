@@ -130,6 +130,37 @@ def best_of(memory: Memory, open_: OpenCall) -> str | None:
     return next(texts, None)
 
 
+def count_step(memory: Memory, call_id: CallId, step: RunStep | None = None) -> Memory:
+    """Count one more step of a running call, and what that says of its run.
+
+    Where a run has gained a thought, the deaths before it count no more: nothing but runs was at
+    work, so none of them was its end.
+    """
+    if memory.cycle is not None and _is_gain(memory, call_id, step):
+        memory = replace(memory, cycle=replace(memory.cycle, crashes=0))
+    calls = tuple(
+        replace(open_, told=open_.told + 1, run=after(open_.run, step))
+        if open_.call.call_id == call_id
+        else open_
+        for open_ in memory.calls
+    )
+    return replace(memory, calls=calls)
+
+
+def _is_gain(memory: Memory, call_id: CallId, step: RunStep | None) -> bool:
+    """Say whether a step is a branch's answer, and no call is open but those that make runs."""
+    if step is None or step.come is None or step.is_no_answer:
+        return False
+    left = [open_ for open_ in memory.calls if open_.result is None]
+    asked = [
+        branch_id
+        for open_ in left
+        if open_.run is not None and open_.call.call_id == call_id
+        for branch_id, _ in open_.run.branches
+    ]
+    return step.come in asked and all(open_.run is not None for open_ in left)
+
+
 # --- a call is over, and its run is not -----------------------------------------------------------
 
 

@@ -261,7 +261,8 @@ class OpenCall(msgspec.Struct, frozen=True):
 
     ``notice`` is added to the result: what the kernel adds for the model about this call.
     ``told`` counts the steps that it has published, over all processes; ``run`` is the run
-    of reasoning that they are of.
+    of reasoning that they are of. ``kept`` is what a later run of it goes on with, and ``asked``
+    how many questions to the user it had put by then.
     """
 
     call: ToolCall
@@ -270,6 +271,8 @@ class OpenCall(msgspec.Struct, frozen=True):
     notice: str = ""
     told: Count = 0
     run: OpenRun | None = None
+    kept: bytes = b""
+    asked: Count = 0
 
 
 class Approval(msgspec.Struct, frozen=True):

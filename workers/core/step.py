@@ -123,6 +123,8 @@ class RunTools:
     is_suspect: bool = False
     steps_before: Mapping[CallId, int] = field(default_factory=dict)
     """How many steps each has published before; a call that is missing has published none."""
+    kept: Mapping[CallId, tuple[bytes, int]] = field(default_factory=dict)
+    """What earlier runs of each have kept, and how many questions they had asked by then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ def call_tools(step: Step, calls: tuple[ToolCall, ...]) -> None:
         _granted_calls(memory, calls),
         is_suspect=memory.cycle is not None and memory.cycle.crashes > 0,
         steps_before={open_.call.call_id: open_.told for open_ in memory.calls if open_.told},
+        kept={one.call.call_id: (one.kept, one.asked) for one in memory.calls if one.kept},
     )
     step.publish(ToolCalls(count=len(calls)))
     step.perform(run)
@@ -79,10 +80,11 @@ class CallEnd:
 def may_have_acted(memory: Memory, open_: OpenCall) -> bool:
     """Say whether a call that is cut short may have taken effect, and may not be made again.
 
-    It has begun, and its tool writes, or is gone, so that nobody knows what it does.
+    It has begun, and its tool writes, or is gone, so that nobody knows what it does. One that has
+    kept something goes on from there.
     """
     tool = memory.tool(open_.call.name)
-    is_repeatable = tool is not None and tool.is_repeatable
+    is_repeatable = bool(open_.kept) or (tool is not None and tool.is_repeatable)
     return open_.started_at_ms is not None and not is_repeatable
 
 

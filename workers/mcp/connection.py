@@ -22,6 +22,7 @@ import mcp_types as types
 import pydantic
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
+from mcp.client.session import ClientRequestContext
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
@@ -46,6 +47,13 @@ LIST_BYTES_MAX: Final = 4 * 2**20
 LISTEN_AGAIN_S: Final = 5.0
 """Between two tries to hear of changes, where a server has ended the first."""
 
+AT_FIRST: Final = b"first question"
+"""What is kept of a call whose first question waits: nothing of what its server said."""
+ROUNDS_MAX: Final = 10
+"""Of questions in one call, as the SDK has it."""
+STATE_ONLY_S: Final = 0.25
+"""Before a call goes on of which the server has asked nothing."""
+
 Transport = AbstractAsyncContextManager[TransportStreams]
 
 
@@ -54,6 +62,17 @@ class OnProgress(Protocol):
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """Tell it."""
+
+
+class Keeping(Protocol):
+    """Where a call keeps what a later run of it goes on with: ``SessionPort`` has it."""
+
+    @property
+    def kept(self) -> bytes:
+        """What an earlier run has kept."""
+
+    async def keep(self, content: bytes) -> None:
+        """Keep it; raises ToolError."""
 
 
 # Any, twice: whatever the application sends, and a JSON Schema.
@@ -130,19 +149,75 @@ class Connection:
         name: str,
         arguments: dict[str, Any],  # Any: whatever the tool takes
         on_progress: OnProgress,
+        keeping: Keeping,
     ) -> str:
         """Call a tool and return what the model reads.
+
+        While the server waits for the user nothing of the call runs, so that it can be made again
+        after a crash: from its beginning while the first question waits, whose answer is what the
+        server goes on with, and else with the state that came with the question.
 
         Raises:
             ToolError: the tool says so.
             ConnectionFailedError: the server refuses the call, or it is gone.
         """
         with _translated():
-            result = await self._client.call_tool(name, arguments, progress_callback=on_progress)
+            result = await self._finished(name, arguments, on_progress, keeping)
         text = _text_of(result)
         if result.is_error:
             raise ToolError(text or "the tool failed, and does not say why")
         return text or "(no output)"
+
+    async def _finished(
+        self,
+        name: str,
+        arguments: dict[str, Any],  # Any: as above
+        on_progress: OnProgress,
+        keeping: Keeping,
+    ) -> types.CallToolResult:
+        async def send(
+            responses: types.InputResponses | None = None, state: str | None = None
+        ) -> types.CallToolResult | types.InputRequiredResult:
+            return await self._client.session.call_tool(
+                name,
+                arguments,
+                progress_callback=on_progress,
+                input_responses=responses,
+                request_state=state,
+                allow_input_required=True,
+            )
+
+        result: types.CallToolResult | types.InputRequiredResult
+        is_first = keeping.kept in {b"", AT_FIRST}
+        if is_first:
+            result = await send()
+        else:
+            result = types.InputRequiredResult.model_validate_json(keeping.kept)
+        for _ in range(ROUNDS_MAX):
+            if not isinstance(result, types.InputRequiredResult):
+                return result
+            kept = AT_FIRST if is_first else result.model_dump_json(by_alias=True).encode()
+            with contextlib.suppress(ToolError):  # too large: then it is lost with its process
+                await keeping.keep(kept)
+            is_first = False
+            responses = await self._responses(result)
+            await keeping.keep(b"")  # from here on it may act
+            result = await send(responses, result.request_state)
+        raise ConnectionFailedError(f"it asks more than {ROUNDS_MAX} times in one call")
+
+    async def _responses(self, asked: types.InputRequiredResult) -> types.InputResponses | None:
+        """Return what the user says to each question, one after another."""
+        session, responses = self._client.session, dict[str, types.InputResponse]()
+        if not asked.input_requests:
+            await asyncio.sleep(STATE_ONLY_S)
+            return None
+        for key, request in asked.input_requests.items():
+            context = ClientRequestContext(session=session, request_id=key, meta=None)
+            response = await session.dispatch_input_request(context, request)
+            if isinstance(response, types.ErrorData):
+                raise ConnectionFailedError(response.message)
+            responses[key] = response
+        return responses
 
 
 @contextlib.asynccontextmanager

@@ -252,7 +252,8 @@ class ServerLink:
         self._calls[task] = (context, over)
         token = _CALL.set(context)
         try:
-            return await connection.call(own_name, args, _progress_of(name, context))
+            keeping = _NothingKept() if context.session is None else context.session
+            return await connection.call(own_name, args, _progress_of(name, context), keeping)
         except self._sdk.ConnectionFailedError as error:
             raise ToolError(await self._failure(str(error))) from error
         except asyncio.CancelledError:
@@ -305,6 +306,15 @@ class ServerLink:
             with contextlib.suppress(_CallOverError):
                 return await _response_in(*running[-1], text, options)
         raise ToolError("no call of this server runs, so nobody can be asked")
+
+
+class _NothingKept:
+    """Of a call without a session."""
+
+    kept: Final = b""
+
+    async def keep(self, content: bytes) -> None:
+        """Forget it."""
 
 
 class _CallOverError(Exception):

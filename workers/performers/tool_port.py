@@ -43,6 +43,7 @@ from workers.core.inputs import (
     Result,
     SubagentWanted,
     ToolEmitted,
+    ToolKept,
     ToolStepReported,
     taken_ref,
 )
@@ -161,6 +162,8 @@ BRANCHES_MAX: Final = 1_000
 """Branches of one call: each of them is a process."""
 STEPS_MAX: Final = 100_000
 """Steps of one call, over all its runs: a hundred for each branch."""
+KEPT_BYTES_MAX: Final = 64 * 1024
+"""Of what a call keeps: it stands in the journal until the call has ended."""
 OPTIONS_MAX: Final = 100
 """Choices of one question."""
 TAKEN_S: Final = 10.0
@@ -178,6 +181,10 @@ Recall: TypeAlias = Callable[[str, int], Awaitable[tuple[Envelope, ...]]]
 async def no_recall(_run_id: str, _count: int) -> tuple[Envelope, ...]:
     """Know of nothing that was published."""
     return ()
+
+
+async def nothing_to_wait_for() -> None:
+    """Have everything written down already."""
 
 
 class Answers:
@@ -218,7 +225,7 @@ class Answers:
 class AgentPort:
     """The port of one attempt at a call; see ``SessionPort`` for what the methods promise."""
 
-    def __init__(  # noqa: PLR0913 - what an attempt is, and two things that a test may leave out
+    def __init__(  # noqa: PLR0913 - what an attempt is, and three things that a test may leave out
         self,
         work: int,
         call_id: CallId,
@@ -227,16 +234,17 @@ class AgentPort:
         *,
         tally: Tally | None = None,
         recall: Recall = no_recall,
+        synced: Callable[[], Awaitable[None]] = nothing_to_wait_for,
     ) -> None:
         """Belong to the running loop."""
         self._tally = tally or Tally()
-        self._recall = recall
+        self._recall, self._synced = recall, synced
         self._steps_before = self._tally.steps
         self._work, self._call_id = work, call_id
         self._post, self._answers = post, answers
         self._loop = asyncio.get_running_loop()
         self._emitted = 0
-        self._asked: dict[str, int] = {}
+        self._asked = {"ask": self._tally.asked}
         self._branches: set[str] = set()
         self._awaited: set[str] = set()
         self._ended: set[str] = set()
@@ -311,6 +319,23 @@ class AgentPort:
             self._work, self._call_id, ref, fit(str(subagent_type)), fit(str(description))
         )
         return str(await self._answers.of(ref, lambda: self._post(wanted)))
+
+    @property
+    def kept(self) -> bytes:
+        """What an earlier run of this call has kept."""
+        return self._tally.kept
+
+    async def keep(self, content: bytes) -> None:
+        """Keep what a later run goes on with; return when it is in the journal."""
+        self._check_open()
+        given: Any = content  # Any: whatever a tool gives
+        if not isinstance(given, bytes) or len(given) > KEPT_BYTES_MAX:
+            told = f"{len(given):,}" if isinstance(given, bytes) else short(given)
+            raise ToolError(f"content: expected at most {KEPT_BYTES_MAX:,} bytes, got {told}")
+        asked = self._asked["ask"] if content else 0
+        self._tally.kept, self._tally.asked = content, asked
+        self._post(ToolKept(self._work, self._call_id, content, asked))
+        await self._synced()
 
     @property
     def published(self) -> int:

@@ -305,9 +305,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Tally:
-    """How many steps a call has published, in all its runs."""
+    """What a call has published, kept and asked the user, in all its runs."""
 
     steps: int = 0
+    kept: bytes = b""
+    asked: int = 0
+    """Questions by the time that it kept something."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -418,7 +418,8 @@ class ToolRunner:
             self._return(batch, call, Refused(text=fit(text)), is_unknown=True)
             return None
         try:
-            tally = Tally(batch.steps_before.get(call.call_id, 0))
+            kept, asked = batch.kept.get(call.call_id, (b"", 0))
+            tally = Tally(batch.steps_before.get(call.call_id, 0), kept, asked)
             job = Job(batch, call, facts, loaded, checked(call, loaded.tool), tally)
         except ToolError as error:
             self._return(batch, call, refused(error))
@@ -502,6 +503,7 @@ class ToolRunner:
             self._answers,
             tally=job.tally,
             recall=self._settings.recall,
+            synced=self._link.synced,
         )
 
     def _context(self, job: Job, port: AgentPort) -> Context:

@@ -334,6 +334,15 @@ class PipePort:
         raise _not_here("delegate")
 
     @property
+    def kept(self) -> bytes:
+        """None: nothing can be kept here."""
+        return b""
+
+    async def keep(self, content: bytes) -> None:  # noqa: ARG002 - the contract's
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("keep")
+
+    @property
     def published(self) -> int:
         """None: nothing can be published here."""
         return 0

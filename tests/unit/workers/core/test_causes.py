@@ -210,6 +210,7 @@ LIVES = {
             .report(inputs.ToolStepReported, "a", PluginEvent(name="", payload=None))
         ),
     },
+    "tool_kept": {"": lambda s: s.at(TOOLS).begin("a").report(inputs.ToolKept, "a", b"here", 1)},
     "approval_needed": {"blocks": blocked, "held": held},
     "tool_returned": {
         "well": returned,

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from workers.core import runs
 from workers.core.budget import Grant
 from workers.core.children import Branch, Child
 from workers.core.conversation import (
@@ -34,7 +35,6 @@ from workers.core.evolve import (
     begin_call,
     close_cycle,
     count_answer,
-    count_step,
     discard,
     end_call,
     enqueue,
@@ -360,7 +360,7 @@ def test_a_call_runs_until_it_has_a_result():
 
 def test_steps_that_a_call_tells_are_counted():
     """Each for itself."""
-    memory = count_step(count_step(asking("a", "b"), "a"), "a")
+    memory = runs.count_step(runs.count_step(asking("a", "b"), "a"), "a")
 
     assert [open_.told for open_ in memory.calls] == [2, 0]
 

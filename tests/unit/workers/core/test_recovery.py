@@ -27,6 +27,7 @@ from workers.core.records import (
     ApprovalDecided,
     ApprovalRequested,
     AttachedTool,
+    CallKept,
     Compacted,
     CycleEnded,
     CycleStarted,
@@ -61,6 +62,7 @@ from workers.core.step import (
     Step,
     WriteRecord,
 )
+from workers.core.tool_calls import may_have_acted
 
 KILLED = Signal(number=9, name="SIGKILL")
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"))
@@ -395,6 +397,32 @@ def test_a_cycle_that_kills_its_process_is_aborted(records):
     assert of(twice, RunTools) == []
     assert twice.memory.cycle.command_id == "p-2"
     assert repair(twice.memory.messages) == twice.memory.messages
+
+
+KEPT = CallKept(call_id="w", content=b"here", asked=2)
+
+
+@pytest.mark.parametrize(
+    ("kept", "goes_on"),
+    [((KEPT,), True), ((KEPT, msgspec.structs.replace(KEPT, content=b"", asked=0)), False)],
+)
+def test_a_call_goes_on_with_what_it_has_kept(kept, goes_on):
+    """Whatever its tool does; one that has gone on from there may have acted."""
+    died = resumed(STARTED, NEXT, ASKING, began("w"), *kept, ended("r"))
+    runs = of(died, RunTools)
+
+    assert [call.call_id for run in runs for call in run.calls] == (["w"] if goes_on else [])
+    assert [dict(run.kept) for run in runs] == ([{"w": (b"here", 2)}] if goes_on else [])
+    assert bool(events(died, ToolExecutionEnd)) is not goes_on
+
+
+def test_a_call_that_is_cut_while_it_has_something_kept_has_not_acted():
+    """It is aborted, and is not uncertain."""
+    memory = resumed(STARTED, NEXT, ASKING, began("w"), KEPT, ended("r")).memory
+    (open_,) = [one for one in memory.calls if one.call.call_id == "w"]
+
+    assert not may_have_acted(memory, open_)
+    assert may_have_acted(memory, replace(open_, kept=b""))
 
 
 ASKS = RunStep(run_id="r@1", strategy="tree", asked="b1")

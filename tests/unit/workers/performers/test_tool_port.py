@@ -21,6 +21,7 @@ from workers.core.inputs import (
     QuestionAsked,
     SubagentWanted,
     ToolEmitted,
+    ToolKept,
     ToolStepReported,
 )
 from workers.performers import tool_port
@@ -303,6 +304,64 @@ def step(content="so", metadata=None):
     return ReasoningThought(
         run_id="r", strategy="s", thought_id="b1", content=content, metadata=metadata or {}
     )
+
+
+def test_what_is_kept_is_there_for_the_next_run():
+    """Which counts its questions on from there; nothing kept, and they count from 1."""
+
+    async def ask(call):
+        asking = asyncio.create_task(call.port.ask_user("1?"))
+        await asyncio.sleep(0)
+        await call.port.keep(b"here")
+        later = AgentPort(7, "a", call.post, call.answers, tally=call.port._tally)
+        more = asyncio.create_task(later.ask_user("2?"))
+        await asyncio.sleep(0)
+        await later.keep(b"")
+        anew = AgentPort(7, "a", call.post, call.answers, tally=call.port._tally)
+        last = asyncio.create_task(anew.ask_user("3?"))
+        await asyncio.sleep(0)
+        for task in (asking, more, last):
+            task.cancel()
+        return call.port.kept, anew.kept
+
+    call, _ = using(ask)
+
+    assert call.posted == [
+        QuestionAsked(7, "a", "a:ask-1", "1?", ()),
+        ToolKept(7, "a", b"here", 1),
+        QuestionAsked(7, "a", "a:ask-2", "2?", ()),
+        ToolKept(7, "a", b"", 0),
+        QuestionAsked(7, "a", "a:ask-1", "3?", ()),
+    ]
+
+
+@pytest.mark.parametrize("content", ["text", None, bytes(64 * 1024 + 1)])
+def test_what_cannot_be_kept_is_refused(content):
+    """And what was kept before is still."""
+
+    async def ask(call):
+        await call.port.keep(b"here")
+        with pytest.raises(ToolError, match="expected at most 65,536 bytes"):
+            await call.port.keep(content)
+        return call.port.kept
+
+    assert using(ask)[1] == b"here"
+
+
+def test_what_is_kept_is_in_the_journal_when_the_tool_goes_on():
+    """As what a write tool begins behind."""
+
+    async def ask(call):
+        written = asyncio.Event()
+        port = AgentPort(7, "a", call.post, call.answers, synced=written.wait)
+        keeping = asyncio.create_task(port.keep(b"here"))
+        await asyncio.sleep(0)
+        before = keeping.done()
+        written.set()
+        await keeping
+        return before
+
+    assert using(ask)[1] is False
 
 
 def test_a_step_is_told_and_counted():
