@@ -90,6 +90,7 @@ from workers.core.inputs import (
     ThoughtArrived,
     ToolBegun,
     ToolEmitted,
+    ToolKept,
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
@@ -430,6 +431,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     Stopped: (lambda _: Stopped(NOW_MS),),
     ToolReturned: (_of_call(_returned),),
     ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),
+    ToolKept: (_of_call(lambda work, call_id: ToolKept(work, call_id, b"here", 1)),),
     ToolStepReported: (_of_call(lambda work, call_id: ToolStepReported(work, call_id, _STEP)),),
     ClientCallWanted: (
         _of_call(lambda work, call_id: ClientCallWanted(work, call_id, "client", "owner", {})),

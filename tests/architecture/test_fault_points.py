@@ -26,6 +26,7 @@ ELSEWHERE = {
     "handoff_failed": "tests/fault/test_handoff_deaths.py",
     "mcp_servers_changed": "tests/fault/test_mcp_deaths.py",
     "mcp_tools_seen": "tests/fault/test_mcp_deaths.py",
+    "call_kept": "tests/fault/test_mcp_deaths.py",
 }
 """What no life of a session writes, and the test that dies at it."""
 FIRST_CELL = re.compile(r"^\| `([\w+]+)` \|", re.MULTILINE)

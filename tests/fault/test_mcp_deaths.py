@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 TURN_S = 120.0
 ATTACHED = "mcp_servers_changed"
 SEEN = "mcp_tools_seen"
+KEPT = "call_kept"
 
 
 def armed_at(armed, write, moment):
@@ -54,3 +55,32 @@ def test_tools_are_seen_once(cradle, armed, scripted, moment):
 
     assert (found, waiting) == ("3", ())
     assert incarnation == 2
+
+
+@pytest.mark.parametrize(
+    ("death", "goes_on"),
+    [("before:1", False), ("after:1", True), ("before:2", True), ("after:2", False)],
+)
+def test_a_call_goes_on_while_its_question_is_kept(cradle, armed, scripted, death, goes_on):
+    """From behind the first write to before the second, by which an answer is there already."""
+    cradle.start()
+    model = scripted(call("ask"), "Done.")
+    with cradle.client() as client:
+        session = client.create_agent(
+            model=model,
+            session_id="mcp",
+            restart_delay=(0.0, 0.05),
+            mcp_servers=[declared()],
+        )
+        armed("mcp", f"agent.*{KEPT}*.{death}=agent")
+        with session.subscribe(types=["ask_user", "agent_end"]) as stream:
+            session.prompt("go")
+            event = stream.get(TURN_S).event
+            if event.kind == "ask_user":
+                session.user_respond(event.ref, {"name": "Ann", "age": "7"})
+            assert session.collect_reply(timeout=TURN_S) == "Done."
+        found, incarnation = result_of(session), session.status().incarnation
+        session.stop()
+
+    assert incarnation == 2
+    assert ("name='Ann'" in found.content, found.is_error) == (goes_on, not goes_on)

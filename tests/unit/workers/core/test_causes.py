@@ -63,6 +63,7 @@ NEW = ToolFacts(
     "new", True, "thread", Packed(kind="value", label="new", data=b"\x80", python=(3, 11)), 7
 )
 GUARD = Packed(kind="ref", label="guard", ref="guard")
+NOTHING_SAID = PluginEvent(name="", payload=None)
 OPENING = OpeningCall(name="read", arguments={"n": 1})
 RECORD = [CycleEnded(command_id="p-1", outcome="finished", reason=None)]
 HELD = RequireApproval(family="any", hold=True, timeout_s=1.5, options=("approve_once",))
@@ -204,11 +205,7 @@ LIVES = {
     "summary_failed": {"": lambda s: overflown(s).report(inputs.SummaryFailed, "busy", 9)},
     "tool_begun": {"": lambda s: s.at(TOOLS).report(inputs.ToolBegun, "a", 9)},
     "tool_told": {
-        "": lambda s: (
-            s.at(TOOLS)
-            .begin("a")
-            .report(inputs.ToolStepReported, "a", PluginEvent(name="", payload=None))
-        ),
+        "": lambda s: s.at(TOOLS).begin("a").report(inputs.ToolStepReported, "a", NOTHING_SAID)
     },
     "tool_kept": {"": lambda s: s.at(TOOLS).begin("a").report(inputs.ToolKept, "a", b"here", 1)},
     "approval_needed": {"blocks": blocked, "held": held},
