@@ -47,6 +47,19 @@ UNSEEN: Final = {
         "no life has other code put under its session; the next process notes the same code again."
         " tests/fault/cases/test_changed_code.py, where code changes, fails without the record"
     ),
+    **{
+        f"record {kind} is dropped": (
+            f"no life {what}; {test} dies before and after its write, and fails without the record"
+        )
+        for kind, what, test in (
+            ("mcp_servers_changed", "attaches a server", "tests/fault/test_mcp_deaths.py"),
+            ("mcp_tools_seen", "has a server", "tests/fault/test_mcp_deaths.py"),
+            ("call_kept", "has a tool that keeps something", "tests/fault/test_mcp_deaths.py"),
+            ("answer_retracted", "has guardrails", "tests/fault/test_guardrail_deaths.py"),
+            ("handed_off", "hands over", "tests/fault/test_handoff_deaths.py"),
+            ("handoff_failed", "hands over", "tests/fault/test_handoff_deaths.py"),
+        )
+    },
     "the fence of incarnations is not checked": (
         "the daemon itself names the incarnation of a write, by the connection that it came over,"
         " and that is closed before the next process begins: no one check in front of the fence"

@@ -28,11 +28,11 @@ def test_a_server_is_attached_once(cradle, armed, scripted, moment):
         session.attach_mcp_server(declared())
         names = [one.name for one in session.status().mcp_servers]
         session.run("go", timeout=TURN_S)
-        found = result_of(session).content
+        found, incarnation = result_of(session).content, session.status().incarnation
         session.stop()
 
     assert names == ["tests"]
-    assert found == "3"
+    assert (found, incarnation) == ("3", 2)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
