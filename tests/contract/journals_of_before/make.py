@@ -74,6 +74,16 @@ async def launch(code: int) -> str:
     return f"launched {code}"
 
 
+@cmdc.tool(isolation="task")
+async def sort_out(context: cmdc.Context, *, waits: bool = False) -> str:
+    """Sort out what there is."""
+    await context.session.keep(b"half")
+    if waits:
+        await context.session.ask_user("Go on?")
+    await context.session.keep(b"")
+    return "sorted"
+
+
 @cmdc.tool(effects="read")
 async def extra() -> str:
     """Do something more."""
@@ -316,6 +326,18 @@ def guarded(client, model, _daemon):
     session.run("Go on.")
 
 
+def keeping(client, model, _daemon):
+    """A call that keeps where it is, and then has that no more; another one that still does."""
+    session = client.create_agent(
+        session_id="keeping",
+        model=model(calls("sort_out"), "Done.", calls("sort_out", waits=True)),
+        tools=[sort_out],
+    )
+    session.run("Go.")
+    session.prompt("Once more.")
+    until(lambda: session.status().pending_questions)
+
+
 def standing(client, session_id):
     """Return what a session says of itself that its records decide."""
     status, messages = client.status(session_id), client.messages(session_id)
@@ -371,7 +393,7 @@ PLAYS = {
     play.__name__: play
     for play in (
         *(talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned, cut),
-        *(served, handed, guarded),
+        *(served, handed, guarded, keeping),
     )
 }
 
