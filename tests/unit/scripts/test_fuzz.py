@@ -40,7 +40,7 @@ def test_a_crash_behind_the_decoder_is_found():
 
     def take(entropy):
         frame = take_frame(entropy)
-        if getattr(frame, "number", 0) == 7:
+        if getattr(frame, "number", 0) > 7:
             raise OverflowError("planted")
 
     found = play(target_of(take), INPUTS, "1")
