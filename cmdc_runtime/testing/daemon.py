@@ -177,7 +177,7 @@ class DaemonProcess:
     def _litter(self) -> list[Path]:
         """Return the temporary files and the sockets that are left, sorted."""
         sockets = [path for path in self._base.rglob("*") if stat.S_ISSOCK(path.lstat().st_mode)]
-        return sorted({*self._tmp.iterdir(), *sockets, *self.address.glob("*")})
+        return sorted({*self._tmp.iterdir(), *sockets, *self.address.rglob("*")})
 
 
 def _is_warm_zygote(node: TreeNode) -> bool:
