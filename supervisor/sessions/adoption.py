@@ -130,7 +130,7 @@ class Adoption:
     async def _end(self, survivor: Survivor) -> None:
         """End an agent that is not kept, with everything that it has started."""
         self._rejected.add((survivor.entry.session_id, survivor.entry.incarnation))
-        stuck = await reject(self.sessions.pool.containments, survivor)
+        stuck = await reject(self.sessions.pool, survivor)
         if stuck is not None:
             self._stuck[survivor.entry.session_id] = stuck
 

@@ -12,6 +12,7 @@ import structlog
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.reasons import PlainReason, Unkillable, Unresponsive
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
+from cmdc_runtime.runtime_dir import unregister
 from supervisor.adapters.orphans import Survivor
 from supervisor.core.limits import (
     ADOPT_SILENT_S_MIN,
@@ -22,7 +23,7 @@ from supervisor.core.limits import (
 )
 from supervisor.core.session_phase import Phase
 from supervisor.core.tree.messages import Ending, Ref
-from supervisor.processes.containment import Containments
+from supervisor.processes.pool import WorkerPool
 from supervisor.processes.tool_hosts import SpawnErrors, spawn_failure
 from supervisor.sessions.agent import Agent, AgentOwner
 from supervisor.sessions.assignment import assignment_frames
@@ -40,12 +41,14 @@ class Inherited:
     written: int
 
 
-async def reject(containments: Containments, survivor: Survivor) -> Unkillable | None:
+async def reject(pool: WorkerPool, survivor: Survivor) -> Unkillable | None:
     """End an agent that is not kept, with all that it has started; else say what is known of it."""
     entry = survivor.entry
     log.warning("agent.not_adopted", session_id=entry.session_id, pid=survivor.pid)
     stuck = await asyncio.to_thread(survivor.end)
-    await containments.end_leftover(entry.session_id, entry.incarnation)
+    if stuck is None:
+        unregister(pool.folder, entry.worker_id)
+    await pool.containments.end_leftover(entry.session_id, entry.incarnation)
     return stuck
 
 
@@ -163,7 +166,7 @@ class StartAttempt:
     async def _reject(self, survivor: Survivor, error: CmdcError) -> None:
         """End an agent that there is no place for; which events it published, nobody knows."""
         self.services.hub.skip(self.session.id, INDEX_JUMP)
-        stuck = await reject(self.services.pool.containments, survivor)
+        stuck = await reject(self.services.pool, survivor)
         self.give_up(stuck or spawn_failure(error), Ending.CRASH)
 
     def _is_awaited(self) -> bool:

@@ -23,7 +23,10 @@ def cradle(cradle):
 
 
 def test_its_commands_do_not_run_beside_the_next_process(cradle, scripted, poll):
-    """Of a shell in the middle of its work nothing is left when the model is asked again."""
+    """Of a shell in the middle of its work nothing is left when the model is asked again.
+
+    Nor is the agent in the registry, where it would be looked for by each daemon that comes.
+    """
     model = scripted(ToolCalls(ToolUse("shell", {"command": ALL})), "two")
     cradle.start()
     with cradle.client() as client:
@@ -38,6 +41,8 @@ def test_its_commands_do_not_run_beside_the_next_process(cradle, scripted, poll)
         cradle.start()
         assert session.collect_reply(timeout=TURN_S) == "two"
         assert session.status().incarnation == 2
+        registered = [one.incarnation for one in runtime_dir.registrations(cradle.address)]
+    assert registered == [2]
     assert [one for one in left if not has_ended(one)] == []
 
 
