@@ -81,7 +81,9 @@ class Agent:
 
     @property
     def entry(self):
-        return SimpleNamespace(session_id=self.session_id, incarnation=self.incarnation)
+        return SimpleNamespace(
+            session_id=self.session_id, incarnation=self.incarnation, worker_id=f"w-{self.pid}"
+        )
 
     def end(self):
         self.ends.append("ended")

@@ -29,7 +29,7 @@ class Survivor:
     """An agent of an earlier daemon whose end takes as long as the test says."""
 
     pid = 7
-    entry = SimpleNamespace(session_id="s", incarnation=1)
+    entry = SimpleNamespace(session_id="s", incarnation=1, worker_id="w-1")
 
     def __init__(self, stuck=None):
         self.stuck = stuck
