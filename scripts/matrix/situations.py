@@ -35,6 +35,8 @@ DYING: Final = (DAEMON, BOTH, ALL, HOST_AND_DAEMON, CHILDREN_AND_DAEMON)
 """Victims with whom the daemon dies."""
 LATE_S: Final = 0.08
 """How long an answer takes to begin where something is to come before it."""
+ABORTED_S: Final = 30.0
+"""Before an answer that an abort is to cut: the abort comes first, however busy the machine is."""
 PACE_S: Final = 0.01
 SURE: Final = {("approve", True): 1.0}
 """People who allow everything."""
@@ -153,7 +155,7 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
     Situation(
         name="aborting",
         moves=(
-            _prompt("p", late_s=LATE_S),
+            _prompt("p", late_s=ABORTED_S),
             _prompt("q"),
             Move("abort", {"reason": "enough", "clear_queue": True}),
         ),
