@@ -120,7 +120,11 @@ def fill(pump, peer, waiting=100):
 
 
 def retries(pump):
-    timers = asyncio.get_running_loop()._scheduled
+    """Return the timers that retry: those to come, and one that is due and about to be called."""
+    loop = asyncio.get_running_loop()
+    timers = [
+        one for one in (*loop._scheduled, *loop._ready) if isinstance(one, asyncio.TimerHandle)
+    ]
     return [timer for timer in timers if timer._callback == pump._flush]
 
 
