@@ -19,6 +19,7 @@ from cmdc_runtime.wire.frames import (
     Detached,
     LitellmWanted,
     Refusal,
+    ServerWanted,
     Started,
     Terminate,
     Write,
@@ -149,6 +150,19 @@ def test_one_that_needs_litellm_is_for_its_session():
         process = acquired()
         process.worker.says(LitellmWanted())
         return process.owner.lean == [process]
+
+    assert play(scenario)
+
+
+def test_one_that_wants_a_shared_server_is_told_where_it_is():
+    """By who has the hosts of all of them."""
+
+    async def scenario():
+        process, asked = acquired(), []
+        want = lambda *args: asked.append(args)  # noqa: E731 - a method
+        process.services.server_hosts = SimpleNamespace(want=want)
+        process.worker.says(ServerWanted(key="k"))
+        return asked == [(process.worker, "k")]
 
     assert play(scenario)
 
