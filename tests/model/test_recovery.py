@@ -294,12 +294,26 @@ def check_accepted(journal):
 def check_calls(journal):
     """Each call has one result; one that may not run twice did not, nor one without leave."""
     calls = calls_of(journal)
-    starts = Counter(record.call_id for record in of(journal, records.ToolStarted))
     ends = Counter(record.message.call_id for record in of(journal, records.ToolEnded))
 
     assert ends == Counter(dict.fromkeys(calls, 1))
-    assert [one for one in starts if calls[one].name not in MAY_RUN_AGAIN and starts[one] > 1] == []
+    assert wrong_starts(journal, calls) == []
     check_leaves(journal, calls)
+
+
+def wrong_starts(journal, calls):
+    """Return the calls that began again: their tool may not, and they had nothing to go on with."""
+    kept, begun, wrong = {}, set(), []
+    for record in of(journal, records.ToolStarted, records.CallKept):
+        call_id = record.call_id
+        if isinstance(record, records.CallKept):
+            kept[call_id] = record.content
+        elif (
+            call_id in begun and calls[call_id].name not in MAY_RUN_AGAIN and not kept.get(call_id)
+        ):
+            wrong.append(call_id)
+        begun.add(call_id)
+    return wrong
 
 
 def check_leaves(journal, calls):
