@@ -189,5 +189,5 @@ def test_a_shared_server_ends_with_its_host_and_has_a_budget_of_its_own():
     assert spec_problems(root_spec("nursery")) == []
     assert spec_problems(SupervisorSpec(children=(spec,))) == []
     assert spec.start.flags.auto_shutdown is AutoShutdown.ANY_SIGNIFICANT
-    assert [one.restart for one in spec.start.children] == ["transient"]
+    assert [(one.restart, one.significant) for one in spec.start.children] == [("transient", True)]
     assert not is_session_id(spec.id)
