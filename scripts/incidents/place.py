@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import psutil
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.closing import Closing
 
 READY_S: Final = 120.0
 """Until the zygote is warm; litellm's first import compiles it."""
@@ -60,7 +60,7 @@ def wait(condition: Callable[[], _T], what: str, bound_s: float = STEP_S) -> _T:
     return found
 
 
-class Place:
+class Place(Closing):
     """One pair of directories, and the daemons that live there one after the other."""
 
     def __init__(self, setting: Setting) -> None:
@@ -76,19 +76,6 @@ class Place:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        """Return the place."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     @property
     def address(self) -> Path:

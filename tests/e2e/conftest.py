@@ -154,3 +154,18 @@ def events_until(stream, kind, name=None):
 def _events_until():
     """Read a stream up to an event."""
     return events_until
+
+
+@pytest.fixture
+def resumed(client):
+    """Resume sessions that are stopped at the test's end."""
+    made = []
+
+    def resume(session, **given):
+        made.append(client.resume_session(session, **given))
+        return made[-1]
+
+    yield resume
+    for one in made:
+        with one:
+            pass

@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.requests import ListCheckpoints
+from tests.e2e.resuming import kill, said
 
 TURN_S = 20.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "19_checkpoint_files.py"
@@ -33,32 +33,6 @@ def example():
 def backend(tmp_path):
     """The example's backend; it travels by value."""
     return example().CheckpointFiles(str(tmp_path))
-
-
-def said(session):
-    return [(one.role, one.content) for one in session.messages() if one.role != "system"]
-
-
-def kill(session, poll):
-    """Kill the agent's process and return when the next one is up."""
-    before = session.status()
-    os.kill(before.pid, signal.SIGKILL)
-    assert poll(lambda: session.status().incarnation > before.incarnation)
-
-
-@pytest.fixture
-def resumed(client):
-    """Resume sessions that are stopped at the test's end."""
-    made = []
-
-    def resume(session, **given):
-        made.append(client.resume_session(session, **given))
-        return made[-1]
-
-    yield resume
-    for one in made:
-        with one:
-            pass
 
 
 def test_every_call_about_checkpoints_goes_to_the_backend(agent, scripted, backend, journaled):

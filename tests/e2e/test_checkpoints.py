@@ -8,6 +8,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.checkpoints import SCHEMA_VERSION
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+from tests.e2e.resuming import kill, said
 
 TURN_S = 20.0
 
@@ -22,32 +23,6 @@ def lucky(number: int) -> str:
 def risky() -> str:
     """Do what must not be done twice."""
     return "done"
-
-
-def said(session):
-    return [(one.role, one.content) for one in session.messages() if one.role != "system"]
-
-
-def kill(session, poll):
-    """Kill the agent's process and return when the next one is up."""
-    before = session.status()
-    os.kill(before.pid, signal.SIGKILL)
-    assert poll(lambda: session.status().incarnation > before.incarnation)
-
-
-@pytest.fixture
-def resumed(client):
-    """Resume sessions that are stopped at the test's end."""
-    made = []
-
-    def resume(session, **given):
-        made.append(client.resume_session(session, **given))
-        return made[-1]
-
-    yield resume
-    for one in made:
-        with one:
-            pass
 
 
 def test_a_checkpoint_is_a_state_by_its_name(agent, scripted):

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +11,11 @@ from cmdc_runtime import events
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from cmdc_runtime.testing.daemon import DaemonProcess
+from tests.e2e.command_line import command
 
 pytestmark = pytest.mark.process
 
-CMDC = Path(sys.executable).with_name("cmdc")
 TURN_S = 20.0
-CLI_S = 60.0
 
 
 @cmdc.tool(effects="read")
@@ -309,21 +305,6 @@ def elsewhere():
         yield daemon
     finally:
         daemon.close()
-
-
-def command(address, *arguments):
-    """Run the command line at a daemon to its end; return its output."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("CMDC_")}
-    done = subprocess.run(
-        [CMDC, *arguments],
-        env=ours | {"CMDC_ADDRESS": str(address)},
-        capture_output=True,
-        text=True,
-        timeout=CLI_S,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    return done.stdout
 
 
 @pytest.fixture

@@ -1,21 +1,18 @@
 """A client beside a daemon of a release before images: a real one that was never told of them."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing.daemon import DaemonProcess
 from cmdc_runtime.transfer import FORMAT_FIRST, part_of, read_frames
+from tests.e2e.command_line import command
 
 pytestmark = pytest.mark.process
 
-CMDC = Path(sys.executable).with_name("cmdc")
 TURN_S = 20.0
-CLI_S = 60.0
 OLDER = """
 import runpy, typing
 import msgspec
@@ -52,20 +49,6 @@ def older():
         yield daemon
     finally:
         daemon.close()
-
-
-def command(address, *arguments):
-    """Run the command line at a daemon to its end."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("CMDC_")}
-    done = subprocess.run(
-        [CMDC, *arguments],
-        env=ours | {"CMDC_ADDRESS": str(address)},
-        capture_output=True,
-        text=True,
-        timeout=CLI_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_session_is_exported_without_images_and_sent_none(
