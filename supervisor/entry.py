@@ -16,6 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
+import cmdc_runtime.structlog_alone  # noqa: F401 - before all that imports structlog
+
+# isort: split
 import structlog
 
 import supervisor

@@ -29,6 +29,7 @@ _ENVIRONMENT: Final = {
 }
 
 _MODULES: Final = (
+    "cmdc_runtime.structlog_alone",
     "asyncio",
     "cloudpickle",
     "jsonschema",
