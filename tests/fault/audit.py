@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from cmdc_runtime.commands import Status
+from cmdc_runtime.process import TITLE_PREFIX
 from cmdc_runtime.runtime_dir import REGISTRY, TOKEN_FILE
 
 SETTLE_S = 20.0
@@ -25,6 +26,8 @@ FILES = {"daemon.lock", TOKEN_FILE, REGISTRY, *SOCKETS}
 """What may lie in a runtime directory."""
 COPIES_MAX = 5
 """Of a journal that is written to meanwhile, until one is whole."""
+SPARE = f"{TITLE_PREFIX}spare"
+"""The title of a process that waits to be an agent."""
 SLEEPER = "sleeper-"
 """What the id of a session begins with that sleeps in a case, or is resumed."""
 TRACEBACKS = ("Traceback (most recent call last)", "never retrieved", "Exception ignored")
@@ -93,10 +96,14 @@ class Audit:
         return [one for one in self.cradle.left() if one.pid not in known]
 
     def _known(self):
-        """Return the pids of the daemon, its own children, and the agents."""
+        """Return the pids of the daemon, its own children, and the agents.
+
+        A spare is the daemon's own child where the zygote that forked it is gone.
+        """
         daemon = self._daemon()
         agents = (one.pid for one in self.bystander.client.list_sessions())
-        return {daemon.pid, *(one.pid for one in daemon.children()), *agents}
+        own = (one.pid for one in daemon.children() if not _is_spare(one))
+        return {daemon.pid, *own, *agents}
 
     def _spares(self):
         """Return the pids of what else is below the daemon."""
@@ -174,6 +181,12 @@ def _is_whole(db):
         return db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     except sqlite3.DatabaseError:
         return False
+
+
+def _is_spare(process):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cmdline()[:1] == [SPARE]
+    return False
 
 
 def _shown(left):
