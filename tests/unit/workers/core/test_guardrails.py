@@ -124,6 +124,13 @@ def test_a_call_that_a_cycle_opens_with_waits_for_the_guardrails(session):
     assert waits.crash().of(CheckPrompt)[0].text == "go"
 
 
+def test_what_is_asked_of_the_guardrails_has_a_number_of_its_own(session):
+    """Nothing that is still to come of work before it can be its answer."""
+    waits = opened(session)
+
+    assert waits.of(CheckPrompt)[0].work == session.new(guards_input=True).memory.work + 1
+
+
 def test_a_prompt_with_a_call_that_trips_ends_its_cycle(session):
     """The call is never made."""
     after = opened(session).report(GuardrailsAnswered, TRIPPED, 9)

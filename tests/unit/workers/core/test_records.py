@@ -308,3 +308,8 @@ def test_what_is_written_down_is_never_changed_and_says_what_it_is(kind):
 
     assert kind.__struct_config__.frozen
     assert kinds <= {inspect.Parameter.KEYWORD_ONLY} or kind in IN_ORDER
+
+
+def test_a_call_that_keeps_something_before_it_asks_has_asked_nothing():
+    """So nothing of the user's answers is gone on with."""
+    assert CallKept(call_id="a", content=b"here").asked == 0

@@ -5,7 +5,14 @@ import json
 import pytest
 
 from workers.core import switchboard
-from workers.core.switchboard import LINGER_S, REQUESTS_MAX, Switchboard, ToAgent, ToServer
+from workers.core.switchboard import (
+    LINGER_S,
+    QUESTIONS_MAX,
+    REQUESTS_MAX,
+    Switchboard,
+    ToAgent,
+    ToServer,
+)
 
 NOW_S = 100.0
 
@@ -74,6 +81,13 @@ def test_an_answer_is_told_once(board):
     assert from_server(board, id=number, result={}) == []
     assert from_server(board, id=99, result={}) == []
     assert from_server(board, id=None, error={"code": 1, "message": "?"}) == []
+
+
+def test_an_id_is_free_again_when_its_request_is_answered(board):
+    """An agent may number its requests as it likes."""
+    from_server(board, id=asks(board, 1, 7), result={})
+
+    assert from_server(board, id=asks(board, 1, 7), result={})[0][1]["id"] == 7
 
 
 def test_what_is_asked_beyond_the_table_is_refused(board):
@@ -162,6 +176,16 @@ def test_the_handshake_goes_on_without_who_began_it(board):
     assert [(to, one["id"]) for to, one in from_server(board, id=number, result={})] == [(2, 5)]
 
 
+def test_an_answer_that_comes_amid_the_handshake_is_no_handshake(board):
+    """It goes to who asked, and the handshake goes on."""
+    number = asks(board, 1, 0, "initialize")
+    other = asks(board, 2, 5)
+
+    assert [(to, one["id"]) for to, one in from_server(board, id=other, result={})] == [(2, 5)]
+    assert from_server(board, id=None, error={"code": 1, "message": "?"}) == []
+    assert [(to, one["id"]) for to, one in from_server(board, id=number, result={})] == [(1, 0)]
+
+
 def test_initialized_is_said_once(board):
     """The server hears of one client."""
     said = line(method="notifications/initialized")
@@ -175,12 +199,13 @@ def test_initialized_is_said_once(board):
 
 def test_a_cancellation_is_of_the_agent_that_sends_it(board):
     """Its request has the server's number, and that of another agent goes on."""
-    first, second = asks(board, 1, 7), asks(board, 2, 7)
+    (asked,) = board.from_agent(1, line(id=7, method="tools/call"), NOW_S)
+    first, second = json.loads(asked.line)["id"], asks(board, 2, 7)
     params = {"requestId": 7, "reason": "enough"}
     sent = board.from_agent(1, line(method="notifications/cancelled", params=params), NOW_S)
 
     assert opened(sent)[0][1]["params"] == {"requestId": first}
-    assert sent[0].cancels
+    assert (asked.cancels, sent[0].cancels) == (False, True)
     assert from_server(board, id=first, result={}) == []
     assert from_server(board, id=second, result={})[0][0] == 2
 
@@ -292,6 +317,17 @@ def test_a_question_that_several_could_be_meant_by_is_refused(board):
     assert [(to, one["id"], one["error"]["code"]) for to, one in nobody + several] == [
         (0, "q1", switchboard.INVALID)
     ] * 2
+    assert "no call" in nobody[0][1]["error"]["message"]
+    assert "several sessions" in several[0][1]["error"]["message"]
+
+
+def test_too_many_questions_are_refused(board):
+    """As many as are allowed wait for the one whose call runs."""
+    asks(board, 1, 1)
+    told = [from_server(board, **QUESTION | {"id": asked})[0][0] for asked in range(QUESTIONS_MAX)]
+
+    assert told == [1] * QUESTIONS_MAX
+    assert from_server(board, **QUESTION)[0][0] == 0
 
 
 def test_a_call_that_was_cancelled_may_still_be_meant(board):
@@ -320,6 +356,15 @@ def test_who_leaves_answers_no_more(board):
     sent = opened(board.leave(1, NOW_S))
 
     assert [(to, one.get("id")) for to, one in sent] == [(0, None), (0, "q1")]
+
+
+def test_who_leaves_takes_no_question_of_another_along(board):
+    """It is still to be answered."""
+    asks(board, 1, 1)
+    from_server(board, **QUESTION)
+
+    assert board.leave(2, NOW_S) == []
+    assert [to for to, _ in answer(board, 1)] == [0]
 
 
 def test_a_question_that_the_server_gives_up(board):
