@@ -9,7 +9,8 @@ import sys
 if "rich" in sys.modules:
     import structlog
 else:
-    sys.modules["rich"] = None  # type: ignore[assignment] - the import system's word for "not there"
+    # The import system's word for what is not there.
+    sys.modules["rich"] = None  # type: ignore[assignment]
     import structlog
 
     del sys.modules["rich"]

@@ -14,15 +14,15 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 TURN_S = 120.0
 ASKED = {
-    "agent.*tool_ended*.before": 1,
-    "agent.*tool_ended*.after": 1,
-    "agent.*handed_off*.before": 2,
-    "append.*handed_off*.after": 1,
+    ("agent", "tool_ended", "before"): 1,
+    ("agent", "tool_ended", "after"): 1,
+    ("agent", "handed_off", "before"): 2,
+    ("append", "handed_off", "after"): 1,
 }
 """Where the agent dies, and how often the function is asked that decides on the history.
 
 Behind the record it dies when that is committed: what it has only sent may be lost with it."""
-FAILED = {"agent.*handoff_failed*.before": 2, "append.*handoff_failed*.after": 1}
+FAILED = {("agent", "handoff_failed", "before"): 2, ("append", "handoff_failed", "after"): 1}
 """The same where that function fails."""
 DAEMON_DIES = [
     f"append.*handed_off*.{moment}:1={victim}"
@@ -92,8 +92,8 @@ class Handed:
 
 def steps(asked):
     """Yield a name, the step of a plan, and how often the function is asked."""
-    for number, (point, times) in enumerate(asked.items()):
-        yield f"run-{number}", f"{point}:1=agent", times
+    for number, ((write, kind, moment), times) in enumerate(asked.items()):
+        yield f"run-{number}", f"{write}.*{kind}*.{moment}:1=agent", times
 
 
 def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted, tmp_path):
