@@ -91,10 +91,11 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # Most of a suite's time is waiting for processes, so it runs in lanes side by side, each with daemons
 # of its own; all are told when all are done. What judges a run of all end-to-end tests runs with them.
 BY_THEMSELVES := tests/e2e/arguments tests/e2e/first_hour
-TEST_LANES  := 'tests/architecture tests/e2e $(BY_THEMSELVES:%=--ignore %)' \
+JUDGE       := tests/architecture/test_event_coverage.py
+TEST_LANES  := '$(JUDGE) tests/e2e $(BY_THEMSELVES:%=--ignore %)' \
                'tests/integration tests/systemd' \
                'tests/unit tests/contract tests/model tests/conformance tests/typing' \
-               'tests/programs $(BY_THEMSELVES)'
+               'tests/architecture --ignore $(JUDGE) tests/programs $(BY_THEMSELVES)'
 FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
 test: setup setup-local setup-mocks setup-mcp check ## Set up, check, and run every test but the faults
