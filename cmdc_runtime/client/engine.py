@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from cmdc_runtime.client.limits import (
     CALLBACKS_QUEUED_MAX,
     CLOSE_S,
     DEMONITOR_WAIT_S,
+    INTERRUPT_S,
     THREAD_START_S,
 )
 from cmdc_runtime.client.link import Link
@@ -131,6 +133,16 @@ async def _kept(work: Coroutine[Any, Any, T]) -> T | _Exit:
         return _Exit(error)
 
 
+def _awaited(future: "Future[T]") -> T:
+    """Return the result; a signal is seen though another thread, or none yet, was woken by it."""
+    while True:
+        try:
+            return future.result(INTERRUPT_S)
+        except TimeoutError:
+            if future.done():  # else nobody but this wait says so
+                return future.result()
+
+
 class ClientEngine:
     """Runs coroutines for threads until ``close``; belongs to the process that made it."""
 
@@ -164,7 +176,7 @@ class ClientEngine:
                 raise UsageError("the client is closed")
             future = asyncio.run_coroutine_threadsafe(_kept(work), self.loop)
         try:
-            result = future.result()
+            result = _awaited(future)
         except BaseException:
             future.cancel()
             raise

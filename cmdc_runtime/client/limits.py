@@ -38,6 +38,8 @@ PROMPTS_REMEMBERED_MAX: Final = 10_000
 """Of so many sessions the client knows its own latest prompt."""
 SESSIONS_HELD_MAX: Final = 10_000
 """Of so many sessions the client knows that they went with an embedded daemon."""
+INTERRUPT_S: Final = 0.5
+"""How often a thread that waits for an answer looks for a signal that has not woken it."""
 REPLY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 5.0
 UNOWNED_END_S: Final = 2 * STOP_TIMEOUT_S

@@ -22,6 +22,7 @@ NUMBERS_MAX: Final = 13
 _LEFT: Final = re.compile(r"left: ([-\d/ ]+)")
 _TASK: Final = re.compile(r"make 24 of ([\d ]+)")
 Numbers = tuple[Fraction, ...]
+Move = tuple[str, Numbers]
 
 
 def puzzles(count: int, seed: int) -> list[str]:
@@ -45,7 +46,7 @@ def is_solvable(numbers: Numbers) -> bool:
 
 
 @cache
-def moves(numbers: Numbers) -> tuple[tuple[str, Numbers], ...]:
+def moves(numbers: Numbers) -> tuple[Move, ...]:
     """Return each step that can be taken, as text, with the numbers that are left, sorted."""
     found: dict[Numbers, str] = {}
     for first, second in combinations(range(len(numbers)), 2):
@@ -53,6 +54,13 @@ def moves(numbers: Numbers) -> tuple[tuple[str, Numbers], ...]:
         for text, made in _made(numbers[first], numbers[second]):
             found.setdefault(tuple(sorted([*rest, made])), text)
     return tuple((text, after) for after, text in found.items())
+
+
+@cache
+def _judged(numbers: Numbers) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
+    """Return the steps behind which 24 can still be made, and the others."""
+    right = tuple(move for move in moves(numbers) if is_solvable(move[1]))
+    return right, tuple(move for move in moves(numbers) if not is_solvable(move[1]))
 
 
 def _made(a: Fraction, b: Fraction) -> Iterator[tuple[str, Fraction]]:
@@ -95,8 +103,7 @@ class Proposer:
         return "\n".join([*lines, f"Answer: {answer}"])
 
     def _step(self, numbers: Numbers, chance: Random) -> tuple[str, Numbers]:
-        right = [move for move in moves(numbers) if is_solvable(move[1])]
-        wrong = [move for move in moves(numbers) if not is_solvable(move[1])]
+        right, wrong = _judged(numbers)
         is_right = chance.random() >= self._error_rate
         return chance.choice(right if right and (is_right or not wrong) else wrong)
 

@@ -72,11 +72,15 @@ def secrets_of(fields):
 
 def shown_by(call, *args, **given):
     """Return what an error shows, its causes and notes included; nothing where there is none."""
+    shown = ""
     try:
         call(*args, **given)
     except Exception as error:  # noqa: BLE001 - whichever it is
-        return "".join(traceback.format_exception(error))
-    return ""
+        link = error
+        while link is not None:  # the lines of code that a whole traceback quotes take most of it
+            shown = "".join([*traceback.format_exception_only(link), shown])
+            link = link.__cause__ or link.__context__
+    return shown
 
 
 def telling(call, fields, **right):

@@ -20,7 +20,7 @@ from workers.builtin.providers._failures import TEXT_CHARS_MAX, hidden, secrets_
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SIGNS = "0123456789-_./+=~:&<>'\"%"
 SOON_S = 2.0
-LOOKS = 10
+LOOKS = 4
 """At the texts of one failure and of its causes."""
 
 

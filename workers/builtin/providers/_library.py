@@ -27,10 +27,10 @@ from workers.builtin.providers._responses import BoundedTransport, bounded_trans
 
 litellm.suppress_debug_info = True  # it would print advice to standard output at every failure
 # An answer may say the same thing a hundred times over.
-litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # type: ignore[attr-defined]  # its setting
+litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
 
 
-class _BoundedAiohttp(BoundedTransport, aiohttp_transport.LiteLLMAiohttpTransport):
+class _BoundedAiohttp(BoundedTransport, aiohttp_transport.LiteLLMAiohttpTransport):  # type: ignore[misc]  # Any, to mypy
     """litellm's own transport."""
 
 
@@ -40,15 +40,15 @@ class _BoundedHttpx(BoundedTransport, AsyncHTTPTransport):
 
 # No setting of litellm bounds what an answer may have, and it makes its clients in many places. It
 # looks these three up whenever it makes one.
-aiohttp_transport.LiteLLMAiohttpTransport = _BoundedAiohttp  # type: ignore[misc]
-http_handler.AsyncHTTPTransport = _BoundedHttpx  # type: ignore[attr-defined]
-http_handler.AsyncHTTPHandler.create_async_transport = staticmethod(  # type: ignore[assignment]
+aiohttp_transport.LiteLLMAiohttpTransport = _BoundedAiohttp
+http_handler.AsyncHTTPTransport = _BoundedHttpx
+http_handler.AsyncHTTPHandler.create_async_transport = staticmethod(
     bounded_transports(http_handler.AsyncHTTPHandler.create_async_transport, _BoundedHttpx)
 )
 # What it does with the text of an error takes it 20 µs a character, on the loop. The two names are
 # those by which its other modules come to it.
 for module in (_logging, exception_mapping_utils):
-    module.redact_secret_string = with_cut_text(module.redact_secret_string)  # type: ignore[attr-defined]
+    module.redact_secret_string = with_cut_text(module.redact_secret_string)
 # Its types make pydantic warn once each on standard error, about nothing that anyone here can do.
 warnings.filterwarnings("ignore", message="Items? .* `ReadOnly` qualifier", category=UserWarning)
 # It makes a request's coroutine in a thread; who cancels the call meanwhile leaves it unawaited.

@@ -12,9 +12,9 @@ from supervisor.core.tree.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
 
-SCHEDULES = 3_000
-FEW = 300
-BREAKS_SOON = 500
+SCHEDULES = 1_000
+FEW = 100
+BREAKS_SOON = 150
 
 
 def test_no_rule_is_broken_in_many_schedules():
