@@ -12,6 +12,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -52,8 +53,11 @@ def substance(path: Path) -> bytes:
     the project, or that is a name of this module, as for ``getattr``, is a name.
     """
     content = path.read_bytes()
-    if path.suffix != ".py":
-        return content
+    return _substance(content) if path.suffix == ".py" else content
+
+
+@cache
+def _substance(content: bytes) -> bytes:
     module = ast.parse(content)
     return _Nameless(module).shown(module).encode()
 
@@ -73,7 +77,7 @@ def _needed(root: Path, path: Path) -> Iterator[Path]:
     """Yield the files that a module imports, and those that pytest imports for it."""
     if path.suffix != ".py":
         return
-    for module in _imported(path):
+    for module in _imported(path.read_bytes()):
         file = root.joinpath(*module.split("."))
         if module.split(".")[0] in FOLLOWED:
             found = (file.with_suffix(".py"), file / "__init__.py")
@@ -83,16 +87,18 @@ def _needed(root: Path, path: Path) -> Iterator[Path]:
         yield from (one for one in above if one.exists())
 
 
-def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
+@cache
+def _imported(content: bytes) -> tuple[str, ...]:
+    found: list[str] = []
+    for node in ast.walk(ast.parse(content)):
         match node:
             case ast.Import(names=names):
-                yield from (one.name for one in names)
+                found += (one.name for one in names)
             case ast.ImportFrom(module=str(module), names=names):
-                yield module
-                yield from (f"{module}.{one.name}" for one in names)
+                found += (module, *(f"{module}.{one.name}" for one in names))
             case _:
                 pass
+    return tuple(found)
 
 
 def _foreign(module: ast.Module) -> frozenset[str]:

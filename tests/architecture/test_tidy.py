@@ -63,9 +63,12 @@ class Source:
 def sources(*folders):
     """Return the Python files below the folders, those that are not there yet left out."""
     paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    found = [source(path) for path in paths]
-    gc.freeze()  # a million nodes that stay, which every collection would look at
-    return found
+    gc.disable()  # a million nodes that stay, which every collection would look at
+    try:
+        return [source(path) for path in paths]
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @cache
