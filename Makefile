@@ -199,7 +199,9 @@ conformance: setup ## The cases of the supervisor's contract; the page tells whi
 	  $(BIN)/python -m scripts.reference; exit $$status
 
 fault: setup setup-local setup-mocks ## Things die, hang and are starved, at a build machine's size: FAULT_FULL=1 for the long form
-	@$(if $(FAULT_FULL),$(PROOF) fault --) $(BIN)/python -m scripts.lanes $(FAULT_LANES)
+	@tallies=$$(mktemp -d) && trap 'rm -rf "$$tallies"' EXIT && \
+	  TALLIES=$$tallies $(if $(FAULT_FULL),$(PROOF) fault --) $(BIN)/python -m scripts.lanes $(FAULT_LANES) && \
+	  $(BIN)/python -m tests.fault.tally "$$tallies"
 
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
 	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \

@@ -4,6 +4,9 @@ A lane is the paths of one run, separated by blanks. The first lane's output is 
 the others' when they are done. The exit status is that of the first lane that failed. Ctrl-C and
 SIGTERM end all.
 
+Each lane yields to those before it: name those first whose tests wait for processes, which a lane
+that does nothing but compute would hold up at each step.
+
 A shell without job control has what it starts in the background ignore SIGINT and SIGQUIT, and a
 process hands that on to all that it starts. Tests that interrupt want them as in the foreground.
 """
@@ -17,6 +20,8 @@ from contextlib import ExitStack
 from typing import IO, Final
 
 PYTEST: Final = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+YIELD: Final = 4
+"""Steps of niceness from a lane to the next one; the kernel takes 19 of them for any more."""
 END_S: Final = 60.0
 """For an interrupted run to clear up after itself."""
 
@@ -30,8 +35,8 @@ def main(lanes: list[str]) -> int:
         outputs: list[IO[bytes] | None] = [None]
         outputs += [stack.enter_context(tempfile.TemporaryFile()) for _ in lanes[1:]]
         running = [
-            subprocess.Popen([*PYTEST, *lane.split()], stdout=output, stderr=output)  # noqa: S603 - our own tests
-            for lane, output in zip(lanes, outputs, strict=True)
+            subprocess.Popen(_command(number, lane), stdout=output, stderr=output)  # noqa: S603 - our own tests
+            for number, (lane, output) in enumerate(zip(lanes, outputs, strict=True))
         ]
         try:
             statuses = [_finished(*one) for one in zip(running, outputs, strict=True)]
@@ -42,6 +47,10 @@ def main(lanes: list[str]) -> int:
                 one.wait(END_S)
             raise
     return next((status for status in statuses if status), 0)
+
+
+def _command(number: int, lane: str) -> list[str]:
+    return ["nice", "-n", str(YIELD * number), *PYTEST, *lane.split()]
 
 
 def _finished(lane: "subprocess.Popen[bytes]", output: IO[bytes] | None) -> int:

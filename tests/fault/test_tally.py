@@ -1,8 +1,10 @@
 """The count of named cases: what passes one, what shows it in part, and which run is judged."""
 
+import os
+
 import pytest
 
-from tests.fault.tally import Count, Tally, count
+from tests.fault.tally import PARTS, Count, Tally, count, main
 
 pytest_plugins = ["pytester"]
 OK, FAILED = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED
@@ -64,8 +66,9 @@ def test_a_case_passes_by_all_of_its_tests():
 
 
 @pytest.fixture
-def small_run(pytester):
+def small_run(pytester, monkeypatch):
     """Run files of tests in two folders, of which one has the table."""
+    monkeypatch.delenv(PARTS, raising=False)  # these tests may be played in a lane themselves
 
     def run(files, *arguments, known=("A1", "A2")):
         for path, text in files.items():
@@ -81,6 +84,21 @@ def small_run(pytester):
         )
 
     return run
+
+
+@pytest.fixture
+def play_lanes(small_run, pytester, monkeypatch):
+    """Run lanes one after the other; return where their parts are, and the results."""
+
+    def play(lanes, known):
+        monkeypatch.setenv(PARTS, str(pytester.mkdir("parts")))
+        results = []
+        for number, lane in enumerate(lanes):
+            monkeypatch.setattr(os, "getpid", lambda number=number: number)
+            results.append(small_run(FILES, lane, known=known))
+        return pytester.path / "parts", results
+
+    return play
 
 
 @pytest.mark.parametrize(
@@ -109,6 +127,25 @@ def test_a_case_fails_by_the_audit_after_one_of_its_tests(small_run):
 
     assert told_by(result) == "0 of 2 passed; A2 in part; without A1"
     assert result.ret == FAILED
+
+
+@pytest.mark.parametrize(
+    ("lanes", "known", "judged"),
+    [
+        (("cases", "more"), ("A1", "A2"), ("1 of 2 passed; A2 in part", 0)),
+        (("cases", "more"), ("A1", "A2", "A3"), ("1 of 3 passed; A2 in part; without A3", 1)),
+        (("cases",), ("A1", "A2", "A3"), ("2 of 3 passed; without A3", 0)),
+    ],
+    ids=["all", "one missing", "a part"],
+)
+def test_lanes_are_one_run(play_lanes, capsys, lanes, known, judged):
+    """None of them tells its part or is judged by it; what they make together is."""
+    parts, results = play_lanes(lanes, known)
+    capsys.readouterr()
+
+    assert [(told_by(result), result.ret) for result in results] == [(None, OK)] * len(lanes)
+    status = main(parts)
+    assert (capsys.readouterr().out.removeprefix("some cases: ").strip(), status) == judged
 
 
 def told_by(result):
