@@ -93,18 +93,18 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 	@$(BIN)/python examples/demo.py
 
 # Most of a suite's time is waiting for processes, so it runs in lanes side by side, each with daemons
-# of its own; all are told when all are done. What judges a run of all end-to-end tests runs with them.
-BY_THEMSELVES := tests/e2e/arguments tests/e2e/first_hour
+# of its own; all are told when all are done. What judges all end-to-end tests runs behind the lanes.
 JUDGE       := tests/architecture/test_event_coverage.py
-TEST_LANES  := '$(JUDGE) tests/e2e $(BY_THEMSELVES:%=--ignore %)' \
+TEST_LANES  := '$(wildcard tests/e2e/test_[a-m]*.py)' \
+               '$(wildcard tests/e2e/test_[n-z]*.py)' \
                'tests/integration tests/systemd' \
-               'tests/unit tests/contract tests/model tests/conformance tests/typing' \
-               'tests/architecture --ignore $(JUDGE) tests/programs $(BY_THEMSELVES)'
+               'tests/architecture --ignore $(JUDGE) tests/programs tests/e2e/arguments tests/e2e/first_hour' \
+               'tests/unit tests/contract tests/model tests/conformance tests/typing'
 FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
 test: setup ## Set up, check, and run every test but the faults
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync setup-local setup-mocks setup-mcp check
-	@$(BIN)/python -m scripts.lanes $(TEST_LANES)
+	@$(BIN)/python -m scripts.lanes --then '-m pytest -p no:cacheprovider $(JUDGE)' $(TEST_LANES)
 
 # Two environments from an index, of the oldest and of the newest Python of this machine: minutes.
 first-hour: setup ## The programs of five kinds of users, with the wheel and all extras, on two Pythons
@@ -199,9 +199,7 @@ conformance: setup ## The cases of the supervisor's contract; the page tells whi
 	  $(BIN)/python -m scripts.reference; exit $$status
 
 fault: setup setup-local setup-mocks ## Things die, hang and are starved, at a build machine's size: FAULT_FULL=1 for the long form
-	@tallies=$$(mktemp -d) && trap 'rm -rf "$$tallies"' EXIT && \
-	  TALLIES=$$tallies $(if $(FAULT_FULL),$(PROOF) fault --) $(BIN)/python -m scripts.lanes $(FAULT_LANES) && \
-	  $(BIN)/python -m tests.fault.tally "$$tallies"
+	@$(if $(FAULT_FULL),$(PROOF) fault --) $(BIN)/python -m scripts.lanes --then '-m tests.fault.tally' $(FAULT_LANES)
 
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
 	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \

@@ -73,14 +73,17 @@ def _everything_is_heard(client, heard):
         listener = threading.Thread(target=listen, args=(stream, heard))
         listener.start()
         yield
+        with ScriptedModel(["Bye."]) as model, client.create_agent(model=model) as last:
+            last.run("Hello.", timeout=TURN_S)  # events arrive in their order: its own come last
+            assert poll(lambda: "AgentEnd" in heard.get(last.id, ()))
     listener.join(TURN_S)
     assert not listener.is_alive()
 
 
 def listen(stream, heard):
-    """Note the class of every event until the stream is closed."""
+    """Note the name of every event until the stream is closed."""
     for envelope in stream:
-        heard.setdefault(envelope.session_id, set()).add(type(envelope.event))
+        heard.setdefault(envelope.session_id, set()).add(type(envelope.event).__name__)
 
 
 @pytest.fixture

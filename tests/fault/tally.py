@@ -4,8 +4,8 @@ The table is a TOML file of names and what they mean; a test says by a marker wh
 A case has passed when all of its tests have, and in part when some of them were skipped. A run with
 every test of every case, in all folders beside that of the table, fails where a case is missing.
 
-A run in lanes is one run: with ``TALLIES=DIR`` each lane writes its part of a tally there, and
-``python -m tests.fault.tally DIR``, when all have ended, tells what they make together.
+A run in lanes is one run: with ``LANE_PARTS=DIR`` each lane writes its part of a tally there, and
+``python -m tests.fault.tally``, when all have ended, tells what they make together.
 """
 
 import os
@@ -18,8 +18,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-PARTS = "TALLIES"
-"""The variable that names the directory for the parts."""
+PARTS = "LANE_PARTS"
+"""The variable that names the directory for the parts: ``scripts/lanes.py``."""
+PART_NAME = "tally-{what}-{pid}.json"
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Tally:
     def pytest_sessionfinish(self, session):
         """Let a run of all cases fail where one is missing; a lane leaves that to who joins all."""
         if self._parts:
-            path = Path(self._parts, f"{self._part.what}-{os.getpid()}.json")
+            path = Path(self._parts, PART_NAME.format(what=self._part.what, pid=os.getpid()))
             path.write_bytes(msgspec.json.encode(self._part, enc_hook=str))
         elif session.exitstatus == pytest.ExitCode.OK and self._part.has_failed():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -158,7 +159,7 @@ def joined(parts):
     """Return the whole of each tally of which there are parts in a directory."""
     found = [
         msgspec.json.decode(path.read_bytes(), type=Part, dec_hook=lambda kind, text: kind(text))
-        for path in sorted(Path(parts).glob("*.json"))
+        for path in sorted(Path(parts).glob(PART_NAME.format(what="*", pid="*")))
     ]
     for _, of_one in groupby(found, key=lambda part: part.what):
         whole, *others = of_one
@@ -167,12 +168,12 @@ def joined(parts):
         yield whole
 
 
-def main(parts):
+def main():
     """Tell what the lanes have made together; 1 where a case is missing."""
-    tallies = list(joined(parts))
+    tallies = list(joined(os.environ[PARTS]))
     sys.stdout.writelines(f"{one.count().line(one.what)}\n" for one in tallies if one.has_run())
     return int(any(one.has_failed() for one in tallies))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

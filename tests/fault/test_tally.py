@@ -88,7 +88,7 @@ def small_run(pytester, monkeypatch):
 
 @pytest.fixture
 def play_lanes(small_run, pytester, monkeypatch):
-    """Run lanes one after the other; return where their parts are, and the results."""
+    """Run lanes one after the other, and return the results."""
 
     def play(lanes, known):
         monkeypatch.setenv(PARTS, str(pytester.mkdir("parts")))
@@ -96,7 +96,7 @@ def play_lanes(small_run, pytester, monkeypatch):
         for number, lane in enumerate(lanes):
             monkeypatch.setattr(os, "getpid", lambda number=number: number)
             results.append(small_run(FILES, lane, known=known))
-        return pytester.path / "parts", results
+        return results
 
     return play
 
@@ -140,11 +140,11 @@ def test_a_case_fails_by_the_audit_after_one_of_its_tests(small_run):
 )
 def test_lanes_are_one_run(play_lanes, capsys, lanes, known, judged):
     """None of them tells its part or is judged by it; what they make together is."""
-    parts, results = play_lanes(lanes, known)
+    results = play_lanes(lanes, known)
     capsys.readouterr()
 
     assert [(told_by(result), result.ret) for result in results] == [(None, OK)] * len(lanes)
-    status = main(parts)
+    status = main()
     assert (capsys.readouterr().out.removeprefix("some cases: ").strip(), status) == judged
 
 
