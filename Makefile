@@ -100,7 +100,10 @@ TEST_LANES  := '$(wildcard tests/e2e/test_[a-m]*.py)' \
                'tests/integration tests/systemd' \
                'tests/architecture --ignore $(JUDGE) tests/programs tests/e2e/arguments tests/e2e/first_hour' \
                'tests/unit tests/contract tests/model tests/conformance tests/typing'
-FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
+FAULT_LANES := '$(wildcard tests/fault/cases/test_[a-j]*.py)' \
+               '$(wildcard tests/fault/cases/test_[k-z]*.py) tests/fault/escapes' \
+               'tests/fault/matrix tests/fault/streams $(wildcard tests/fault/test_[a-d]*.py)' \
+               '$(wildcard tests/fault/test_[e-z]*.py)'
 
 test: setup ## Set up, check, and run every test but the faults
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync setup-local setup-mocks setup-mcp check
