@@ -23,7 +23,7 @@ def test_crash_and_restart_are_reported_with_all_facts(client, agent, scripted, 
             event = stream.get(TURN_S).event
             if isinstance(event, SupervisorReport) and event.supervisor.endswith(session.id):
                 told += [event] if event.child == "agent" else []
-    heard.setdefault("_supervisor", set()).update(type(one) for one in told)
+    heard.setdefault("_supervisor", set()).update(type(one).__name__ for one in told)
 
     assert [one.report for one in told] == ["progress", "child_terminated", "progress"]
     ended = told[1]
