@@ -96,10 +96,10 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # of its own; all are told when all are done. What judges all end-to-end tests runs behind the lanes.
 JUDGE       := tests/architecture/test_event_coverage.py
 TEST_LANES  := '$(wildcard tests/e2e/test_[a-m]*.py)' \
-               '$(wildcard tests/e2e/test_[n-z]*.py)' \
                'tests/integration tests/systemd' \
                'tests/architecture --ignore $(JUDGE) tests/programs tests/e2e/arguments tests/e2e/first_hour' \
-               'tests/unit tests/contract tests/model tests/conformance tests/typing'
+               'tests/unit tests/contract tests/model tests/conformance tests/typing' \
+               '$(wildcard tests/e2e/test_[n-z]*.py)'
 FAULT_LANES := '$(wildcard tests/fault/cases/test_[a-j]*.py)' \
                '$(wildcard tests/fault/cases/test_[k-z]*.py) tests/fault/escapes' \
                'tests/fault/matrix tests/fault/streams $(wildcard tests/fault/test_[a-d]*.py)' \
