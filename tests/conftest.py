@@ -18,7 +18,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-EXAMPLES_MAX = 25
+EXAMPLES_MAX = 50
 """Of a property in CI, where a test names no number of its own. They are the same each time: what
 they find they have found at the first; a run elsewhere has 100 new ones, and ``make fuzz`` more."""
 
