@@ -18,7 +18,7 @@ PEER_LIST := benchmarks/peers/requirements.txt
 QUIET  := --quiet --quiet --no-input --root-user-action=ignore
 # Into the environment of a folder, what stands behind a comma: by uv, which takes seconds where pip takes
 # minutes and compiles on all cores; by pip where uv does not install or cannot reach what pip is set up for.
-install = { $(1)/bin/python $(PIP) install $(QUIET) uv && \
+install = { { test -x $(1)/bin/uv || $(1)/bin/python $(PIP) install $(QUIET) uv; } && \
   $(1)/bin/uv pip install --quiet --python $(1)/bin/python --compile-bytecode $(2); } 2>/dev/null || \
   $(1)/bin/python $(PIP) install $(QUIET) $(2)
 # What is checked: the packages always, the folders of scripts where they are there.

@@ -113,12 +113,16 @@ def parse_stat(line: str) -> ProcessLine:
 def look_up(pid: int) -> ProcessLine | None:
     """Return the process that has this pid now; None also for one that is hidden from us."""
     with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)  # a third of the time of a file
-        try:
-            return parse_stat(os.read(descriptor, _STAT_BYTES_MAX).decode(errors="replace"))
-        finally:
-            os.close(descriptor)
+        return _stat(f"/proc/{pid}/stat")
     return None
+
+
+def _stat(path: str | Path) -> ProcessLine:
+    descriptor = os.open(path, os.O_RDONLY)  # a third of the time of a file object
+    try:
+        return parse_stat(os.read(descriptor, _STAT_BYTES_MAX).decode(errors="replace"))
+    finally:
+        os.close(descriptor)
 
 
 def process_table() -> Census:
@@ -304,10 +308,8 @@ def _await_still(pids: Iterable[int], deadline: float) -> None:
 def _is_still(pid: int) -> bool:
     """Say whether every thread of a process is stopped or over."""
     with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        stats = [
-            path.read_text(errors="replace") for path in Path(f"/proc/{pid}/task").glob("*/stat")
-        ]
-        return all(parse_stat(stat).state in _STILL_STATES for stat in stats)
+        threads = [_stat(path) for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return all(thread.state in _STILL_STATES for thread in threads)
     return True
 
 

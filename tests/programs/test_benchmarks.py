@@ -1,4 +1,4 @@
-"""The benchmarks run: two repeats of one of them, for their form and not for their figures."""
+"""The benchmarks run: two repeats of some of them, for their form and not for their figures."""
 
 import json
 import os
@@ -15,7 +15,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RUN = (sys.executable, "-m", "benchmarks")
 FORM = ("--json", "--no-save", "--no-crowds", "--repeats", "2")
-METRICS = 3
 FIELDS = ["metric", "value", "unit", "baseline", "ratio", "bar", "met", "n", "p50", "p99"]
 RUN_S = 100
 END_S = 30
@@ -47,15 +46,16 @@ def wait_for_daemon(folder):
         time.sleep(0.01)  # tidy: nobody tells when another process has bound its socket
 
 
-def test_a_benchmark_tells_every_field_of_every_metric(folder):
+@pytest.mark.parametrize(("subject", "metrics"), [("spawn", 4), ("faults", 3)])
+def test_a_benchmark_tells_every_field_of_every_metric(folder, subject, metrics):
     """Each line of a run is one metric with the fields that readers know, and nothing is left."""
-    with start(folder) as run:
+    with start(folder, subject) as run:
         told, _ = run.communicate(timeout=RUN_S)
     found = [json.loads(line) for line in told.splitlines()]
 
     assert run.returncode == 0
-    assert [list(metric) for metric in found] == [FIELDS] * METRICS
-    assert [metric["n"] for metric in found] == [2] * METRICS
+    assert [list(metric) for metric in found] == [FIELDS] * metrics
+    assert [metric["n"] for metric in found] == [2] * metrics
     assert all(metric["value"] > 0 and metric["baseline"] > 0 for metric in found)
     assert list(folder.iterdir()) == []
 
