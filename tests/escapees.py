@@ -12,7 +12,7 @@ from pathlib import Path
 
 GENERATION_S = 0.002
 """Each process lives so long, and forks the next one before it ends."""
-STORM_CHAINS = 100
+STORM_CHAINS = 20 * (os.cpu_count() or 1)
 FUSE_S = 60.0
 """They end by themselves then, should nobody end them."""
 

@@ -484,12 +484,16 @@ class Life:
         self.counts["rebuilt"] += 1
 
     async def _recall(self) -> Recalled:
-        """Return what the session remembers at rest; its process may have been killed just now."""
+        """Return what the session remembers at rest; its process may have been killed just now.
+
+        What it has told by then is heard, too: of a branch that ended behind its call, say.
+        """
         memories = self._place.house.memories
         async with self._bounded():
             while True:
                 found = await self._patiently(lambda: recall(self._session, memories))
-                if _is_over(found.status) and found.is_whole:
+                has_heard = self.ledger.last >= found.status.last_index
+                if has_heard and _is_over(found.status) and found.is_whole:
                     return found
                 await asyncio.sleep(LOOK_AGAIN_S)
 
