@@ -114,7 +114,8 @@ def outcome(call, sandbox, path):
 
 def outside(work):
     """Return all that lies beside the folder."""
-    beside = [path for path in work.parent.rglob("*") if work not in (path, *path.parents)]
+    places = (one for one in work.parent.iterdir() if one != work)
+    beside = [path for place in places for path in (place, *place.rglob("*"))]
     return {path: path.read_text() if path.is_file() else None for path in beside}
 
 
