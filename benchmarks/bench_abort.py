@@ -34,7 +34,7 @@ PARALLEL: Final = 8
 SETTLE_S: Final = 30.0
 STALL_CHARS: Final = 40
 WORKS: Final = "works"
-"""The event by which a tool tells that it runs, and in which process."""
+"""The event by which a tool says that it runs, and in which process."""
 STEPS: Final = 10_000
 """Of a piece of work that burns CPU: a fraction of a millisecond, all of it with Python's lock."""
 LOOK_AGAIN_S: Final = 0.05

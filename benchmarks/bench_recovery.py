@@ -1,4 +1,4 @@
-"""How soon are many monitors told, and many agents there again, that were killed at once?
+"""How soon are many monitors notified, and many agents there again, that were killed at once?
 
 1, 10, 100 (and with BIG=1 1,000) idle sessions, each with a monitor; all of their processes get
 SIGKILL in one go, and each is asked for its status at once. *Told* is the Down, *ready* the status
@@ -64,7 +64,7 @@ class _Place:
     raw: Peer
 
     def kill_all(self, sessions: Sequence[SessionId], times: Times) -> None:
-        """Kill every process of these sessions, and note when each was told and is back."""
+        """Kill every process of these sessions, and note when each one's Down and answer came."""
         self.daemon.await_spares(self.wire)
         pids = [self._pid(session_id) for session_id in sessions]
         start = time.perf_counter()

@@ -1,7 +1,7 @@
 """Both ends of a streamed answer: a server that sends it, and a process that reads it.
 
 ``python -m benchmarks.chunk_stream server`` answers every request with as many chunks as its path
-asks for, each by a call of its own; ``… reader`` reads such an answer in one of ``WAYS`` and tells
+asks for, each by a call of its own; ``… reader`` reads such an answer in one of ``WAYS`` and prints
 the CPU time that a chunk has cost it.
 """
 

@@ -1,7 +1,7 @@
 """``python -m benchmarks.compare BASE [SUBJECT …]``: two revisions beside each other in one run.
 
 The old one is ``BASE``, checked out into a temporary work tree; the new one is this work tree as it
-is. Each plays its own benchmark, old and new in turns, and what is told is in ``pairs``. Both run
+is. Each plays its own benchmark, old and new in turns; ``pairs`` says what is reported. Both run
 in this environment, each from its own sources; where they depend on different distributions, the
 old one gets an environment of its own. However a run ends, what it made is gone. An exit status of
 2 says that nothing could be compared.
@@ -38,7 +38,7 @@ PLAY_S: Final = 900.0
 GIT_S: Final = 120.0
 INSTALL_S: Final = 1_200.0
 END_S: Final = 90.0
-"""For a play that was told to end: it ends its daemon first, which ends its sessions."""
+"""For a play that was asked to end: it ends its daemon first, which ends its sessions."""
 EXTRA: Final = "test"
 """What a benchmark may need beyond the product: the journal's has a driver for PostgreSQL."""
 NOTHING_COMPARED: Final = 2
@@ -68,7 +68,7 @@ class Side:
         return self.root / "benchmarks" / f"bench_{subject}.py"
 
     def play(self, subject: str, repeats: int) -> Play:
-        """Return what one play of the subject tells, by metric.
+        """Return what one play of the subject reports, by metric.
 
         Raises:
             CompareError: it fails, or takes too long.
@@ -234,7 +234,7 @@ def _is_shared(subject: str, old: Side) -> bool:
 
 
 def _compare(subject: str, old: Side, new: Side, arguments: argparse.Namespace) -> None:
-    """Play one subject in turns, tell what came of it, and keep it."""
+    """Play one subject in turns, print what came of it, and keep it."""
     load = os.getloadavg()[0]
     pairs: list[tuple[Play, Play]] = []
     for number in range(1, arguments.pairs + 1):
@@ -270,7 +270,7 @@ def _save(
 def _run(
     command: Sequence[str], cwd: Path, bound_s: float, variables: dict[str, str] | None = None
 ) -> bytes:
-    """Return what a command prints; it is told to end, and then ended, when we have to leave.
+    """Return what a command prints; it is asked to end, and then ended, when we have to leave.
 
     Raises:
         CompareError: it fails, or takes too long.

@@ -24,7 +24,7 @@ TIMEOUT_S: Final = 120.0
 
 @cmdc.tool(effects="read", timeout=TIMEOUT_S)
 async def flood(events: int) -> str:
-    """Publish ``events`` deltas as fast as the daemon takes them; all tell when it began."""
+    """Publish ``events`` deltas as fast as the daemon takes them; all say when it began."""
     publisher, link = _publisher()
     delta = stamped()
     left = events
@@ -40,7 +40,7 @@ async def flood(events: int) -> str:
 
 @cmdc.tool(effects="read", timeout=TIMEOUT_S)
 async def drip(events: int, port: int) -> str:
-    """Publish one delta for each byte that comes from ``port``; each tells when it was made."""
+    """Publish one delta for each byte that comes from ``port``; each says when it was made."""
     publisher, _link = _publisher()
     loop = asyncio.get_running_loop()
     done = asyncio.Event()

@@ -2,7 +2,7 @@
 
 What a machine does to a figure it does to both plays of a pair, nearly; so the ratio is taken
 within each pair, and of these ratios the median. Nothing is compared that one revision lacks, or
-tells in another unit: that is left out by name.
+reports in another unit: that is left out by name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.metrics import DIGITS, TAIL, Metric, percentile
 
 Play: TypeAlias = Mapping[str, Metric]
-"""What one play of a subject told, by the metric's name."""
+"""What one play of a subject reported, by the metric's name."""
 HEAD: Final = ("metric", "unit", "old", "new", "ratio", "ratio min", "ratio max", "n")
 
 
@@ -88,7 +88,7 @@ def _cells(one: Paired) -> tuple[str, ...]:
 
 
 def _names(pairs: Sequence[tuple[Play, Play]]) -> list[str]:
-    """Return the names of all metrics, in the order in which they are told first."""
+    """Return the names of all metrics, in the order in which they are reported first."""
     return list(dict.fromkeys(name for old, new in pairs for name in (*new, *old)))
 
 

@@ -43,7 +43,7 @@ class Publisher:
         return True
 
     def flood(self, events: int) -> bool:
-        """Send ``events`` frames as fast as they go; all tell when it began."""
+        """Send ``events`` frames as fast as they go; all say when it began."""
         frame = self._topic + _entry()
         send = self._socket.send
         for _ in range(events):
@@ -51,7 +51,7 @@ class Publisher:
         return True
 
     def drip(self, events: int, interval_us: int) -> bool:
-        """Send one frame every ``interval_us``; each tells when it was made."""
+        """Send one frame every ``interval_us``; each says when it was made."""
         sample = stamped()
         before, _, after = _entry(sample).partition(sample.encode())
         for _ in ticks(events, interval_us):

@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.stream_reader KIND``: ``aio`` and ``client`` subscribe to sessions of a
 daemon by the public clients, ``sdk`` and ``aiohttp`` ask the provider themselves, all in one loop,
-and ``socket`` takes its bytes and looks for the end alone. Each tells how long stamped chunks were
+and ``socket`` takes its bytes and looks for the end alone. Each prints how long stamped chunks were
 under way (``delays``), or how many a second it gets of many streams at once (``rate``).
 """
 

@@ -17,7 +17,7 @@ def temperature(city: str) -> str:
 
 @cmdc.tool(effects="read")
 def clock() -> str:
-    """Tell the time, in UTC."""
+    """Return the time, in UTC."""
     return f"{datetime.now(UTC):%H:%M}"
 
 

@@ -21,7 +21,7 @@ def serve() -> None:
 
     @server.tool()
     def price(fruit: str) -> str:
-        """Tell what a kilogram of a fruit costs, in euros."""
+        """Return what a kilogram of a fruit costs, in euros."""
         return str(PRICES[fruit])
 
     server.run("stdio")

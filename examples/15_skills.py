@@ -31,6 +31,6 @@ with tempfile.TemporaryDirectory() as folder:
         print("skills:", [one.name for one in session.status().skills])
         print(session.run("Write one line to a customer.").text)
 
-        # The next request is told of the change; the system prompt stays as it is.
+        # The next request names the change; the system prompt stays as it is.
         (skill / "SKILL.md").write_text(SKILL.format("Begin with: Good day!"))
         print(session.run("And one to another customer.").text)

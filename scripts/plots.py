@@ -2,8 +2,8 @@
 
 Each reads the newest results in ``benchmarks/results`` that have the largest crowd:
 ``docs/discussion/recovery.svg`` shows sessions killed at once against the time until their monitors
-are told and until the next processes answer, ``docs/discussion/growth.svg`` what one more session
-costs beside how many there are.
+are notified and until the next processes answer, ``docs/discussion/growth.svg`` what one more
+session costs beside how many there are.
 """
 
 import json

@@ -38,7 +38,7 @@ class Kill:
     history: int
     """Messages before the interrupted prompt."""
     kept: int
-    """How many of them the model was told again."""
+    """How many of them the model was sent again."""
 
 
 @dataclass(slots=True)

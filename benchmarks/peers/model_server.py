@@ -1,7 +1,7 @@
 """``python -m benchmarks.peers.model_server``: a model's server on the loopback, for all peers.
 
 It speaks streamed chat completions. The last prompt of a request says how long the answer is and
-how quickly it comes; what the newest request knew of the conversation is told to who asks.
+how quickly it comes; what the newest request knew of the conversation is returned to who asks.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Prompts that tell the model of a benchmark how long its answer is, and how quickly it comes."""
+"""Prompts that say how long the answer of a benchmark's model is, and how quickly it comes."""
 
 import re
 from typing import Final

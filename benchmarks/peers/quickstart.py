@@ -1,8 +1,8 @@
 """``python -m benchmarks.peers.quickstart``: the README's quickstart beside the same by others.
 
 Each is a script of its own: it has a tool that counts lines, asks about a file, and prints the
-answer as it comes. Scripts take turns; a figure is the median of them, as ``time`` tells it. Who is
-not installed is left out and named.
+answer as it comes. Scripts take turns; a figure is the median of them, as ``time`` reports it. Who
+is not installed is left out and named.
 """
 
 import argparse

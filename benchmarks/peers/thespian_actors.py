@@ -1,7 +1,7 @@
 """A peer: one thespian actor per agent, each a process, under an actor that starts it again.
 
-Thespian tells a parent that its child has exited; what is done then is the parent's own code, here
-``Keeper``. Processes are forked, and the openai SDK is imported before the first fork.
+Thespian notifies a parent that its child has exited; what is done then is the parent's own code,
+here ``Keeper``. Processes are forked, and the openai SDK is imported before the first fork.
 """
 
 import os

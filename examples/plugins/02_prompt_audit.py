@@ -1,4 +1,4 @@
-"""A plugin that writes every prompt down, in a file, and tells observers: ``Emit``.
+"""A plugin that writes every prompt down, in a file, and publishes it: ``Emit``.
 
 It runs as it is, with a model that plays a script; CMDC_MODEL=openai:gpt-4o-mini names a real one.
 

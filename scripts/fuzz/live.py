@@ -2,7 +2,7 @@
 
 What no single frame shows is asked for: after every few hundred the daemon has to list its sessions
 and a bystander has to answer; at the end it is the same process, about as large as it was, and its
-log tells of no failure of its own.
+log names no failure of its own.
 """
 
 import asyncio

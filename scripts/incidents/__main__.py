@@ -2,8 +2,8 @@
 
 ``--check`` writes nothing and says what is different from the page; the exit status is 1 then.
 ``--only NAME`` plays one of them; it may be repeated. ``--prose`` plays none: that is for who has
-edited the prose. What this machine cannot stage stays as it is on the page, and is told. However a
-run ends, what it started is gone.
+edited the prose. What this machine cannot stage stays as it is on the page, and is named. However
+a run ends, what it started is gone.
 """
 
 import argparse

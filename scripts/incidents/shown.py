@@ -62,7 +62,7 @@ def _quoted(line: str) -> str | None:
 
 
 def _written(line: str) -> str | None:
-    """Return what a process wrote, where the log tells it."""
+    """Return what a process wrote, where the log has it."""
     found = _WROTE.match(line)
     return None if found is None else found["line"]
 

@@ -1,7 +1,7 @@
 """What an operator has at night: the command line and the daemon's log. Both are the real ones.
 
 A ``Stage`` looks at a daemon that somebody else keeps. ``Scene`` is one session that something
-happens to, watched by ``cmdc monitor`` from the beginning, with what is told of it.
+happens to, watched by ``cmdc monitor`` from the beginning, with what is shown of it.
 """
 
 import contextlib
@@ -128,7 +128,7 @@ class Stage:
 
     # Any: as above.
     def refused(self, session_id: str, *, also: tuple[str, ...] = (), **options: Any) -> Blocks:
-        """Return what is told of a session that cannot be started.
+        """Return what is shown of a session that cannot be started.
 
         Of the log it is the lines with its name, and those with one of the words in ``also``.
         """
@@ -172,7 +172,7 @@ class Scene:
         """Wait until it is watched, and begin with the log as it is."""
         self.stage, self.session = stage, session
         self.also: tuple[str, ...] = ()
-        """Words of lines of the log that are told beside those with the session's name."""
+        """Words of lines of the log that are shown beside those with the session's name."""
         self.greeting = monitor.greeting()
         self._monitor = monitor
         self._log_start = len(stage.log_text())
@@ -195,7 +195,7 @@ class Scene:
         )
 
     def restarted(self, incarnation: int = 2) -> Blocks:
-        """Return what is told of a session that goes on with its next process."""
+        """Return what is shown of a session that goes on with its next process."""
         self.wait_up(incarnation)
         ps = self.stage.run("ps")
         log = self._log(STARTED, f"incarnation={incarnation}")
@@ -204,7 +204,7 @@ class Scene:
         return {"monitor": "\n".join(told[:-1]), "ps": ps, "log": log}  # the last is of the stop
 
     def over(self, *last: str) -> Blocks:
-        """Return what is told of a session that has ended."""
+        """Return what is shown of a session that has ended."""
         monitor = self._monitor.text()
         log = self._log(*(last or (ENDED,)))
         return {"monitor": monitor, "ps": self.stage.run("ps"), "log": log}

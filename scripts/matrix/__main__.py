@@ -1,6 +1,6 @@
 """``python -m scripts.matrix``: play every cell of the crash matrix and write its pages.
 
-``--check`` writes nothing, and ``--only`` neither: it plays the situations of these names and tells
+``--check`` writes nothing, and ``--only`` neither: it plays the situations of these names and shows
 what came back of each cell. Exit status 1 where anything was wrong, with a line for each problem: a
 cell that was not reached in any of its plays is one, unless ``cells.ABSENCES`` has the reason.
 """

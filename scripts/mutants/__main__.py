@@ -5,7 +5,7 @@ them change; ``--again`` plays them all the same. ``--sample N`` draws N, by a s
 whose last record has no hole. ``--own`` asks a module's own tests alone, those of its name or else
 the quick ones, which is soon done; what they let live is played again without it. A survivor is
 either in ``survivors.toml``, with the reason why it may live, or a hole in the tests. Exit status
-1: a survivor has no reason, a reason is told of a mutant that does not live, or fewer than
+1: a survivor has no reason, a reason is given for a mutant that does not live, or fewer than
 ``KILLED_MIN`` of all are killed.
 """
 
@@ -114,7 +114,7 @@ def _place(module: Module, mutant: Mutant) -> str:
 def _play_whole(
     pairs: Sequence[_Pair], reasons: dict[str, str], arguments: argparse.Namespace
 ) -> int:
-    """Play what no record tells, and keep a record for each module."""
+    """Play what no record has, and keep a record for each module."""
     bench = Bench(has_others=not arguments.own)
     known = {} if arguments.again else records.newest()
     wrong: list[str] = []

@@ -7,7 +7,7 @@ Own tests come first, and only tests that run the mutant's function: so says a l
 tests with right code. Of them come first those that have noticed most so far, then the quickest.
 What none of them notices is tried on the module's other tests. A mutant that makes tests last
 ``TIMES`` as long and ``MORE_S`` seconds more was noticed, unless right code is as slow just then.
-A file that fails with right code is looked at twice; where it is one of the others, it is told and
+A file that fails with right code is looked at twice; where it is one of the others, it is named and
 left out.
 """
 
@@ -62,7 +62,7 @@ class Verdict:
 
 
 class WrongTestsError(Exception):
-    """Tests fail without a mutant, so they can tell nothing."""
+    """Tests fail without a mutant, so they can show nothing."""
 
 
 class Bench:
@@ -124,7 +124,7 @@ class Bench:
         return _in_a_fork(work)
 
     def _has_looked(self, file: str, *, must: bool) -> bool:
-        """Say whether a file passes, so that it can tell something; raises WrongTestsError."""
+        """Say whether a file passes, so that it can show something; raises WrongTestsError."""
         if file in self._seen:
             return True
         if file in self._broken and not must:

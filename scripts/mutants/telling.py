@@ -1,6 +1,6 @@
-"""Has modules tell which of their functions are run: each begins with a call that says its name.
+"""Has modules report which of their functions are run: each begins with a call that says its name.
 
-Only what is mutated tells, so that tests take no longer than they do: a tracer would hear every
+Only what is mutated reports, so that tests take no longer than they do: a tracer would hear every
 call of every library. What is compiled is kept in a folder, for the processes that come after.
 """
 
@@ -18,7 +18,7 @@ TOLD: Final = "__mutants_told__"
 
 
 def install(paths: Mapping[str, str], folder: Path) -> None:
-    """Have modules tell from now on; ``paths`` has by name where each is below the root."""
+    """Have modules report from now on; ``paths`` has by name where each is below the root."""
     finder: Any = _Finder(paths, folder)
     sys.meta_path.insert(0, finder)
 
@@ -56,7 +56,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 def telling(tree: ast.Module, path: str) -> ast.Module:
-    """Return a module in which each function and class begins by telling its name."""
+    """Return a module in which each function and class begins by reporting its name."""
     for name, node in list(_named(tree, "")):
         first = node.body[0]
         has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)

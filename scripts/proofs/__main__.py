@@ -55,7 +55,7 @@ def _run(command: list[str]) -> tuple[int, str]:
                 sys.stdout.write(line)
                 sys.stdout.flush()
                 said = line.strip() or said
-        except KeyboardInterrupt:  # the terminal has told the command, too
+        except KeyboardInterrupt:  # the terminal has signalled the command, too
             running.wait()
             return INTERRUPTED, said
     return running.returncode, said.strip("= ")[:SAID_CHARS_MAX]

@@ -159,7 +159,7 @@ class _Nameless:
         return str(self._numbers.setdefault(name, len(self._numbers)))
 
     def _is_theirs(self, node: ast.expr) -> bool:
-        """Tell whether an attribute of this is named by another project."""
+        """Say whether an attribute of this is named by another project."""
         while isinstance(node, ast.Attribute):
             node = node.value
         return isinstance(node, ast.Name) and node.id in self._foreign
@@ -177,7 +177,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _counts(node: object) -> bool:
-    """Tell an import and a docstring from what a module does."""
+    """Say whether a statement is what a module does, and no import or docstring."""
     match node:
         case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant(value=str())):
             return False

@@ -67,7 +67,7 @@ class Play:
     told: list[ReasoningEvent] = field(default_factory=list)
     spent: TokenUsage = field(default_factory=TokenUsage)
     told_before: list[int] = field(default_factory=list)
-    """How many events had been told when each input came."""
+    """How many events had been published when each input came."""
 
     def play(self, strategy: ReasoningStrategy, question: str) -> ReasoningResult:
         """Return how a whole run ends."""

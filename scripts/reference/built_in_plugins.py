@@ -100,7 +100,7 @@ def _options(struct: type[msgspec.Struct]) -> Iterator[OptionFacts]:
     written = {field.name: field for field in fields_of(struct)}
     for field in msgspec.structs.fields(struct):
         own = written.get(field.name)
-        if own is None:  # inherited: told where it stands
+        if own is None:  # inherited: described where it stands
             continue
         yield OptionFacts(
             name=field.name,
@@ -123,7 +123,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str | None:
         return None
     made = field.default_factory
     value = field.default if made is msgspec.NODEFAULT else made()
-    # A list is as good as a tuple, and told like any other one.
+    # A list is as good as a tuple, and written like any other one.
     return value_text(list(value) if isinstance(value, tuple) else value)
 
 

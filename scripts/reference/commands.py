@@ -325,7 +325,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     MakeCheckpoint: lambda _: "save the state",
     AskBackend: lambda _: "ask the session's own checkpoint backend",
 }
-"""What the shell is told to do, in a few words. Any: the effect of its own row."""
+"""What the shell is to do, in a few words. Any: the effect of its own row."""
 ELSEWHERE: Final = frozenset(
     {Publish, WriteRecord, Complete, Refuse, AnswerStatus, AnswerMessages, AnswerPage}
 )

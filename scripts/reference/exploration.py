@@ -42,7 +42,7 @@ Edge: TypeAlias = tuple[State, type, State]
 Row: TypeAlias = tuple[State, type]
 
 SITUATIONS_MAX: Final = 10_000
-"""More than this means that ``_likeness`` tells too much apart."""
+"""More than this means that ``_likeness`` distinguishes too much."""
 _NONE: Final[frozenset[str]] = frozenset()
 _ASKING: Final = (State.RUNNING, State.STREAMING)
 _MESSAGES_KEPT: Final = 3

@@ -145,7 +145,7 @@ def _by_module(name: str, runs: Sequence[Run]) -> str:
 
 
 def _lists(run: Run) -> Iterator[str]:
-    """Yield each list of things that a run tells of, as a table."""
+    """Yield each list of things that a run names, as a table."""
     for name, things in run.items():
         if isinstance(things, list) and things and isinstance(things[0], Mapping):
             head = [key.replace("_", " ") for key in things[0]]

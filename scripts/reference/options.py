@@ -25,7 +25,7 @@ _MODEL: Final = "openai:any"
 _STRANGERS: Final[tuple[object, ...]] = (object(), "", "stranger", [None] * 100_000)
 """Values that no option takes, or only one that has no rule of its own."""
 _NUMBER_MAX: Final = 1_000_000.0
-# In small letters: a capital one begins what msgspec says, which the annotation has told already.
+# In small letters: a capital one begins what msgspec says, which the annotation has said already.
 _RULE: Final = re.compile(r"(?<!, )expected (.+?)(?:, got |$)")
 _ORDER: Final = re.compile(r"is more than (\w+) ")
 

@@ -1,4 +1,4 @@
-"""``plugins.md``: the built-in plugins, when each is asked, what it is told and what it tells."""
+"""``plugins.md``: the built-in plugins, when each is asked, and what it publishes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final

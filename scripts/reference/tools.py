@@ -29,7 +29,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "maxItems": "at most {} items",
     "pattern": "matches `{}`",
 }
-"""Keywords of JSON Schema that bound a value, and how a reader is told."""
+"""Keywords of JSON Schema that bound a value, and what a reader gets for each."""
 REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {"fetch_url": {"allow": ["docs.python.org"]}}
 """Options without a default, as an example has them. Any: each of its own type."""
 

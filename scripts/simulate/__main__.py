@@ -1,7 +1,7 @@
 """``python -m scripts.simulate``: play random lives of supervision trees and check every step.
 
 The last line has the counts. The exit status is 1 where anything was wrong; then each such schedule
-is written down as a file, and told with the command that plays it again.
+is written down as a file, and named with the command that plays it again.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def _found(result: Result) -> dict[str, object]:
 
 
 def _replay(path: Path) -> int:
-    """Play a record again, aloud."""
+    """Play a record again and print its steps."""
     status = 0
     try:
         for is_right, line in shown(path.read_bytes().splitlines()):

@@ -1,6 +1,6 @@
 """What holds after every step of every tree, whatever happens to it.
 
-``Audit`` is told what goes in and sees every effect in its order. It keeps books of its own, and
+``Audit`` gets what goes in and sees every effect in its order. It keeps books of its own, and
 asks the tree only for the order of children and for who is being ended. To add a rule: look where
 its effect is seen, and call ``wrong`` with a line that says who and what.
 """
@@ -61,11 +61,11 @@ class Seen:
     is_up: bool = False
     is_ending: bool = False
     is_told: bool = False
-    """Somebody was told that it is gone, or it never was there."""
+    """It was reported as gone, or it never was there."""
     is_promised: bool = False
-    """It was told that another one follows."""
+    """Its report says that another one follows."""
     is_follower: bool = False
-    """The one before was told to be followed: if this one never runs, that has to be told."""
+    """The one before was reported as followed: if this one never runs, that has to be reported."""
 
     @property
     def is_starting(self) -> bool:
@@ -85,7 +85,7 @@ class Audit:
         self.calls: dict[int, tuple[str, Key]] = {}
         self.has_ended = False
         self.enders: set[SupervisorPath] = set()
-        """Where somebody was told to end in this step."""
+        """Where somebody was asked to end in this step."""
         self._seen: dict[Key, Seen] = {}
         self._flags: dict[SupervisorPath, Flags] = {}
         self._charges: dict[SupervisorPath, deque[float]] = {}
@@ -120,7 +120,7 @@ class Audit:
     # --- what goes in -----------------------------------------------------------------------
 
     def ready(self, ref: Ref) -> None:
-        """Record that a process is going to be told to be up."""
+        """Record that a process is going to be reported as up."""
         seen = self._seen.get(ref[:2])
         if seen is not None and seen.generation == ref.generation:
             seen.is_up, seen.is_follower = True, False
@@ -133,7 +133,7 @@ class Audit:
             seen.is_told |= not (seen.is_ending or seen.is_follower)
 
     def gone(self, ref: Ref) -> None:
-        """Record that a process is going to be told to be gone."""
+        """Record that a process is going to be reported as gone."""
         seen = self._seen.get(ref[:2])
         if seen is not None and seen.generation == ref.generation:
             seen.is_live = False
@@ -312,7 +312,7 @@ class Audit:
             self._charge(effect.path)
         elif effect.label is Label.UNKILLABLE and effect.child is not None:
             seen = self._seen[effect.path, effect.child.id]
-            seen.is_told = seen.is_promised = True  # what is to be told of it follows
+            seen.is_told = seen.is_promised = True  # what is to be reported of it follows
         elif effect.label is Label.SHUTDOWN:
             self._closing.add(effect.path)
 
@@ -330,7 +330,7 @@ class Audit:
     # --- between steps ----------------------------------------------------------------------
 
     def note_enders(self) -> None:
-        """Note the supervisors that were told to end in the step that is over."""
+        """Note the supervisors that were asked to end in the step that is over."""
         for path in self.enders:
             for depth in range(len(path), 0, -1):
                 above = self.tree.child(path[: depth - 1], path[depth - 1])

@@ -99,9 +99,9 @@ class Fate:
     farewell: End
     """How it ends when it is asked."""
     is_doubled: bool
-    """Its end is told twice."""
+    """Its end is reported twice."""
     is_confused: bool
-    """It is also told of in the name of the process before it."""
+    """It is also reported in the name of the process before it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A record of what a tree was told, played again before the eyes of ``Audit``, and shown as text.
+"""A record of what a tree was given, played again before the eyes of ``Audit``, and shown as text.
 
 The record is that of a schedule or of a daemon: both write the same lines.
 """

@@ -1,7 +1,7 @@
 """Many schedules by one seed, how fast they went, and what was wrong with which.
 
 A schedule depends on the seed and its number alone, so one that was wrong is played again, with
-everything that its tree is told written down.
+everything that its tree is given written down.
 """
 
 import time
@@ -71,7 +71,7 @@ class Simulation:
         return result
 
     def record(self, number: int, note: str = "") -> list[bytes]:
-        """Play a schedule again and return everything that its tree was told, as lines."""
+        """Play a schedule again and return everything that its tree was given, as lines."""
         scene, fates, chance = self._dealt(number)
         tree = RecordedTree(scene.spec)
         _problems(Schedule(tree, scene, fates, chance))

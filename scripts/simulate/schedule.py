@@ -131,7 +131,7 @@ class Schedule:
         return None
 
     def _stray(self) -> Given:
-        """Tell of a timer that is not set."""
+        """Report a timer that is not set."""
         timer = Timer(*self._place(), _KINDS[int(self._random() * len(_KINDS))])
         if timer in self.world.timers:
             return None

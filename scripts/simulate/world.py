@@ -80,7 +80,7 @@ class World:
             kind: (see, performed[kind]) if kind in performed else (see,)
             for kind, see in audit.see.items()
         }
-        """Who is told of an effect, by its class: the audit first."""
+        """Who gets an effect, by its class: the audit first."""
 
     def run(self) -> None:
         """Do what is due, in its order, until nothing is left or something is wrong."""
@@ -159,7 +159,7 @@ class World:
     def _cancel(self, effect: CancelTimer) -> None:
         self.timers.pop(effect.timer, None)
 
-    # --- what processes and timers tell -------------------------------------------------------
+    # --- what processes and timers report -----------------------------------------------------
 
     def _up(self, process: Process) -> Given:
         if not process.is_live:
@@ -190,7 +190,7 @@ class World:
         return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
 
     def _again(self, told: tuple[Ref, Any, Ending]) -> Given:
-        """Tell of an end that was told before, or of one long ago."""
+        """Report an end that was reported before, or one of long ago."""
         ref, reason, ending = told
         return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
 

@@ -31,7 +31,7 @@ def write(target: Path) -> list[Path]:
 
 
 def _names() -> Mapping[str, tuple[str, ...]]:
-    """Return the public names of each module that has some; constants are told where they count."""
+    """Return the public names of each module that has some; constants stand where they count."""
     found = {name: {*names} for name, names in NAMES_OF_MODULE.items() if name not in LEFT_OUT}
     for short in (*MODULES, *ALSO):
         if short in LEFT_OUT:

@@ -1,7 +1,7 @@
 """``python -m scripts.soak``: play seeded lives of sessions with seeded kills, and count.
 
 The last line has the counts. The exit status is 1 where anything was wrong; then each violation is
-told with the scenario's seed, which ``--only`` plays alone, and the last events of its session.
+printed with the scenario's seed, which ``--only`` plays alone, and the last events of its session.
 However a run ends, what it started is gone.
 """
 

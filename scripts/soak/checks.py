@@ -47,7 +47,7 @@ def conversation_problems(
 
 
 def end_problems(downs: Sequence[Down], first: int, last: int) -> list[Problem]:
-    """Return what is wrong with what a monitor was told of the ends of a session's processes.
+    """Return what is wrong with the ends of a session's processes that a monitor got.
 
     They are those of the incarnations ``first`` to ``last``, of which the last one is final; it may
     be set later than ``first`` where that is 0.
@@ -65,7 +65,7 @@ def end_problems(downs: Sequence[Down], first: int, last: int) -> list[Problem]:
 
 
 def answers_missing(messages: Iterable[Message], said: Sequence[Message]) -> list[str]:
-    """Return the answers that observers were told of and the conversation does not have."""
+    """Return the answers that observers got and the conversation does not have."""
     known = {message.id: message for message in messages}
     return [
         f"answer {answer.id} is not in the conversation as it was told"

@@ -1,4 +1,4 @@
-"""Whether a provider accepts a conversation, told by rules of its own and not by the kernel's.
+"""Whether a provider accepts a conversation, decided by rules of its own and not by the kernel's.
 
 The rules are the strictest of those that vendors have: every call is answered exactly once, right
 after it; nobody answers what was not asked; the model never speaks twice in a row; the last word of
@@ -68,7 +68,7 @@ def _call_of(call: dict[str, Any]) -> Call:  # Any: JSON
 
 
 def entries_told(messages: Iterable[Message]) -> list[Entry]:
-    """Return the messages that a session tells, but for answers that hold nothing at all.
+    """Return the messages that a session returns, but for answers that hold nothing at all.
 
     Those are never sent: a model that only thought has left them.
     """

@@ -38,7 +38,7 @@ def file_of(folder: Path, session_id: str) -> Path:
 
 
 def read(folder: Path, session_id: str) -> Mapping[str, Any]:  # Any: plain values
-    """Return what the session's agent remembered when it last told its status, by name."""
+    """Return what the session's agent remembered when it last returned its status, by name."""
     found: dict[str, Any] = msgspec.msgpack.decode(file_of(folder, session_id).read_bytes())
     return found
 

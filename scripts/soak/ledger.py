@@ -1,7 +1,7 @@
 """The books of one session, kept by its events alone: everything that begins has one end.
 
 Events go in one by one, problems come out. The books know nothing of how the kernel works; they
-know what its events promise, so they find what gets lost or is told twice. ``close`` adds what can
+know what its events promise, so they find what gets lost or comes twice. ``close`` adds what can
 be said only when the session rests.
 
 To add a rule: a method for the event, with its row in ``_ROWS`` below them.
@@ -36,10 +36,10 @@ class Ledger:
         self._crashes = 0
         """Processes that the running cycle has cost, as far as they may be its fault."""
         self.incarnation = 0
-        """The newest process that has told of itself; 0: the first one does not."""
+        """The newest process that ``agent_recovered`` has named, which is never the first one."""
         self.problems: list[Problem] = []
         self.jumps_allowed = 0
-        """How often the daemon has died and no loss was told since: one jump each is no hole."""
+        """How often the daemon has died with no loss reported since: one jump each is no hole."""
         self.tail: deque[Envelope] = deque(maxlen=TAIL_EVENTS)
         self.counts: Counter[str] = Counter()
         self.digests: dict[int, int] = {}
@@ -52,7 +52,7 @@ class Ledger:
         self.given_up = 0
         """Cycles that were aborted because they kill their process."""
         self.steerings_left = 0
-        """Accepted, and neither told to the model nor dropped so far."""
+        """Accepted, and neither given to the model nor dropped so far."""
         self._received: dict[str, bool] = {}
         self._started: list[str] = []
         self._ended: set[str] = set()
@@ -62,7 +62,7 @@ class Ledger:
         """Of the latest answer, those that have no end so far."""
         self._begun: set[str] = set()
         self._text: str | None = ""
-        """Pieces of the answer so far; None: some were lost, and it is told whole."""
+        """Pieces of the answer so far; None: some were lost, and it comes whole."""
         self._asked: set[str] = set()
         self._answered: set[str] = set()
         self.refused: set[str] = set()
@@ -72,9 +72,9 @@ class Ledger:
         """Subagents that have ended."""
         self._noted: list[str] = []
         self.notes: list[str] = []
-        """What plugins had to say in cycles that finished: the model was told."""
+        """What plugins had to say in cycles that finished: the model has read it."""
         self._lost = 0
-        """The last index that was told as lost, while nothing has said that its process is gone."""
+        """The last index reported as lost, while nothing has said that its process is gone."""
 
     # --- what is asked of it ----------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class Ledger:
         self._below.add(event.child_session_id)
 
     def _note(self, event: events.PluginEvent) -> None:
-        """Keep what the model is to be told; what is said of a call that is over comes too late."""
+        """Keep what the model is to read; what is said of a call that is over comes too late."""
         call_id, _, _ = str(event.payload).partition(" ")
         if event.name == NOTED and call_id in self._begun:
             self._noted.append(event.payload)
@@ -394,4 +394,4 @@ _OF_A_CYCLE: Final = (
     events.Retry,
     events.AskUser,
 )
-"""What is told of a cycle, and of none when none runs."""
+"""What is published of a cycle, and never when none runs."""

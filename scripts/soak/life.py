@@ -224,7 +224,7 @@ class Life:
         await self._check_ends()
 
     async def _check_ends(self) -> None:
-        """See that each end of a process was told once, the last one as such."""
+        """See that each end of a process was reported once, the last one as such."""
         due_s = asyncio.get_running_loop().time() + END_TOLD_S
         while not any(not down.restarting for down in self._downs):
             if asyncio.get_running_loop().time() > due_s:
@@ -415,7 +415,7 @@ class Life:
             raise StuckError(await self._standing())
 
     async def _hears(self, what: Callable[[], bool]) -> bool:
-        """Return when the books have it, or say that the session rests and tells no more of it."""
+        """Return when the books have it, or say that the session rests and will not publish it."""
         seen = -1
         async with self._bounded():
             while True:
@@ -462,7 +462,7 @@ class Life:
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _says_it_rests(self) -> bool:
-        """Say so where all that was told has been heard, too: an answer overtakes the stream."""
+        """Say so where all that was published has come, too: an answer overtakes the stream."""
         status = await self._patiently(self._session.status)
         has_heard = self.ledger.last >= status.last_index
         return _is_over(status) and has_heard and not self._besides
@@ -486,7 +486,7 @@ class Life:
     async def _recall(self) -> Recalled:
         """Return what the session remembers at rest; its process may have been killed just now.
 
-        What it has told by then is heard, too: of a branch that ended behind its call, say.
+        What it has published by then is heard, too: of a branch that ended behind its call, say.
         """
         memories = self._place.house.memories
         async with self._bounded():

@@ -1,4 +1,4 @@
-"""The model behind every session: it does what the prompts tell it, and forgets everything.
+"""The model behind every session: it does what the prompts ask for, and forgets everything.
 
 A prompt carries its *script*: which calls to make, in which rounds. What the model says depends on
 the conversation alone, so a request that a crash has it sent again is answered as before, and in

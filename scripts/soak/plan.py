@@ -135,7 +135,7 @@ def plan(name: str) -> Plan:
 _PLUGINS: Final = {"holding": HELD_SHARE, "companion": COMPANION_SHARE}
 
 
-# --- what the model is told to do -----------------------------------------------------------------
+# --- what the model is asked to do ----------------------------------------------------------------
 
 
 def _text(draw: Random, serial: str) -> str:
@@ -257,7 +257,7 @@ def _behind_a_record(draw: Random) -> Killing:
         )
         moves = (Move("prompt", {"text": prompt_text(serial, (calls,))}),)
     process, moment = draw.choice(["append", AGENT]), draw.choice(MOMENTS)
-    passes = 2 if kind == NOTE else 1  # the first one is told at once, with the prompt
+    passes = 2 if kind == NOTE else 1  # the first one is sent at once, with the prompt
     if kind == TOLD:
         passes = draw.randint(1, BRANCHES)
     return (Step(f"{process}.*{kind}*.{moment}", passes, AGENT),), moves

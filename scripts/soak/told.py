@@ -1,4 +1,4 @@
-"""What a session's client was told, added up: how the session must stand when it rests.
+"""What was published to a session's client, added up: how the session must stand when it rests.
 
 A model of its own: it knows what the events promise, and nothing of the kernel or of its journal.
 To add a fact: a method for its event with its row in ``_ROWS``, and its line in ``_facts``.
@@ -48,7 +48,7 @@ class Told:
             note(self, event)
 
     def problems(self, found: Recalled) -> list[str]:
-        """Return where the session stands otherwise than its client was told."""
+        """Return where the session stands otherwise than its events say."""
         return [
             f"{name} is {value!r}, and the client was told {told!r}"
             for name, (value, told) in self._facts(found).items()
@@ -70,7 +70,7 @@ class Told:
             "the usage": (_tokens(status.token_usage), _tokens(self.usage)),
             "the count of turns": (status.turns, self.turns),
             "the count of subagents": (memory["spawns"], self.spawned),
-            # In no order: an abort is told before what it drops, and ends its cycle behind it.
+            # In no order: an abort is published before what it drops, and ends its cycle behind it.
             "the ends of cycles": (sorted(outcomes), sorted(self.outcomes[-OUTCOMES_MAX:])),
             "the queue": (status.queued_prompts + status.queued_steering, 0),
             "the subagents under way": (memory["children"], []),
@@ -101,7 +101,7 @@ class Told:
         self.plugins.discard(event.name)
 
     def _leave_out(self, event: events.RecordSetAside) -> None:
-        """Two deaths at the step that opens it, both by plans, are told as its doing."""
+        """Two deaths at the step that opens it, both by plans, are reported as its doing."""
         if event.what == "tool":
             self.tools.discard(event.name)
         elif event.what == "plugin":

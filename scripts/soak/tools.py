@@ -135,7 +135,7 @@ class Companion(cmdc.Plugin):
         return [cmdc.Intervene(f"This is prompt {self.state.heard}."), cmdc.Emit(order)]
 
     async def after_tool(self, event: AfterTool, _context: PluginContext) -> Actions:
-        """Say something that waits for the rest of the batch, and tell observers of it."""
+        """Say something that waits for the rest of the batch, and publish it to observers."""
         text = f"{event.call_id} is over."
         return [cmdc.Intervene(text), cmdc.Emit(NOTED, text)]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 ACK_AHEAD_S: Final = 0.005
-"""How much earlier an outcome is told than its write begins."""
+"""How much earlier an outcome is answered than its write begins."""
 COMMIT_LATE_S: Final = 0.02
 """How much later a command is written down than it is taken."""
 
@@ -101,7 +101,7 @@ def leave_requests(model: Any) -> None:
 
 
 def lose_downs(monitors: Any) -> None:
-    """Tell nobody of the end of a process that another one follows."""
+    """Do not publish the end of a process that another one follows."""
     tell = monitors.MonitorService.publish
 
     def losing(self: Any, down: Any) -> None:
@@ -112,9 +112,9 @@ def lose_downs(monitors: Any) -> None:
 
 
 def double_downs(monitors: Any) -> None:
-    """Tell of the end of each process twice, under two numbers.
+    """Publish the end of each process twice, under two numbers.
 
-    Under one number it would be told once all the same: the journal and the client look at it.
+    Under one number it would be reported once all the same: the journal and the client look at it.
     """
     fire = monitors.Monitors.fire
 
@@ -128,7 +128,7 @@ def double_downs(monitors: Any) -> None:
 
 
 def ack_early(agent: Any) -> None:
-    """Tell clients the outcomes of commands before they are in the journal."""
+    """Send clients the outcomes of commands before they are in the journal."""
     write = agent.Agent._write
 
     def answering(self: Any, frame: Any, told: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is told of a session that goes on, and of one that outlives its daemon."""
+"""What is shown of a session that goes on, and of one that outlives its daemon."""
 
 import signal
 from typing import Final
