@@ -1,7 +1,7 @@
 """A subagent's definition: what it says itself, and else what the session has that starts it.
 
 ``child_request`` makes both into the request that starts it. What of a parent's definition a
-subagent does not have is told in ``_child_spec``; everything else it has.
+subagent does not have stands in ``_child_spec``; everything else it has.
 """
 
 from collections.abc import Iterable, Mapping

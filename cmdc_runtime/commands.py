@@ -333,7 +333,7 @@ class TakeToolCall(Command, frozen=True, kw_only=True):
 
 
 class AnswerToolCall(Command, frozen=True, kw_only=True):
-    """Tell what came of a call in the program of its tool."""
+    """Report what came of a call in the program of its tool."""
 
     durable: ClassVar[bool] = True
 
@@ -461,7 +461,8 @@ class SaveCheckpoint(Command, frozen=True, kw_only=True):
 class ListOwnCheckpoints(Command, frozen=True, kw_only=True):
     """Answer what the session's own checkpoint backend has of it, newest first.
 
-    It runs code of the application: a process that dies of it is told from one that only looks.
+    It runs code of the application: a process that dies of it is distinguished from one that only
+    looks.
     """
 
     answer: ClassVar[Any] = tuple[Snapshot, ...]

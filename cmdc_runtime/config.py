@@ -3,7 +3,7 @@
 What is given beside it outranks it: arguments of ``create_agent``, then the blueprint, then the
 config. ``Config.load`` makes one of variables over a file over the defaults. A working folder is
 not searched for a file: whoever wrote what lies there could send keys to an address of his own.
-All problems of a file are told together, each with its line.
+All problems of a file are reported together, each with its line.
 
 To add a field: its declaration in ``Config``, its check in ``_CHECKS``, what it does in
 ``config_options``, and its variable, if it has one, in ``VARIABLES``.
@@ -287,8 +287,8 @@ def _check_models(value: object) -> None:
             raise Unfit(*wrong)
         return
     if not isinstance(value, str) or not 0 < len(value) <= PATTERN_CHARS_MAX:
-        told = "a list of names, a regular expression or 'default'"
-        raise TypeError(f"expected {told}, got {short(value)}")
+        forms = "a list of names, a regular expression or 'default'"
+        raise TypeError(f"expected {forms}, got {short(value)}")
     try:
         re.compile(value)
     except re.error as error:
@@ -454,7 +454,7 @@ class _Written:
 
     def _entry(self, field: str, entry: object, at: int, problems: list[str]) -> object:
         if not isinstance(entry, dict):
-            return entry  # the check of the field tells it
+            return entry  # the check of the field reports it
         kind = _TABLES[field]
         known, needed = kind.__struct_fields__, _needed(kind)
         problems_before = len(problems)

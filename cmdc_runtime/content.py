@@ -1,4 +1,4 @@
-"""Images and files as a caller gives them: what they are is told by how their bytes begin.
+"""Images and files as a caller gives them: what they are is known from how their bytes begin.
 
 A name says nothing that counts: ``photo.png`` that holds a JPEG is a JPEG, and one that holds none
 of ``IMAGES`` is refused. Files are PDFs, images, or texts in UTF-8; which kind of text, the name
@@ -49,7 +49,7 @@ class Image:
     """An image for the model, in a list with the texts of a prompt.
 
     ``source`` is a path, the bytes, or an address (``https://…``), which the model's vendor opens.
-    ``media_type`` is told by the bytes; one that is given has to agree with them.
+    ``media_type`` is read from the bytes; one that is given has to agree with them.
     """
 
     source: str | Path | bytes = field(repr=False)
@@ -178,6 +178,6 @@ def _is_text(body: bytes) -> bool:
 
 def _refused(given: Image | File, problem: str) -> InvalidPart:
     source = given.source
-    told = f" {source!s}"[:201] if isinstance(source, str | Path) else ""
+    named = f" {source!s}"[:201] if isinstance(source, str | Path) else ""
     kind = type(given).__name__
-    return InvalidPart(f"{kind}{told}: {problem}")
+    return InvalidPart(f"{kind}{named}: {problem}")

@@ -5,7 +5,7 @@ servers name it (``McpServer.oauth``) use and renew it. It is a file of its own 
 daemon's state that is closed to other users, and is replaced as a whole. A renewal is made under a
 lock, since a server may take a refresh token once only.
 
-What is in it nobody logs, journals or tells. The module knows neither the network nor the SDK.
+What is in it nobody logs, journals or shows. The module knows neither the network nor the SDK.
 """
 
 import fcntl
@@ -128,7 +128,7 @@ class LoginFile:
 
 
 def secrets_of(login: Login | None) -> Mapping[str, Any]:
-    """Return what nobody may be shown, under telling names."""
+    """Return what nobody may be shown, under the names of secrets."""
     if login is None:
         return {}
     tokens = {name: login.tokens.get(name) for name in ("access_token", "refresh_token")}

@@ -1,6 +1,6 @@
 """What stands for an image or a file in a message, and how much there may be of them.
 
-A ``MessagePart`` tells what it is, how large, and where in the text it stands. Its bytes are kept
+A ``MessagePart`` says what it is, how large, and where in the text it stands. Its bytes are kept
 once, by their SHA-256, where sessions are kept; records, events and answers have the part alone.
 What a caller gives is in ``content``, which looks at the bytes; here is what any process checks.
 """
@@ -46,7 +46,7 @@ WORDS_OF_MEDIA: Final[Mapping[Medium, str]] = {
     "pdf": "PDFs",
     "pdf_url": "PDFs by address",
 }
-"""In what words people are told of each."""
+"""The words for each, for people."""
 
 # --- parts ----------------------------------------------------------------------------------------
 
@@ -77,8 +77,8 @@ class MessagePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     def __str__(self) -> str:
         """Return it in a few words: what it is, its name, how large."""
         kind = "image" if self.media_type.startswith("image/") else "file"
-        told = [self.name, self.media_type, f"{self.size:,} bytes" if self.size else ""]
-        return f"{kind} {', '.join(filter(None, told))}"
+        facts = [self.name, self.media_type, f"{self.size:,} bytes" if self.size else ""]
+        return f"{kind} {', '.join(filter(None, facts))}"
 
 
 def parts_problem(parts: Sequence[MessagePart], text_chars: int) -> str | None:

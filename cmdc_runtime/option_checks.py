@@ -110,8 +110,8 @@ def check_messages(value: object) -> list[Message]:
             continue
         wrong = list(islice(_struct_problems(given, Message), PROBLEMS_MAX))
         if not wrong and is_a(given, Message):
-            told = parts_problem(given.parts, len(given.content))
-            wrong = [f".{told}"] if told is not None else []
+            fault = parts_problem(given.parts, len(given.content))
+            wrong = [f".{fault}"] if fault is not None else []
         problems += (f"[{at}]{one}" for one in wrong or [f": {short(given)} can't be kept"])
         if len(problems) >= PROBLEMS_MAX:
             break

@@ -342,7 +342,7 @@ def _with_config(given: dict[str, Any]) -> dict[str, Any]:
         return given
     try:
         check_config(config)
-    except TypeError:  # the check of the field tells it
+    except TypeError:  # the check of the field reports it
         return given
     return config_options(cast(Config, config), given)
 

@@ -344,7 +344,7 @@ def short(value: object, path: tuple[str, ...] = ("",)) -> str:
     """Return ``value`` as an error message shows it: as Python writes it, cut, without credentials.
 
     It costs the same however much there is of the value, and runs no code of the value's own class:
-    an object of a class that is nobody's here is told by the name of the class. ``path`` names what
+    an object of a class that is nobody's here is shown by its class's name. ``path`` names what
     the value lies in, as ``discretion`` reads it. A dict may be the options of anything, so a text
     in it is hidden, but for those that are known to be none, and so are the user and the key of an
     address, wherever they stand.

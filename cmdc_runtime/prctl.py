@@ -87,7 +87,7 @@ def set_title(name: str, title: str) -> None:
     _prctl(_SET_NAME, ctypes.c_char_p(os.fsencode(name)[:NAME_BYTES_MAX]), 0, 0, 0)
     start, size = _argument_bytes()
     if size > 1:
-        shown = os.fsencode(title)[: size - 1]  # the last byte tells the kernel where they end
+        shown = os.fsencode(title)[: size - 1]  # the last byte shows the kernel where they end
         ctypes.memmove(start, shown.ljust(size, b"\0"), size)
 
 

@@ -32,7 +32,7 @@ _STAT_BYTES_MAX: Final = 4_096
 _ENDED_STATES: Final = frozenset("ZXx")
 _STOPPED_STATES: Final = frozenset("Tt")
 _STILL_STATES: Final = _ENDED_STATES | _STOPPED_STATES
-_TELLS_CHILDREN: Final = Path("/proc/thread-self/children").exists()
+_LISTS_CHILDREN: Final = Path("/proc/thread-self/children").exists()
 """Not every kernel lists the children of a process (CONFIG_PROC_CHILDREN)."""
 
 
@@ -157,7 +157,7 @@ def children_of(pid: int) -> list[int]:
 
     Exact while all of them stand still; one that ends meanwhile may hide another one.
     """
-    if not _TELLS_CHILDREN:
+    if not _LISTS_CHILDREN:
         return [line.pid for line in process_table().values() if line.ppid == pid]
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -220,8 +220,9 @@ def _walk(roots: Iterable[int], ended: set[int]) -> Generator[ProcessLine, None,
 def end_all(find: Callable[[], Iterable[ProcessLine]], deadline: float) -> int:
     """Kill what ``find`` finds until it finds nothing more; returns how many were killed.
 
-    All are stopped first and killed when no new one turns up: a parent that is dead can't be told
-    from anybody else's. Returns soon after ``deadline``, of the monotonic clock.
+    All are stopped first and killed when no new one turns up: the child of a dead parent
+    can't be distinguished from anybody else's. Returns soon after ``deadline``, of the monotonic
+    clock.
 
     Raises:
         OSError: this process is out of descriptors.

@@ -7,8 +7,8 @@ events, prices and the address of a request. Whether there is such a model only 
 where a request is made, since a plugin or an older session may bring them too.
 
 What a request carries in its headers is checked, too. A key with the line break of its file, or
-with a sign that no header takes, ends in a failure of the connection that tells nothing of it.
-``header_problem`` tells where it lies, and never shows it.
+with a sign that no header takes, ends in a failure of the connection that says nothing of it.
+``header_problem`` says where it lies, and never shows it.
 """
 
 import math
@@ -181,8 +181,8 @@ def _name_problem(options: Mapping[str, object]) -> str | None:
         if name in OURS:
             return f"[{name!r}]: it is set by the runtime; {OURS[name]}"
         if name.startswith(_OF_TESTS):
-            told = "it is for tests of litellm; use cmdc_runtime.testing.ScriptedModel"
-            return f"[{short(name)}]: {told}"
+            advice = "it is for tests of litellm; use cmdc_runtime.testing.ScriptedModel"
+            return f"[{short(name)}]: {advice}"
         if name in INTERNAL or name.startswith("_"):
             return f"[{short(name)}]: it is an argument that litellm keeps for itself; leave it out"
     return None
@@ -214,8 +214,8 @@ def _many_answers_problem(options: Mapping[str, object]) -> str | None:
     places["['extra_body']['n']"] = body.get("n") if isinstance(body, Mapping) else None
     for place, value in places.items():
         if value is not None and (isinstance(value, bool) or value != 1):
-            told = f"a request has one answer, so n is 1, not {_shown(value)}; leave it out"
-            return f"{place}: {told}, and use reasoning_strategy or sessions for more answers"
+            advice = f"a request has one answer, so n is 1, not {_shown(value)}; leave it out"
+            return f"{place}: {advice}, and use reasoning_strategy or sessions for more answers"
     return None
 
 

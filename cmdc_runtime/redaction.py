@@ -194,7 +194,7 @@ def values_of(text: str, name: str) -> Iterator[str]:
 
 
 def of_address(text: str) -> Iterator[str]:
-    """Yield the users in the addresses of a text, and what is asked of them by a telling name."""
+    """Yield the users in the addresses of a text, and what is asked there under a secret's name."""
     if "://" not in text:
         return
     for found in _USER.finditer(text):
@@ -285,7 +285,7 @@ def _needles(secrets: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
     # A secret may have in it what reads as an escape, and a text may have that or what it means.
     bare = {_as_bytes("".join(secret.split())): secret for secret in secrets}
     bare |= {_bare(secret)[0]: secret for secret in secrets}
-    alike = {chars: one for chars, one in bare.items() if _is_telling(one) and chars[3:]}
+    alike = {chars: one for chars, one in bare.items() if _is_distinctive(one) and chars[3:]}
     runs = set[str]()
     for chars, secret in alike.items():
         is_long = LONG_CHARS_MIN <= len(chars) <= RUNS_MAX - len(runs)
@@ -294,7 +294,7 @@ def _needles(secrets: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(chars.lower() for chars in alike), frozenset(runs)
 
 
-def _is_telling(secret: str) -> bool:
+def _is_distinctive(secret: str) -> bool:
     chars = "".join(secret.split())
     return len(chars) >= ALIKE_CHARS_MIN and not chars.isalpha()
 
@@ -382,7 +382,7 @@ def secrets_of_options(given: object) -> set[str]:
 def secrets_by_name(given: object) -> set[str]:
     """Return the secrets among other options than a provider's.
 
-    They are what has a telling name, what lies in headers or in options that are for a provider
+    They are what has a secret's name, what lies in headers or in options that are for a provider
     after all, and what is secret in addresses. There are ``NAMED_MAX`` of them at most: such
     options may be large, and mean nothing.
     """
@@ -395,7 +395,7 @@ def secrets_by_name(given: object) -> set[str]:
 
 
 def secrets_of_environment(environment: Mapping[str, str]) -> set[str]:
-    """Return the values of variables with a telling name, and what is secret in addresses."""
+    """Return the values of variables with a secret's name, and what is secret in addresses."""
     found: set[str] = set()
     for name, text in environment.items():
         if SECRET_NAME.search(name):

@@ -345,7 +345,7 @@ def load(skill: Skill) -> Skill:
 
 
 class _Entry(NamedTuple):
-    """A skill's file, and what tells whether it has changed."""
+    """A skill's file, and what shows whether it has changed."""
 
     file: Path
     source: str

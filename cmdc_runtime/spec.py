@@ -564,8 +564,8 @@ def _check_each(tool: Reason) -> None:
     try:
         tool.to_options()
     except InvalidOptions as error:
-        told = (one.replace("strategies[0]: ", "", 1) for one in error.problems)
-        raise InvalidOptions([f"reasoning_strategy: {one}" for one in told]) from error
+        lines = (one.replace("strategies[0]: ", "", 1) for one in error.problems)
+        raise InvalidOptions([f"reasoning_strategy: {one}" for one in lines]) from error
 
 
 def _own_model(options: Options) -> tuple[str, dict[str, Any]]:

@@ -32,7 +32,7 @@ MEMORY_PLUGIN: Final = "memory_loader"
 MEMORY_LABEL: Final = "memory"
 """What that plugin is called on its way where the option ``memory`` brings it."""
 MEMORY_FILES: Final = ("AGENTS.md",)
-"""What that plugin shows where it is told nothing else."""
+"""What that plugin shows where it is given nothing else."""
 CLIENT_TOOL: Final = "client_tool"
 """The built-in that stands for a tool which runs in the program that has attached it."""
 TRANSFER_TOOL: Final = "transfer"
@@ -46,8 +46,8 @@ STRATEGY_TOOL: Final = "reasoning_strategy"
 class SubAgent(msgspec.Struct, frozen=True, metaclass=Checked):
     """A kind of agent that the model may give a task to; None means: as the parent has it.
 
-    Fields have the types and bounds of ``Options``. ``description`` tells the parent's model what
-    this agent is good for. A subagent starts without the parent's messages and todos.
+    Fields have the types and bounds of ``Options``. The parent's model reads in ``description``
+    what this agent is good for. A subagent starts without the parent's messages and todos.
     """
 
     __repr__ = printed

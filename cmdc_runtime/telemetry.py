@@ -5,7 +5,7 @@ while you develop, and an ``AuditEvent`` is a row of a table of who did what. No
 argument is in any of them. The plugin ``Telemetry`` has spans and metrics of OpenTelemetry, and the
 time of plugins, which no event has.
 
-To add a name: its rows in ``NAMES`` and ``_TELLERS``.
+To add a name: its rows in ``NAMES`` and ``_MAKERS``.
 """
 
 import logging
@@ -29,7 +29,7 @@ from cmdc_runtime.plain import short
 
 SCHEMA_VERSION: Final = 1
 OPEN_MAX: Final = 10_000
-"""Turns, requests and calls whose ends are waited for; the oldest is forgotten, and tells none."""
+"""Turns, requests and calls whose ends are waited for; the oldest is forgotten, and has no stop."""
 CLOSE_S: Final = 5.0
 """For the thread of a logger to end."""
 REASON_CHARS_MAX: Final = 200
@@ -69,13 +69,13 @@ class TelemetryEvent(msgspec.Struct, frozen=True, kw_only=True):
     """``session_id`` and ``schema_version``, and what the name has of its own."""
 
 
-_Told: TypeAlias = Iterator[TelemetryEvent]
+_Made: TypeAlias = Iterator[TelemetryEvent]
 
 
 class Telemeter:
-    """Tells the telemetry of sessions whose envelopes it is given, in their order.
+    """Makes the telemetry of sessions from the envelopes that it is given, in their order.
 
-    It begins in the middle of things: what ended without having begun here is not told.
+    It begins in the middle of things: what ended without having begun here is left out.
     """
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class Telemeter:
         self._open: OrderedDict[tuple[str, str, str], tuple[int, dict[str, Any]]] = OrderedDict()
 
     def take(self, envelope: Envelope) -> tuple[TelemetryEvent, ...]:
-        """Return what an event tells, nothing for most of them."""
-        teller = _TELLERS.get(type(envelope.event))
-        return () if teller is None else tuple(teller(self, envelope, envelope.event))
+        """Return what is made of an event, nothing for most of them."""
+        maker = _MAKERS.get(type(envelope.event))
+        return () if maker is None else tuple(maker(self, envelope, envelope.event))
 
     # Any: texts, numbers and flags.
     def happened(self, name: str, envelope: Envelope, **metadata: Any) -> TelemetryEvent:
@@ -103,18 +103,18 @@ class Telemeter:
         return self.happened(f"{what}.start", envelope, **metadata)
 
     # Any: as above.
-    def ended(self, what: str, key: str, envelope: Envelope, **metadata: Any) -> _Told:
+    def ended(self, what: str, key: str, envelope: Envelope, **metadata: Any) -> _Made:
         """Yield the stop of something that began here, once."""
         begun = self._open.pop((what, envelope.session_id, key), None)
         if begun is None:
             return
         at_ms, first = begun
         counts: dict[str, int] = {one: metadata.pop(one) for one in _COUNTS if one in metadata}
-        told = self.happened(f"{what}.stop", envelope, **{**first, **metadata})
-        told.measurements.update({"duration_ms": max(0, envelope.at_ms - at_ms), **counts})
-        yield told
+        stop = self.happened(f"{what}.stop", envelope, **{**first, **metadata})
+        stop.measurements.update({"duration_ms": max(0, envelope.at_ms - at_ms), **counts})
+        yield stop
 
-    def close(self, envelope: Envelope, outcome: str) -> _Told:
+    def close(self, envelope: Envelope, outcome: str) -> _Made:
         """Yield the stops of all of a session that is still open: its cycle is over."""
         own = [one for one in self._open if one[1] == envelope.session_id]
         for what, _, key in reversed(own):
@@ -123,88 +123,88 @@ class Telemeter:
 
 
 _COUNTS: Final = ("tokens_in", "tokens_out")
-_Teller: TypeAlias = Callable[[Telemeter, Envelope, Any], _Told]  # Any: the event of its row
+_Maker: TypeAlias = Callable[[Telemeter, Envelope, Any], _Made]  # Any: the event of its row
 
 
-def _turn(meter: Telemeter, envelope: Envelope, event: events.AgentStart) -> _Told:
+def _turn(meter: Telemeter, envelope: Envelope, event: events.AgentStart) -> _Made:
     yield meter.began(_TURN, "", envelope, cycle_id=event.command_id)
 
 
-def _finished(meter: Telemeter, envelope: Envelope, _event: events.AgentEnd) -> _Told:
+def _finished(meter: Telemeter, envelope: Envelope, _event: events.AgentEnd) -> _Made:
     yield from meter.close(envelope, "finished")
 
 
-def _aborted(meter: Telemeter, envelope: Envelope, _event: events.AgentAbort) -> _Told:
+def _aborted(meter: Telemeter, envelope: Envelope, _event: events.AgentAbort) -> _Made:
     yield from meter.close(envelope, "aborted")
 
 
-def _failed(meter: Telemeter, envelope: Envelope, _event: events.AgentError) -> _Told:
+def _failed(meter: Telemeter, envelope: Envelope, _event: events.AgentError) -> _Made:
     yield from meter.close(envelope, "failed")
 
 
-def _request(meter: Telemeter, envelope: Envelope, event: events.RequestStart) -> _Told:
+def _request(meter: Telemeter, envelope: Envelope, event: events.RequestStart) -> _Made:
     yield from meter.ended(_REQUEST, "", envelope, error=True)  # it is made again
     yield meter.began(_REQUEST, "", envelope, model=event.model, messages=event.messages)
 
 
-def _answered(meter: Telemeter, envelope: Envelope, event: events.ResponseComplete) -> _Told:
+def _answered(meter: Telemeter, envelope: Envelope, event: events.ResponseComplete) -> _Made:
     used = event.usage
     counts = {"tokens_in": used.prompt_tokens, "tokens_out": used.completion_tokens}
     yield from meter.ended(_REQUEST, "", envelope, error=False, **counts)
 
 
-def _not_answered(meter: Telemeter, envelope: Envelope, _event: events.Event) -> _Told:
+def _not_answered(meter: Telemeter, envelope: Envelope, _event: events.Event) -> _Made:
     yield from meter.ended(_REQUEST, "", envelope, error=True)
 
 
-def _call(meter: Telemeter, envelope: Envelope, event: events.ToolExecutionStart) -> _Told:
+def _call(meter: Telemeter, envelope: Envelope, event: events.ToolExecutionStart) -> _Made:
     facts = {"tool": event.name, "call_id": event.call_id}
     yield meter.began(_CALL, event.call_id, envelope, **facts)
 
 
-def _returned(meter: Telemeter, envelope: Envelope, event: events.ToolExecutionEnd) -> _Told:
+def _returned(meter: Telemeter, envelope: Envelope, event: events.ToolExecutionEnd) -> _Made:
     yield from meter.ended(_CALL, event.call_id, envelope, error=not event.ok)
 
 
-def _subagent(meter: Telemeter, envelope: Envelope, event: events.SubagentStart) -> _Told:
+def _subagent(meter: Telemeter, envelope: Envelope, event: events.SubagentStart) -> _Made:
     facts = {"subagent_type": event.subagent_type, "child_session_id": event.child_session_id}
     yield meter.began(_SUBAGENT, event.child_session_id, envelope, **facts)
 
 
-def _subagent_ended(meter: Telemeter, envelope: Envelope, event: events.SubagentEnd) -> _Told:
+def _subagent_ended(meter: Telemeter, envelope: Envelope, event: events.SubagentEnd) -> _Made:
     yield from meter.ended(_SUBAGENT, event.child_session_id, envelope, error=not event.ok)
 
 
-def _compacted(meter: Telemeter, envelope: Envelope, event: events.ConversationCompacted) -> _Told:
+def _compacted(meter: Telemeter, envelope: Envelope, event: events.ConversationCompacted) -> _Made:
     facts = {"trigger": event.trigger, "before": event.before, "after": event.after}
     yield meter.happened("compactor.run", envelope, **facts)
 
 
-def _crashed(meter: Telemeter, envelope: Envelope, event: events.PluginCrashed) -> _Told:
+def _crashed(meter: Telemeter, envelope: Envelope, event: events.PluginCrashed) -> _Made:
     yield meter.happened("plugin.crash", envelope, plugin=event.plugin, hook=event.hook)
 
 
-def _published(meter: Telemeter, envelope: Envelope, event: events.PluginEvent) -> _Told:
+def _published(meter: Telemeter, envelope: Envelope, event: events.PluginEvent) -> _Made:
     if event.name == "auto_checkpoint_saved" and isinstance(event.payload, Mapping):
         facts = {name: event.payload.get(name) for name in ("checkpoint_id", "trigger")}
         yield meter.happened("checkpoint.save", envelope, **facts)
 
 
-def _recovered(meter: Telemeter, envelope: Envelope, event: events.AgentRecovered) -> _Told:
+def _recovered(meter: Telemeter, envelope: Envelope, event: events.AgentRecovered) -> _Made:
     facts = {"incarnation": event.incarnation, "resumed": event.resumed}
     yield meter.happened("session.restart", envelope, **facts)
 
 
-def _hibernated(meter: Telemeter, envelope: Envelope, _event: events.AgentHibernated) -> _Told:
+def _hibernated(meter: Telemeter, envelope: Envelope, _event: events.AgentHibernated) -> _Made:
     yield meter.happened("session.hibernate", envelope)
 
 
-def _woken(meter: Telemeter, envelope: Envelope, event: events.AgentWoken) -> _Told:
+def _woken(meter: Telemeter, envelope: Envelope, event: events.AgentWoken) -> _Made:
     yield meter.happened("session.wake", envelope, incarnation=event.incarnation)
 
 
 # fmt: off
-_TELLERS: Final[Mapping[type[events.Event], _Teller]] = {
+_MAKERS: Final[Mapping[type[events.Event], _Maker]] = {
     events.AgentStart:            _turn,
     events.AgentEnd:              _finished,
     events.AgentAbort:            _aborted,
@@ -225,7 +225,7 @@ _TELLERS: Final[Mapping[type[events.Event], _Teller]] = {
     events.AgentWoken:            _woken,
 }
 # fmt: on
-"""What each event tells; the others tell nothing."""
+"""What is made of each event; of the others nothing is."""
 
 
 # --- logged ---------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
     @classmethod
     def from_turn(cls, turn: AfterTurn, context: PluginContext) -> "AuditEvent":
-        """Return the row of a cycle, from what a plugin is told at its end."""
+        """Return the row of a cycle, from what a plugin gets at its end."""
         used = turn.token_usage_diff
         reason = turn.abort_reason
         return cls(

@@ -116,7 +116,7 @@ class FetchUrl(BuiltIn, frozen=True, kw_only=True):
     """Of a page, unpacked; a larger one is refused."""
 
     def __post_init__(self) -> None:
-        """Refuse a list that is none; what is no list at all is told with its type elsewhere."""
+        """Refuse a list that is none; what is no list is reported with its type elsewhere."""
         given: object = self.allow
         if not isinstance(given, list | tuple):
             return
@@ -184,7 +184,7 @@ def find(tools: Iterable[Any], name: str) -> Any:  # Any: whatever ``tools=`` ta
 
 
 def to_schema(tools: Iterable[Any], context: ToolContext | None = None) -> list[dict[str, Any]]:
-    """Return what a model is told of tools, in the form of OpenAI's requests, in their order.
+    """Return what a model reads of tools, in the form of OpenAI's requests, in their order.
 
     ``context`` is for tools that describe themselves by the folder, shell or subagents of their
     session.

@@ -426,5 +426,5 @@ _SEEN: Final[Mapping[type[events.Event], Callable[[ChatScreen, int, Any], None]]
 
 def last_messages(session: Session, count: int) -> Iterator[tuple[str, str]]:
     """Yield role and text of the newest messages with a text, for who joins a session."""
-    told = [one for one in session.messages() if one.content and one.role in {"user", "assistant"}]
-    yield from ((one.role, one.content) for one in told[-count:])
+    texts = [one for one in session.messages() if one.content and one.role in {"user", "assistant"}]
+    yield from ((one.role, one.content) for one in texts[-count:])

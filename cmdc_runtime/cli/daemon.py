@@ -62,7 +62,7 @@ def serve(*, detach: bool, log_file: str | None, as_json: bool, **flags: str | N
     """Run the daemon: in the foreground, or with --detach in the background.
 
     Flags go before CMDC_* variables, these before the TOML file. What keeps a detached daemon from
-    its start is told here, with the exit status that the daemon in the foreground has.
+    its start is printed here, with the exit status that the daemon in the foreground has.
 
     Exit status: 0 stopped as asked or detached, 1 failed, 2 wrong options, 3 another one is there.
     """

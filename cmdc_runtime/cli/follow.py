@@ -101,7 +101,7 @@ def _print(
                 keep(runs.pop(event.run_id).result())
             elif len(runs) > RUNS_MAX:
                 keep(runs.pop(next(iter(runs))).result())
-    except SessionNotAlive as ended:  # nobody tells the ends of its runs any more
+    except SessionNotAlive as ended:  # nobody publishes the ends of its runs any more
         while runs:
             keep(failed(runs.pop(next(iter(runs))).result(), str(ended)))
         raise
@@ -423,7 +423,7 @@ def monitor(session: str, *, is_brief: bool, as_json: bool, address: str | None)
 
 
 def _first(watch: "Monitor", terminal: Terminal) -> Down:
-    """Return the first notice; who has to wait for it is told that somebody watches."""
+    """Return the first notice; who has to wait for it reads that somebody watches."""
     try:
         return watch.wait(0)
     except TimeoutError:

@@ -296,11 +296,11 @@ def _row(node: "TreeNode", known: Mapping[str, "Status"], room: int | None) -> T
 def _facts(node: "TreeNode", status: "Status | None") -> tuple[_Fact, ...]:
     session: tuple[_Fact, ...] = (_Fact(node.state, 0),)
     if status is not None:
-        is_told = bool(status.model)
+        is_known = bool(status.model)
         session = (
             _Fact(state_of(status), 0),
             _Fact(one_line(status.model), 2),
-            _Fact(f"{status.total_tokens} tokens" if is_told else "", 1),
+            _Fact(f"{status.total_tokens} tokens" if is_known else "", 1),
         )
     return (
         *session,

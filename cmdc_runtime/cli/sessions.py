@@ -80,7 +80,7 @@ def stop(
 ) -> int:
     """End each SESSION and return when the processes are gone.
 
-    One that can't be stopped is told, and the others are stopped all the same.
+    One that can't be stopped is reported, and the others are stopped all the same.
     """
     terminal, failures = Terminal(), 0
     with running_client(address) as client:

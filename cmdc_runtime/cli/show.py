@@ -59,14 +59,14 @@ def waiting_events(client: "Client", status: "Status") -> list[Waiting]:
 
 def waiting_lines(status: "Status", events: list[Waiting]) -> Iterator[str]:
     """Yield a line for each thing that a session waits for, with the command that answers it."""
-    told = {one.id if isinstance(one, ApprovalRequired) else one.ref: one for one in events}
+    known = {one.id if isinstance(one, ApprovalRequired) else one.ref: one for one in events}
     session = status.session_id
     for approval_id in status.pending_approvals:
-        one = told.get(approval_id)
+        one = known.get(approval_id)
         what = call_line(one.tool, one.args) if isinstance(one, ApprovalRequired) else "a call"
         yield f"{what}: cmdc approve {session} {approval_id}"
     for ref in status.pending_questions:
-        one = told.get(ref)
+        one = known.get(ref)
         what = one_line(one.question) if isinstance(one, AskUser) else "a question"
         yield f"{what}: cmdc respond {session} {ref} TEXT"
     if status.spent_limit:
@@ -104,8 +104,8 @@ def show(session: str, *, is_whole: bool, as_json: bool, address: str | None) ->
         down = _last_down(client, session) if status.state == "ended" else None
         events = waiting_events(client, status)
     if as_json:
-        told = {"status": status, "messages": messages, "down": down, "waits": events}
-        terminal.line(json_line(told))
+        known = {"status": status, "messages": messages, "down": down, "waits": events}
+        terminal.line(json_line(known))
         return
     terminal.line(f"{status.session_id}  {state_of(status)}", style_of(status))
     for label, text in _facts(status, messages):

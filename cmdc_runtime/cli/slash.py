@@ -87,7 +87,7 @@ class SlashCommands:
                     return found
 
     def cost(self, _rest: str) -> None:
-        """Tell the tokens and what they cost."""
+        """Show the tokens and what they cost."""
         status = self._session.status()
         usage = status.token_usage
         cost = "cost not known" if status.cost_usd is None else f"${status.cost_usd:.4f}"

@@ -10,7 +10,7 @@ number.
 
 Standard output that takes no more ends the command with ``OutputLost``, wherever it is written:
 by click, by rich, byte by byte. A pipe that nobody reads is a ``BrokenPipeError``, which ends it
-quietly. Standard error that takes nothing is passed over: there is nobody who could be told.
+quietly. Standard error that takes nothing is passed over: there is nobody left to report it to.
 """
 
 import contextlib

@@ -295,7 +295,7 @@ class AsyncControl(AsyncCaller):
     async def add_skills_dirs(self, session: SessionLike, dirs: Iterable[SkillsDir]) -> None:
         """Have the skills of more folders, as by ``skills_dirs``; they outrank the others.
 
-        The model is told of them with its next request, in the middle of a cycle, too.
+        The model reads of them in its next request, in the middle of a cycle, too.
 
         Raises:
             UsageError: one is no folder's path, or they are too many together.
@@ -502,13 +502,13 @@ class AsyncControl(AsyncCaller):
             group = checked_group(group_id)
             living = await self._run(Exchange.list_sessions)
             ids = [one.session_id for one in living if one.group_id == group]
-        told: dict[SessionId, PromptReceipt | CmdcError] = {}
+        outcomes: dict[SessionId, PromptReceipt | CmdcError] = {}
         for one in dict.fromkeys(ids):
             try:
-                told[one] = await self._run(Exchange.prompt, one, command)
+                outcomes[one] = await self._run(Exchange.prompt, one, command)
             except CmdcError as error:
-                told[one] = error
-        return told
+                outcomes[one] = error
+        return outcomes
 
     async def list_sessions(self, *, ended: bool = False) -> list[Status]:
         """Return how all live sessions stand.

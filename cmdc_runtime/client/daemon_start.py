@@ -1,9 +1,9 @@
 """A daemon's process from the order to start it until it takes calls, or says why it can't.
 
-The daemon is told of a pipe (``--ready-fd``) into which it writes one line of JSON: that it is
+The daemon is given a pipe (``--ready-fd``) into which it writes one line of JSON: that it is
 ready, or what keeps it from that and the exit status for it. One that ends without a word has left
-its reasons in its log. What takes longer than ``NOTICE_AFTER_S`` is told to whoever sits at the
-terminal, once: that is for programs, and ``cmdc`` tells it in its own way (``announce_by``).
+its reasons in its log. What takes longer than ``NOTICE_AFTER_S`` is announced to whoever sits at
+the terminal, once: that is for programs, and ``cmdc`` shows it in its own way (``announce_by``).
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _LOOK_S: Final = 10.0
 _SAID_CHARS_MAX: Final = 80
 """Of a line that is no answer of a daemon, how much is shown."""
 
-# --- what is told of it ---------------------------------------------------------------------------
+# --- what is announced of it ----------------------------------------------------------------------
 
 Announcer = Callable[[str], None]
 
@@ -65,13 +65,13 @@ def announce_by(announcer: Announcer) -> Iterator[None]:
 
 
 def announce(text: str) -> None:
-    """Tell a person what is waited for."""
+    """Announce to a person what is waited for."""
     _announcers[-1](text)
 
 
 @contextlib.contextmanager
 def announced_if_long(text: str) -> Iterator[None]:
-    """Tell ``text`` if what is done meanwhile takes longer than ``NOTICE_AFTER_S``, by a thread."""
+    """Show ``text`` if what is done meanwhile takes longer than ``NOTICE_AFTER_S``, by a thread."""
     timer = threading.Timer(NOTICE_AFTER_S, announce, (text,))
     timer.daemon = True
     timer.start()

@@ -2,8 +2,8 @@
 
 It has no terminal and nobody's process as its parent, and what it prints goes to a log. Two
 programs that start one at once get the same one: the lock of the runtime directory has one holder,
-and who comes second is told so and takes that one. Nothing ends it but a signal, which is what
-``cmdc shutdown`` sends.
+and who comes second gets ``STATUS_RUNNING`` and takes that one. Nothing ends it but a signal, which
+is what ``cmdc shutdown`` sends.
 """
 
 import os

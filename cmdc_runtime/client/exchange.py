@@ -103,7 +103,7 @@ from cmdc_runtime.transfer import Header
 from cmdc_runtime.wire import codec
 
 _LOADING: Final = "the private daemon loads what agents run on; only its first sessions wait for it"
-"""Told where the start of a session takes long, in which case it is mostly that."""
+"""Announced where the start of a session takes long, in which case it is mostly that."""
 
 T = TypeVar("T")
 SubscriptionMaker = Callable[[Connection], Subscription]
@@ -373,9 +373,9 @@ class Exchange:
         if found.phase != "ended":
             return await self.status(session_id)
         left: Status = await connection.send(session_id, GetStatus(), reads_ended=True)
-        told = _silent(msgspec.structs.replace(found, asleep=codec.encode(left)))
+        silent = _silent(msgspec.structs.replace(found, asleep=codec.encode(left)))
         reason = None if found.reason is None else str(found.reason)
-        return msgspec.structs.replace(told, reason=reason, uptime_ms=0)
+        return msgspec.structs.replace(silent, reason=reason, uptime_ms=0)
 
     async def list_inactive(self) -> list[Status]:
         """Return what is parked, and the newest of what has ended; no process is asked."""

@@ -1,4 +1,4 @@
-"""What is told while it happens: the answer of a prompt in pieces, its events, those of sessions.
+"""Streams of what happens: the answer of a prompt in pieces, its events, those of sessions.
 
 ``AsyncFollower`` has the calls of a client that return a stream; the rules of ``session`` hold here
 too.

@@ -125,8 +125,8 @@ class AsyncRunner:
         except SessionNotAlive as error:
             if not found:
                 raise
-            told = ReasoningResult.of(one for one in found if isinstance(one, ReasoningEvent))
-            return told if told.status != "running" else failed(told, str(error))
+            so_far = ReasoningResult.of(one for one in found if isinstance(one, ReasoningEvent))
+            return so_far if so_far.status != "running" else failed(so_far, str(error))
         finally:
             if not is_over:
                 with contextlib.suppress(CmdcError):
@@ -146,7 +146,7 @@ class AsyncRunner:
             while not (events and isinstance(events[-1], ReasoningDone)):
                 try:
                     envelope = await stream.get(clock.left_s)
-                except (TimeoutError, SessionError):  # nobody tells its end any more
+                except (TimeoutError, SessionError):  # nobody publishes its end any more
                     break
                 event = envelope.event
                 if isinstance(event, ReasoningEvent) and event.run_id == run_id:

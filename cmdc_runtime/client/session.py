@@ -1,7 +1,7 @@
 """A client and its sessions: how one begins, and what it is asked.
 
 ``AsyncClient`` has each call once: its arguments, what they have to be, and what is sent; those
-that tell what happens while it does are in ``follower``, and those that steer or watch a session or
+that stream what happens meanwhile are in ``follower``, and those that steer or watch a session or
 are about its tools and checkpoints in ``control``. A call of a session object is the client's with
 the id bound: ``make sync`` writes it, and the sync face in ``client/sync``.
 """
@@ -198,9 +198,9 @@ class AsyncClient(AsyncFollower):
     ) -> Reply[Any]:
         """Send a prompt and return what its own cycle led to; raises as both calls above.
 
-        With ``result``, a type, the reply's ``output`` is one; without, as ``create_agent`` was
-        told, else the answer's text. An answer that is none is told to the model, once, and asked
-        for again.
+        With ``result``, a type, the reply's ``output`` is one; without, one of the type
+        that ``create_agent`` was given, else the answer's text. An answer that is none is reported
+        to the model, once, and asked for again.
 
         Raises:
             ResultInvalid: the second answer was none either.

@@ -217,8 +217,8 @@ class _ServedSession:
         try:
             await self._sent(AnswerToolCall(ref=ref, outcome=answer))
         except UsageError as error:  # no answer that can be sent
-            told = ClientAnswer(ok=False, error=_UNSENDABLE.format(error))
-            await self._sent(AnswerToolCall(ref=ref, outcome=told))
+            failure = ClientAnswer(ok=False, error=_UNSENDABLE.format(error))
+            await self._sent(AnswerToolCall(ref=ref, outcome=failure))
 
     async def _sent(self, command: TakeToolCall | AnswerToolCall) -> bool:
         """Say whether the session has taken the command; False: nobody waits for the call.

@@ -6,5 +6,5 @@ process that calls it, in their order. Nothing here undoes a layer: what was app
 process and for all that it starts, until they end.
 
 Rules: a layer opens nothing that it leaves open; nothing is weakened in silence: what the kernel
-lacks raises ``LayerMissing``, or is told by ``landlock.missing``.
+lacks raises ``LayerMissing``, or is named by ``landlock.missing``.
 """

@@ -1,8 +1,8 @@
 """Landlock: a process gives up rights to files, ports and other processes, without privileges.
 
-See landlock(7). A kernel knows an ABI, and each ABI adds rights: see ``ABI_OF``, which is what
-``missing`` is told from. Rights that this kernel does not know are not asked for; the caller
-decides whether it can do without.
+See landlock(7). A kernel knows an ABI, and each ABI adds rights: see ``ABI_OF``. What a kernel
+lacks ``missing`` names. Rights that this kernel does not know are not asked for; the caller decides
+whether it can do without.
 
 Two things hold for any domain, whatever its rules: nobody in it looks into a process outside of it
 (ptrace, /proc/PID/environ, mem, fd, maps), root neither where it has lost the capabilities of

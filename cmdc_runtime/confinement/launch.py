@@ -21,7 +21,7 @@ EXIT_NOT_STARTED = 126
 
 
 def main() -> None:
-    """Confine this process and become the program; returns only where the status is told."""
+    """Confine this process and become the program, or write why not and end."""
     # The package itself loads what a command has no use for.
     package = type(sys)("cmdc_runtime")
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]  # noqa: PTH100, PTH120

@@ -1,4 +1,4 @@
-"""Namespaces of a process's own: for its mounts and, where it is told to, its network.
+"""Namespaces of a process's own: for its mounts and, where that is asked for, its network.
 
 See user_namespaces(7), mount_namespaces(7) and network_namespaces(7). In a user namespace any
 process may have the others; its user stays the same there, and files of others belong to nobody.
@@ -61,8 +61,8 @@ def refusal() -> str:
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read, "rb") as told:
-        why = told.read().decode(errors="replace")
+    with os.fdopen(read, "rb") as reader:
+        why = reader.read().decode(errors="replace")
     os.waitpid(pid, 0)
     return why
 
@@ -140,7 +140,7 @@ OVER_PROCESSES: Final = (16, 17, 19, 21, 38, 39, 40)
 """SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, PERFMON, BPF and CHECKPOINT_RESTORE.
 
 With some of them the kernel shows the memory of any process before it asks Landlock, with the
-others it does what it is told.
+others it does what their holder asks.
 """
 
 

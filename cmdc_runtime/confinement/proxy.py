@@ -6,8 +6,8 @@ other tie to it: it has the network of the machine, looks each name up once, and
 address that it has checked. Which hosts there are ``hosts`` says, and what a request may be
 ``proxy_requests``; here are sockets, threads and bounds.
 
-The proxy ends with the process that it was started for. It tells what it refuses in the errors of
-that process, so that whoever reads them knows why, also where a program shows the status alone.
+The proxy ends with the process that it was started for. It writes what it refuses into the errors
+of that process, so that whoever reads them knows why, also where a program shows the status alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ IDLE_S: Final = 300.0
 UNREAD_S: Final = 1.0
 UNREAD_CHUNKS: Final = 64
 """Of a request that is refused, so that the answer arrives."""
-TOLD_MAX: Final = 20
+ERROR_LINES_MAX: Final = 20
 """Lines in the errors of the process; what is refused beyond is answered all the same."""
 VARIABLES: Final = tuple(
     name
@@ -136,8 +136,8 @@ def _become(rules: HostRules, control: int, served: int) -> NoReturn:
     try:
         if os.fork() == 0:
             _keep_nothing(control, served)
-            with socket.socket(fileno=control) as told:
-                _, given, _, _ = socket.recv_fds(told, 1, 1)
+            with socket.socket(fileno=control) as channel:
+                _, given, _, _ = socket.recv_fds(channel, 1, 1)
             if given:
                 with socket.socket(fileno=given[0]) as listener:
                     Proxy(rules).serve(listener, served)
@@ -295,7 +295,7 @@ class Proxy:
 
     def _say(self, line: str) -> None:
         with self._turn:
-            is_new = line not in self._lines and len(self._lines) < TOLD_MAX
+            is_new = line not in self._lines and len(self._lines) < ERROR_LINES_MAX
             if is_new:
                 self._lines.add(line)
         if is_new:

@@ -165,7 +165,7 @@ NETWORKS: Final[dict[Network, tuple[CallRule, ...]]] = {
     # In a namespace that has nothing but the way to a proxy.
     "proxy": (CallRule("socket", _SOCKET, _ACCES, "sockets of Unix lead to other programs",
                    Test(0, _ANY, _INET, is_allowed=True)),),
-    # Netlink (16) tells programs which addresses there are.
+    # From Netlink (16) programs read which addresses there are.
     "on":    (CallRule("socket", _SOCKET, _ACCES, "sockets of Unix lead to other programs",
                    Test(0, _ANY, _INET | {16}, is_allowed=True)),),
 }

@@ -25,8 +25,8 @@ class PromptReceived(Event, frozen=True, kw_only=True):
     parts: tuple[MessagePart, ...] = ()
 
     def _line(self) -> str:
-        told = f"{'queued' if self.queued else 'accepted'} prompt: {one_line(self.text)}"
-        return "; ".join((told, *map(str, self.parts)))
+        first = f"{'queued' if self.queued else 'accepted'} prompt: {one_line(self.text)}"
+        return "; ".join((first, *map(str, self.parts)))
 
 
 class AgentStart(Event, frozen=True, kw_only=True):
@@ -229,7 +229,8 @@ class ResponseComplete(Event, frozen=True, kw_only=True):
 class CostUnknown(Event, frozen=True, kw_only=True):
     """Nobody knows what an answer of ``model`` has cost, so ``max_cost_usd`` does not count it.
 
-    Told at the first such answer, and again after a switch of the model or an answer with a cost.
+    Published at the first such answer, and again after a switch of the model or an answer with a
+    cost.
     """
 
     level = "warning"
@@ -279,8 +280,8 @@ class StreamError(Event, frozen=True, kw_only=True):
 class RequestCut(Event, frozen=True, kw_only=True):
     """A request was ended in the middle of its answer, or before it.
 
-    Nobody tells what it took: ``usage`` is an estimate, of the request and of what had come of text
-    and thinking.
+    Nobody reports what it took: ``usage`` is an estimate, of the request and of what had come of
+    text and thinking.
     """
 
     span = "chat"

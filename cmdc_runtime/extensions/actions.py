@@ -6,8 +6,8 @@ plugins amount to. To add an action: a class here with a word in ``COMPOSITION``
 ``hooks``, and its field in ``workers.core.verdict``.
 
 The kernel acts on some emits, a plugin's orders to its session:
-``Emit(UpdateSystemContext(key="plan", text="..."))`` changes the system prompt; observers are not
-told of these. Each is a Struct whose snake_case name is that of the emit; a payload that does not
+``Emit(UpdateSystemContext(key="plan", text="..."))`` changes the system prompt; observers do not
+get these. Each is a Struct whose snake_case name is that of the emit; a payload that does not
 fit it is a bad action, and counts as a failure of the plugin. To add one: a class here, in
 ``AnyKernelEmit`` too, and its row in ``workers.core.evolve``.
 """
@@ -248,7 +248,7 @@ class ReplaceToolResult(Action, frozen=True):
 
 
 class Emit(Action, frozen=True):
-    """Tell observers: each event comes to them as ``PluginEvent(name, payload)``.
+    """Publish events: observers get each as ``PluginEvent(name, payload)``.
 
     ``Emit("audited", {"length": 3})``, ``Emit("audited")``, ``Emit(Audited(length=3))`` with a
     Struct of your own, whose name and fields are taken, or ``Emit([...])`` with several of these,

@@ -25,7 +25,7 @@ class CheckpointBackend(ABC):
 
     A method is plain, and then runs in a thread where it may wait for a disk or a network, or
     ``async``. Several may run at a time, in several processes as well. Each has 30 seconds. What
-    one raises is told to who has asked, and ends nothing.
+    one raises is reported to who has asked, and ends nothing.
 
     A class is made without arguments, where it is first needed; an instance travels with its
     fields. ``body`` is opaque, of at most 64 MiB, and comes back as it was.

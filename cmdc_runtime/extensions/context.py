@@ -40,7 +40,7 @@ class SessionPort(Protocol):
     """What a running call may ask of its own session; a call in a process has only ``emit``."""
 
     def emit(self, name: str | msgspec.Struct, payload: object = None) -> None:
-        """Tell observers: they get ``PluginEvent(name, payload)``. Anything MessagePack takes.
+        """Publish: observers get ``PluginEvent(name, payload)``. Anything MessagePack takes.
 
         It is journaled and replayed as other events are. Of a Struct of your own the name and the
         fields are taken: ``emit(Indexed(files=3))`` is ``emit("indexed", {"files": 3})``, and
@@ -306,7 +306,7 @@ class PluginPort(Protocol):
         """
 
     async def emit(self, event: Emit) -> None:
-        """Tell observers, as the action of a hook does, for who has no action: in ``observe``.
+        """Publish an event, as the action of a hook does, for who has no action: in ``observe``.
 
         An order to the session, a kernel emit, is none of these.
 

@@ -2,7 +2,7 @@
 
 A hook is a Struct; its ``kind`` is its snake_case name, which is also the name of the method of a
 plugin that has it. What a plugin may answer at which hook is the table ``RULINGS``; what an answer
-means is told in ``actions``.
+means stands in ``actions``.
 
 To add a hook: a class here, in ``AnyHook`` and ``RULINGS`` too, a method of ``Plugin``, its name in
 ``exports``, and the place in the kernel where it is run.

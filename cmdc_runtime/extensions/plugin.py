@@ -2,7 +2,7 @@
 
 A subclass of ``Plugin`` writes a method for each hook it wants, or one ``handle_event``
 for all of them. What an application gives as a plugin comes in by ``admission.as_plugin``. Options
-are held against the fields of ``Config``: every problem is told at once, each with its option.
+are held against the fields of ``Config``: every problem is reported at once, each with its option.
 
 To add a rule for all plugins, add it to ``admission``.
 """

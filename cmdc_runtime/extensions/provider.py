@@ -250,8 +250,8 @@ class _OfFunction:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield what the function yields, or returns, and the end where it does not say it."""
         has_end, has_calls = False, False
-        async with contextlib.aclosing(self._said(request)) as told:
-            async for given in told:
+        async with contextlib.aclosing(self._said(request)) as pieces:
+            async for given in pieces:
                 chunk = TextChunk(text=given) if isinstance(given, str) else given
                 has_end = has_end or isinstance(chunk, FinishChunk)
                 has_calls = has_calls or isinstance(chunk, ToolCallChunk)
@@ -263,8 +263,8 @@ class _OfFunction:
         if inspect.iscoroutinefunction(self._function):
             yield await self._function(request)
             return
-        async with contextlib.aclosing(self._function(request)) as told:
-            async for one in told:
+        async with contextlib.aclosing(self._function(request)) as pieces:
+            async for one in pieces:
                 yield one
 
 
@@ -414,7 +414,7 @@ _TEXT_KINDS: Final = ((PERMANENT_TEXTS, _P), (TRANSIENT_TEXTS, _T))
 
 
 def classify(status: int | None, class_names: Iterable[str], text: str) -> FailureKind:
-    """Say what kind of failure an exception is, by what is most telling about it.
+    """Say what kind of failure an exception is, by its clearest sign.
 
     ``class_names`` are those of the exception and its bases, most derived first. ``text`` is what
     the server has said: words of a client's own, or of the conversation, are no sign. In order:

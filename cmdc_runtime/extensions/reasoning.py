@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.events import reasoning as told
+from cmdc_runtime.events import reasoning as reasoning_events
 from cmdc_runtime.extensions.plugin import made
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.plain import short
@@ -30,11 +30,11 @@ ERROR: Final = "error"
 """The key in a thought's metadata that says why there is no content: its branch failed."""
 OUTPUT: Final = "output"
 """The key in a thought's metadata that holds the typed answer of a branch with a ``result``."""
-ROLE: Final = told.ROLE
+ROLE: Final = reasoning_events.ROLE
 """The key in a branch's metadata that says what it is for; None of ``JUDGE`` is no answer."""
 PARENTS: Final = "parents"
 """The key in metadata that lists ids of further thoughts that a thought was made of."""
-JUDGE: Final = told.JUDGE
+JUDGE: Final = reasoning_events.JUDGE
 """The role of a branch that scores others."""
 
 RunStatus: TypeAlias = Literal[
@@ -216,11 +216,11 @@ class ReasoningStrategy:
         return found[-1].content if found else None
 
     def scored(self, thoughts: Iterable[Thought]) -> None:
-        """Tell that thoughts have scores now, as their ``score`` and ``score_detail`` say."""
+        """Report that thoughts have scores now, as their ``score`` and ``score_detail`` say."""
         self._noted().scored.extend(thoughts)
 
     def prune(self, thoughts: Iterable[Thought | str], reason: str = "") -> None:
-        """Tell that thoughts, or those of these ids, are given up; branches that run are ended."""
+        """Report thoughts, or those of these ids, as given up; branches that run are ended."""
         if isinstance(thoughts, str | bytes | Mapping) or not isinstance(thoughts, Iterable):
             raise TypeError(f"prune: expected thoughts or their ids, got {short(thoughts)}")
         if not isinstance(reason, str):
@@ -240,14 +240,14 @@ def _score_of(thought: Thought) -> float:
 
 @dataclass(slots=True)
 class Notes:
-    """What a strategy has told while it decided, for who runs it."""
+    """What a strategy has reported while it decided, for who runs it."""
 
     scored: list[Thought] = field(default_factory=list)
     pruned: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
 
 
 def drained(strategy: ReasoningStrategy) -> Notes:
-    """Return what a strategy has told since it was asked last."""
+    """Return what a strategy has reported since it was asked last."""
     notes: Notes = vars(strategy).pop("_notes", None) or Notes()
     return notes
 

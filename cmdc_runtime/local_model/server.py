@@ -218,7 +218,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _is_client_gone(self) -> bool:
         connection: socket.socket = self.connection
-        # Asked first: a socket with a time-out waits for it even when told not to wait.
+        # Asked first: a socket with a time-out waits for it even with MSG_DONTWAIT.
         if not select.select([connection], [], [], 0)[0]:
             return False
         try:

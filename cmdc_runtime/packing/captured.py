@@ -1,9 +1,9 @@
 """Tools that change what they have captured of their program: the change would be lost.
 
 A tool's code travels by value with a copy of all that it uses, so what it changes of a list, a dict
-or an object of its script it changes in another process, and nobody there tells. This looks at the
-source of a tool for such changes of captured names, and says so when the tool is attached. It is
-careful: what it can't see for certain it lets pass.
+or an object of its script it changes in another process, and nothing there reports it. This looks
+at the source of a tool for such changes of captured names, and says so when the tool is attached.
+It is careful: what it can't see for certain it lets pass.
 
 A change is an assignment to an item or an attribute, a method of a built-in container that changes
 it, or a method of a class of the script that does one of these to its own object.

@@ -209,9 +209,9 @@ class MemoryLoader(BuiltInPlugin, frozen=True, kw_only=True):
 class Skills(BuiltInPlugin, frozen=True, kw_only=True):
     """Says in the system prompt which skills there are; ``skills_dirs`` brings it.
 
-    It looks at the folders again before each request, and tells the model at the end of the
-    conversation what has changed. A skill of the project, whose folder lies in the working folder,
-    is listed without its description, and loaded when a person has agreed to its text.
+    It looks at the folders again before each request, and says at the end of the conversation
+    what has changed. A skill of the project, whose folder lies in the working folder, is listed
+    without its description, and loaded when a person has agreed to its text.
     """
 
     short_name: ClassVar[str] = "skills"

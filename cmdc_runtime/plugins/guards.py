@@ -251,7 +251,7 @@ class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
     ``reject``. "approve_always" holds for the rest of the session: for a shell command it covers
     the *family* of the call, that is its program, with the subcommand of a program that has some
     (``git push``), and for any other tool all of its calls. A command whose program runs whatever
-    it is told (``python -c ...``, ``sudo ...``) is approved in the very same words only, and one
+    it is given (``python -c ...``, ``sudo ...``) is approved in the very same words only, and one
     that cannot be read before it runs (``$(...)`` as a program, ``eval``) only once.
     """
 
@@ -431,7 +431,7 @@ class SecurityGuard(BuiltInPlugin, frozen=True, kw_only=True):
     ``"terraform destroy"``; case does not count. ``"re:..."`` is a regular expression, searched for
     in the whole command."""
     audit: bool = True
-    """Tell observers ``security_audit`` of each call that is blocked."""
+    """Publish ``security_audit`` for each call that is blocked."""
     default_blocked_paths: bool = True
     """Block keys and certificates (``*.key``, ``*.pem``, ``*.p12``, ``*.pfx``, ``*.crt``,
     ``*.cer``), ``.env`` and ``.env.*``, ``.ssh``, ``~/.gnupg``, the credentials of AWS and Google

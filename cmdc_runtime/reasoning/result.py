@@ -98,9 +98,9 @@ class ReasoningResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(events: Iterable[Event | Envelope], run_id: str | None = None) -> "ReasoningResult":
-        """Return what the events tell of a run, the first one that they tell of unless it is named.
+        """Return what the events say of a run, the first one that they have unless it is named.
 
-        Other events are passed over, and what is told twice counts once.
+        Other events are passed over, and what is there twice counts once.
 
         Raises:
             UsageError: ``events`` are none, or they failed.
@@ -158,13 +158,13 @@ class ReasoningResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failed(result: ReasoningResult, reason: str) -> ReasoningResult:
-    """Return what a run came to that nobody told the end of: its best thought is its answer."""
+    """Return what a run came to whose end nobody published: its best thought is its answer."""
     answer = ReasoningStrategy().best(result.thoughts, None)
     return msgspec.structs.replace(result, status="failed", answer=answer, reason=reason)
 
 
 class RunFold:
-    """One run as far as its events tell, the first one that they tell of unless it is named."""
+    """One run as far as its events say, the first one that they have unless it is named."""
 
     def __init__(self, run_id: str | None = None) -> None:
         """Begin with nothing."""
@@ -228,7 +228,7 @@ class RunFold:
         self._change(event.thought_id, content=event.content, error=event.error, usage=event.usage)
 
     def _change(self, node_id: str, **changes: Any) -> None:  # Any: fields of a node
-        """Change a node; of one that nobody told of, as in a part of a stream, nothing is kept."""
+        """Change a node; of one that no event began, as in a part of a stream, nothing is kept."""
         if (node := self.nodes.get(node_id)) is not None:
             self.nodes[node_id] = msgspec.structs.replace(node, **changes)
 

@@ -506,7 +506,7 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
     samples: Annotated[int, Meta(ge=1, le=200)] = 10
     score: Function | None = None
     """A function of a sample's text and the question to a number from 0: a vote weighs as much,
-    that of a sample with None nothing; (number, details) tells why. All samples are waited for."""
+    that of a sample with None nothing; (number, details) says why. All samples are waited for."""
     judge: Text | None = None
     """A model, "provider:model_id", that weighs each sample from 0 to 1, in place of ``score``."""
     judge_prompt: Text = WEIGH

@@ -1,4 +1,4 @@
-"""What must hold of a session whatever died: told by its events, its conversation and its calls.
+"""What must hold of a session whatever died: seen in its events, its conversation and its calls.
 
 Nothing here knows how the runtime works; it knows what events and conversations promise. Each
 function returns what is broken, one line for each. ``Books`` are kept of one session's events, in
@@ -56,7 +56,7 @@ class Books:
             note(self, event)
 
     def missing(self, heard: Mapping[EventIndex, str]) -> list[str]:
-        """Return which of the durable events that were told before are not there any more."""
+        """Return which of the durable events that were published before are not there any more."""
         return [
             f"event {index}, {kind}, was told and is not there any more"
             for index, kind in heard.items()

@@ -140,7 +140,7 @@ class Chaos:
         The victim was killed. No prompt that was received, or is one of the ``accepted`` receipts,
         is lost, and each cycle has one beginning and one end. No call of a tool with the effects
         ``write`` ran twice. Each conversation is one that a provider takes. The indexes of the
-        events have no hole and no repeat, and what was told is still there. Call it within the
+        events have no hole and no repeat, and what was published is still there. Call it within the
         block, before sessions are stopped: one that was is judged by its events and calls alone.
 
         Raises:
@@ -268,11 +268,11 @@ class _MortalDaemon(DaemonProcess):
 
 
 class _Heard:
-    """Hears what all sessions of a daemon tell, from the first one on."""
+    """Receives what all sessions of a daemon publish, from the first one on."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._told: dict[SessionId, dict[EventIndex, str]] = {}
+        self._kinds: dict[SessionId, dict[EventIndex, str]] = {}
         self._last: dict[SessionId, EventIndex] = {}
         self._count = 0
         self._lock = threading.Lock()
@@ -289,20 +289,20 @@ class _Heard:
 
     @property
     def sessions(self) -> list[SessionId]:
-        """The sessions that have told anything, in the order of their first event."""
+        """The sessions that have published anything, in the order of their first event."""
         with self._lock:
-            return list(self._told)
+            return list(self._kinds)
 
     def last(self, session_id: SessionId) -> EventIndex:
-        """Return the newest index that the session has told."""
+        """Return the newest index that the session has published."""
         with self._lock:
             return self._last.get(session_id, EventIndex(0))
 
     def durable(self, session_id: SessionId, last: EventIndex) -> dict[EventIndex, str]:
-        """Return the durable events up to ``last`` that were told, each with its kind."""
+        """Return the durable events up to ``last`` that were published, each with its kind."""
         with self._lock:
-            told = self._told.get(session_id, {})
-            return {index: kind for index, kind in told.items() if index <= last}
+            kinds = self._kinds.get(session_id, {})
+            return {index: kind for index, kind in kinds.items() if index <= last}
 
     def _listen(self) -> None:
         with contextlib.suppress(CmdcError, InvalidSession):  # the client is closed
@@ -310,8 +310,8 @@ class _Heard:
                 if envelope.session_id.startswith("_"):  # the daemon's own
                     continue
                 with self._lock:
-                    told = self._told.setdefault(envelope.session_id, {})
+                    kinds = self._kinds.setdefault(envelope.session_id, {})
                     self._last[envelope.session_id] = envelope.index
                     if envelope.event.durable and self._count < HEARD_MAX:
-                        told[envelope.index] = envelope.event.kind
+                        kinds[envelope.index] = envelope.event.kind
                         self._count += 1

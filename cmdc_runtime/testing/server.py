@@ -146,7 +146,7 @@ class ServerThread:
     """Serves ``handle`` from ``start`` to ``close``; both may be called from any thread.
 
     ``handle`` runs as a task in the server's own event loop and is cancelled when its client goes
-    away, which ``gone`` is then told.
+    away; ``gone`` is called then.
     """
 
     def __init__(self, handle: Handler, gone: Gone) -> None:

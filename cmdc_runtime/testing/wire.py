@@ -192,13 +192,13 @@ def _estimated(pieces: Iterable[Piece], request: Request) -> TokenUsage:
     )
 
 
-def _without_data(told: object) -> object:
+def _without_data(value: object) -> object:
     """Return messages without the bytes of images and files, whose length says nothing."""
-    if isinstance(told, dict):
-        return {name: _without_data(one) for name, one in told.items()}
-    if isinstance(told, list):
-        return [_without_data(one) for one in told]
-    return "" if isinstance(told, str) and told.startswith("data:") else told
+    if isinstance(value, dict):
+        return {name: _without_data(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_data(one) for one in value]
+    return "" if isinstance(value, str) and value.startswith("data:") else value
 
 
 def _chars(piece: Piece) -> int:
