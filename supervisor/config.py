@@ -1,9 +1,9 @@
-"""What the daemon was told to be: flags over ``CMDC_*`` variables over a TOML file over defaults.
+"""How the daemon is configured: flags over ``CMDC_*`` variables over a TOML file over defaults.
 
-A wrong value or a misspelt name is never ignored: all problems are found first and told together.
-Paths come out absolute. To add an option, add a field to ``DaemonConfig`` with its default and
-reason; flags, variables and file keys follow from the fields. What only the process that starts
-the daemon may set goes into ``_FLAGS_ONLY``.
+A wrong value or a misspelt name is never ignored: all problems are found first and reported
+together. Paths come out absolute. To add an option, add a field to ``DaemonConfig`` with its
+default and reason; flags, variables and file keys follow from the fields. What only the process
+that starts the daemon may set goes into ``_FLAGS_ONLY``.
 """
 
 import os
@@ -70,7 +70,7 @@ class _Given:
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a daemon can be told; immutable for its life."""
+    """All options of a daemon; immutable for its life."""
 
     runtime_dir: Path
     """Sockets and lock; see ``cmdc_runtime.runtime_dir`` for the default."""
@@ -188,7 +188,7 @@ def _has_password(url: str) -> bool:
     try:
         found = urlsplit(url)
         return bool(found.password or parse_qs(found.query).get("password"))
-    except ValueError:  # no URL, which is told elsewhere
+    except ValueError:  # no URL, which is reported elsewhere
         return False
 
 

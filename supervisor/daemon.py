@@ -84,7 +84,7 @@ def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
 
     asyncio goes by a byte for each signal in a pipe of its own, which holds some hundreds: a storm
     of ends of processes (SIGCHLD) fills it while the loop is busy, and what comes then is lost, a
-    SIGTERM, too. Here the byte only wakes the loop. What tells it is Python's own handler, which
+    SIGTERM, too. Here the byte only wakes the loop. What notifies it is Python's own handler, which
     runs once for all signals of a number that have come, see
     https://docs.python.org/3/library/signal.html.
     """
@@ -96,7 +96,7 @@ def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
 
 
 def _woken() -> None:
-    """Do nothing: the handler has told the loop."""
+    """Do nothing: the handler has notified the loop."""
 
 
 # Any: the number and the frame that was interrupted.
@@ -117,7 +117,7 @@ def started_threads(count: int = THREADS) -> ThreadPoolExecutor:
     """Return an executor whose threads run already.
 
     Python starts a thread when it is needed first. That may be when the system gives none, and just
-    then much ends at once: what would have told of it is not done.
+    then much ends at once: what would have reported it is not done.
 
     Raises:
         RuntimeError: the system gives no more threads.
@@ -293,7 +293,7 @@ class Daemon:
             await self._serve()
         finally:
             await self._close()
-            if has_begun:  # else whoever started it is told why it did not
+            if has_begun:  # else whoever started it gets the reason
                 log.info("daemon.stopped")
 
     async def _serve(self) -> None:
@@ -313,7 +313,7 @@ class Daemon:
         self._admission.open()
         self._hub.bind(self._endpoint.events)
         self._memory.start()
-        # Before the first client is heard: one that waited for this daemon must not be told that
+        # Before the first client is heard: one that waited for this daemon must not read that
         # its session is gone because it was not adopted yet.
         self._runtime.begin()
         taken = await self._adopt_sessions()
@@ -435,7 +435,7 @@ class Daemon:
         return status_line(phases, self._pool.spares, self._zygote_child.state, journal)
 
     def _notify(self, client: bytes, notice: Notify) -> bool:
-        """Tell a client of an end, unless that may be only this daemon's: the journal has none."""
+        """Send a client an end, unless that may be only this daemon's: the journal has none."""
         if notice.seq is None and self._sessions.is_silent:
             return True  # the client asks the next daemon
         return self._control.send(client, notice)
@@ -467,12 +467,12 @@ class Daemon:
         return pids_of(victim, self._zygote, lambda: [one.worker for one in family])
 
     def _say_ready(self) -> None:
-        """Tell an owner that waits on a pipe that the sockets are bound."""
+        """Report to an owner that waits on a pipe that the sockets are bound."""
         fd = self._config.ready_fd
         if fd is None:
             return
-        told = {"ready": True, "pid": os.getpid(), "instance": self._instance}
-        line = json.dumps(told | {"directory": str(self._config.runtime_dir)})
+        ready_facts = {"ready": True, "pid": os.getpid(), "instance": self._instance}
+        line = json.dumps(ready_facts | {"directory": str(self._config.runtime_dir)})
         with os.fdopen(fd, "w", encoding="utf-8") as pipe:
             pipe.write(line + "\n")
 
@@ -535,7 +535,7 @@ class Daemon:
 
 
 def _keep(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # Any: asyncio's own
-    """Do something in the background for as long as the daemon serves; its failure is told."""
+    """Do something in the background for as long as the daemon serves; its failure is logged."""
 
     def done(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

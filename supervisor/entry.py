@@ -143,7 +143,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _fail(ready_fd: object, problem: str, status: int) -> NoReturn:
     if isinstance(ready_fd, int):
-        # Once ready was told the pipe is closed: then the log has to do.
+        # Once ready was reported the pipe is closed: then the log has to do.
         with contextlib.suppress(OSError), os.fdopen(ready_fd, "w", encoding="utf-8") as pipe:
             pipe.write(json.dumps({"error": problem, "status": status}) + "\n")
     sys.stderr.write(f"cmdc serve: {unbroken(problem)}\n")

@@ -55,27 +55,27 @@ class Losses:
 
 
 class Sink:
-    """One stream and its queue; ``tell`` is called, on the thread, with what was dropped.
+    """One stream and its queue; ``report`` is called, on the thread, with what was dropped.
 
     Rules: ``put`` never waits and never raises, whatever became of the reader or the disk; a full
-    queue drops the newest lines and counts them, and tells it when there is room; a write that
+    queue drops the newest lines and counts them, and reports it when there is room; a write that
     fails is tried again, so what was queued comes once that is possible. The thread starts with the
     first line and ends with ``flush``; the next line starts one again, in a forked child too.
     """
 
-    def __init__(self, stream: BinaryIO | None, tell: Callable[[Losses], None]) -> None:
+    def __init__(self, stream: BinaryIO | None, report: Callable[[Losses], None]) -> None:
         """Write to ``stream`` by its descriptor, where it has one; None is standard error."""
         self._stream = stream
-        self._tell = tell
+        self._report = report
         self._turn = threading.Condition()
         self._hurry = threading.Event()
         self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._thread: threading.Thread | None = None
         self._is_ending = False
-        self._untold = Losses()
+        self._unreported = Losses()
         self.losses = Losses()
-        """All of them, told or not."""
+        """All of them, reported or not."""
 
     def put(self, line: bytes) -> None:
         """Queue one line, without its newline, or drop it."""
@@ -128,7 +128,7 @@ class Sink:
             self._thread = thread
 
     def _note(self, lost: Losses) -> None:
-        self._untold = _added(self._untold, lost)
+        self._unreported = _added(self._unreported, lost)
         self.losses = _added(self.losses, lost)
 
     # Everything below runs on the thread.
@@ -198,16 +198,16 @@ class Sink:
         poll.poll(RETRY_S * 1e3)
 
     def _report_losses(self) -> None:
-        """Tell what was dropped, as soon as there is room."""
+        """Report what was dropped, as soon as there is room."""
         with self._turn:
-            untold = self._untold
+            unreported = self._unreported
             has_room = (
                 len(self._lines) <= LINES_QUEUED_MAX // 2 and self._bytes <= BYTES_QUEUED_MAX // 2
             )
-            if not untold.dropped_lines or not has_room:
+            if not unreported.dropped_lines or not has_room:
                 return
-            self._untold = Losses()
-        self._tell(untold)
+            self._unreported = Losses()
+        self._report(unreported)
 
 
 def _added(one: Losses, other: Losses) -> Losses:

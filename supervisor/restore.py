@@ -329,8 +329,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.check:
             found = check_backup(file)
-            told = _facts(found) | {"file": str(file)}
-            _print(told, as_json=given.json, line=f"{file} is whole: {_line(found)}")
+            facts = _facts(found) | {"file": str(file)}
+            _print(facts, as_json=given.json, line=f"{file} is whole: {_line(found)}")
             return 0
         places = {name: getattr(given, name) for name in ("state_dir", "runtime_dir", "config")}
         config = load_config(places, os.environ, uid=os.getuid(), home=Path.home())
@@ -361,9 +361,9 @@ def _restore(file: Path, config: DaemonConfig, *, force: bool, as_json: bool) ->
             f"a daemon runs with the journal in {config.state_dir}: stop it first"
         ) from error
     kept = None if done.kept is None else str(done.kept)
-    told = _facts(done.backup) | {"journal": str(done.journal), "kept_as": kept}
+    facts = _facts(done.backup) | {"journal": str(done.journal), "kept_as": kept}
     before = f"; the journal that was there is {kept}" if kept else ""
-    _print(told, as_json=as_json, line=f"{done.journal} is {file}: {_line(done.backup)}{before}")
+    _print(facts, as_json=as_json, line=f"{done.journal} is {file}: {_line(done.backup)}{before}")
     return 0
 
 
@@ -402,14 +402,14 @@ def _line(backup: Backup) -> str:
     return f"{sessions}, {extent.live} live, as of {at}"
 
 
-def _print(told: dict[str, object], *, as_json: bool, line: str) -> None:
+def _print(facts: dict[str, object], *, as_json: bool, line: str) -> None:
     """Write what was done.
 
     Raises:
         BrokenPipeError: nobody reads it.
         CmdcError: it cannot be written; says what was done all the same.
     """
-    said = f"{json.dumps(told) if as_json else unbroken(line)}\n"
+    said = f"{json.dumps(facts) if as_json else unbroken(line)}\n"
     coding = sys.stdout.encoding
     try:
         sys.stdout.write(said.encode(coding, "backslashreplace").decode(coding))

@@ -1,7 +1,7 @@
 """``python -m supervisor.stopping``: what the unit runs before and after the daemon's end.
 
 systemd signals the daemon alone (``KillMode=process``), because ``systemctl restart``, an upgrade
-and a crash are to end no agent. So two things are left to do. Before a restart the daemon is told
+and a crash are to end no agent. So two things are left to do. Before a restart the daemon is asked
 by SIGUSR2 to leave its agents to the next one, and its end is awaited; a plain stop is left to
 systemd's SIGTERM, which ends all of them. After a plain stop what a broken daemon has left is
 killed. What systemd is about to do only systemd knows, so it is asked; where it does not answer,
@@ -59,7 +59,7 @@ def ask_jobs(*, is_user: bool) -> str:
     """Return systemd's jobs, nothing where it does not say."""
     scope = ["--user"] if is_user else []
     try:
-        told = subprocess.run(  # noqa: S603 - our words
+        listed = subprocess.run(  # noqa: S603 - our words
             ["systemctl", *scope, "list-jobs", "--no-legend", "--no-pager", "--full"],  # noqa: S607
             capture_output=True,
             text=True,
@@ -69,7 +69,7 @@ def ask_jobs(*, is_user: bool) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"systemd was not asked: {error}\n")
         return ""
-    return told.stdout
+    return listed.stdout
 
 
 def leave(pid: int) -> None:

@@ -313,9 +313,9 @@ class Agent:
         """Go on under another daemon."""
         self._performers.renew_host()
 
-    def hear(self, told: HostLost | ServerFound) -> None:
+    def hear(self, notice: HostLost | ServerFound) -> None:
         """Receive from the daemon how a process beside this one stands."""
-        self._performers.hear(told)
+        self._performers.hear(notice)
 
     async def stop(self, *, hibernates: bool = False, ends: bool = False) -> None:
         """End what is under way, processes of tools included.

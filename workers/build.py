@@ -1,7 +1,7 @@
 """An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic.
 
 Its process knows credentials, and no failure that is reported here shows one of them. They are the
-options of the session's provider, those of earlier models too, what has a telling name or lies in
+options of the session's provider, those of earlier models too, what has a secret's name or lies in
 headers among the options of plugins and tools and in ``user_data``, and the variables of the
 environment that say so. They are looked for when something has failed, as they are then.
 """

@@ -57,7 +57,7 @@ class Heartbeat:
         "_page",
         "_period_ns",
         "_slot",
-        "_told",
+        "_written",
         "due_ns",
         "fd",
     )
@@ -73,7 +73,7 @@ class Heartbeat:
         self.fd = fd
         """The memory, to be brought to the next daemon."""
         self._page, self._slot = _mapped(fd, 0)
-        self._told = Activity()
+        self._written = Activity()
         self._is_calm = False
         self._last_index = 0
         self._period_ns = 0
@@ -100,7 +100,7 @@ class Heartbeat:
     def _go_on(self, page: mmap.mmap, slot: Slot) -> None:
         self._page, self._slot = page, slot
         self._slot.index(self._last_index)
-        self._slot.set_activity(self._told)
+        self._slot.set_activity(self._written)
         self.beat(time.monotonic_ns())
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
@@ -117,21 +117,21 @@ class Heartbeat:
         if last_index != self._last_index:
             self._last_index = last_index
             self._slot.index(last_index)
-        told = self._told
-        if state != told.state or turns != told.turns or tools != told.tools:
-            self._told = Activity(state, turns, tools, told.opening)
+        written = self._written
+        if state != written.state or turns != written.turns or tools != written.tools:
+            self._written = Activity(state, turns, tools, written.opening)
             self._is_calm = state in CALM
-            self._slot.set_activity(self._told)
+            self._slot.set_activity(self._written)
 
     def write_code_step(self, step: int) -> None:
         """Write which packed code is being opened beside the activity, by its step; 0 for none."""
-        self._told = msgspec.structs.replace(self._told, opening=step)
-        self._slot.set_activity(self._told)
+        self._written = msgspec.structs.replace(self._written, opening=step)
+        self._slot.set_activity(self._written)
 
     @property
     def is_at_step(self) -> bool:
         """Whether a step is written down, which a death would now be blamed on."""
-        return self._told.state == REBUILDING or self._told.opening > 0
+        return self._written.state == REBUILDING or self._written.opening > 0
 
     def stop(self) -> None:
         """Beat no more; what was written stays. Idempotent."""

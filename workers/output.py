@@ -147,7 +147,7 @@ def mark_lines(call_id: str, tool: str, unended: UnendedLines | None = None) -> 
 
 
 def end_lines() -> None:
-    """Tell what the call that prints here has begun of a line: nothing more of it is coming."""
+    """Write what the call that prints here has begun of a line: nothing more of it is coming."""
     marks = _PRINTING.get()
     if marks is not None:
         marks.end()

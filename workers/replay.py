@@ -203,8 +203,8 @@ def _saved(script: Script) -> bytes:
     return encode(state)
 
 
-def _say(out: TextIO, told: Any) -> None:  # Any: what JSON takes
-    out.write(msgspec.json.encode(told).decode() + "\n")
+def _say(out: TextIO, value: Any) -> None:  # Any: what JSON takes
+    out.write(msgspec.json.encode(value).decode() + "\n")
     out.flush()
 
 

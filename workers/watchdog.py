@@ -55,8 +55,8 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._is_leaving:
-            is_gone = not self._is_told(None, self._daemon_fd)
-            if is_gone and not self._is_told(self._grace_s + ORPHAN_S):
+            is_gone = not self._is_woken(None, self._daemon_fd)
+            if is_gone and not self._is_woken(self._grace_s + ORPHAN_S):
                 os._exit(self._code)
             os.eventfd_read(self._event_fd)
             if self._next_fd != self._daemon_fd:
@@ -65,7 +65,7 @@ class Watchdog:
         threading.Event().wait(TIDY_S)
         os._exit(self._code)
 
-    def _is_told(self, timeout_s: float | None, *others: int) -> bool:
+    def _is_woken(self, timeout_s: float | None, *others: int) -> bool:
         """Wait; say whether its own event came, and not only one of ``others`` is readable."""
         poller = select.poll()
         for fd in (self._event_fd, *others):

@@ -66,7 +66,7 @@ class Zygote:
         self._inherited: list[int] = []
         """Descriptors that a child has, too: what was open when everything was imported."""
         self._keeps_small = False
-        """Whether children are to tell the kernel to make no huge pages of their memory."""
+        """Whether children are to ask the kernel to make no huge pages of their memory."""
         self._is_due = False
         """Whether a child may have ended that was not looked for."""
         self._looked_at = 0.0
@@ -274,7 +274,7 @@ def main() -> NoReturn:
     """Be the zygote of the daemon that has started this process; never returns."""
     fd, daemon = map(int, sys.argv[1:])
     set_parent_death_signal()
-    if os.getppid() != daemon:  # it ended before the kernel was told
+    if os.getppid() != daemon:  # it ended before the kernel was asked
         os._exit(EXIT_ORPHANED)
     sys.modules["__main__"] = ModuleType("__main__")  # a child's is its session's
     Zygote(socket.socket(fileno=fd)).serve()

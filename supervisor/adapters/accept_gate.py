@@ -8,7 +8,7 @@ about to start, and is let in when descriptors are free again. (To unbind the so
 those who are connected.)
 
 Rules: it holds for workers too, though none is forked when descriptors are short; a look costs a
-microsecond; what fails is told and tried again.
+microsecond; what fails is logged and tried again.
 """
 
 import asyncio

@@ -50,7 +50,7 @@ REMOVE_TRIES_MAX: Final = 5
 REMOVE_PAUSE_S: Final = 0.01
 """Between two tries."""
 POPULATED_WAIT_S: Final = 0.1
-"""Between two looks whether a cgroup is empty, when the kernel does not tell of itself."""
+"""Between two looks whether a cgroup is empty, when the kernel sends no notice."""
 
 _ABSENT: Final = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP}

@@ -72,7 +72,7 @@ class Cgroup:
     known: Callable[[], Collection[int]]
     """The pids of this process's own children, which are no orphans."""
     on_stuck: Callable[[Path], None]
-    """Told of a directory that the kernel does not let go of."""
+    """Called with a directory that the kernel does not let go of."""
     _leaders: dict[int, int] = field(default_factory=dict)
     """When each admitted process started, by its pid."""
 
@@ -348,9 +348,9 @@ class Cgroups:
         """
         parts: list[CgroupPart] = []
         for root in self._survey.roots:
-            # Of v1 each hierarchy is a directory more: only those that tell, hold or kill.
-            told = root.controllers & (limits.controllers | {Controller.MEMORY})
-            if not told and parts and root.version is Version.V1:
+            # Of v1 each hierarchy is a directory more: only those that count, hold or kill.
+            needed = root.controllers & (limits.controllers | {Controller.MEMORY})
+            if not needed and parts and root.version is Version.V1:
                 continue
             try:
                 is_kept = name in self._kept
@@ -493,7 +493,7 @@ def _remove_litter(ground: Path, own_name: str) -> None:
 
 
 def _move(cgroup: Path, to: Path) -> None:
-    """Move the processes of a cgroup, which go on; what the kernel refuses is told and stays."""
+    """Move the processes of a cgroup, which go on; what the kernel refuses is logged and stays."""
     try:
         to.mkdir(exist_ok=True)
         for pid in cgroup_roots.pids(cgroup):

@@ -333,7 +333,7 @@ class Endpoint:
     def close(self) -> None:
         """Remove the sockets and the lock, or the whole directory when embedded.
 
-        What cannot be removed is told, and is for the next daemon.
+        What cannot be removed is logged, and is for the next daemon.
         """
         try:
             if not self.lock.is_held():  # what is there may be another daemon's

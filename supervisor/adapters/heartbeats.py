@@ -8,7 +8,7 @@ find its disk full, and either ends whoever touches the memory next by SIGBUS; a
 also wait for the disk. This memory's size is sealed, and a slot has its memory before it is handed
 out.
 
-``HeartbeatWatch`` looks at the heartbeat table, and tells who is silent;
+``HeartbeatWatch`` looks at the heartbeat table, and reports who is silent;
 ``supervisor.core.heartbeats`` judges.
 """
 
@@ -273,7 +273,7 @@ class HeartbeatWatch(Generic[K]):
 
         ``on_stack`` is called for a process that should write its stacks, ``on_silent`` a moment
         later, with the milliseconds, for one that must be killed: once each, in the loop, and
-        neither may block. A process that beats in between is forgiven, and may be told of again.
+        neither may block. A process that beats in between is forgiven, and may be reported again.
         """
         self._table = heartbeats
         self._on_stack = on_stack

@@ -3,8 +3,8 @@
 A batch passes as it came: opaque bytes between (session, first index, count), so the cost is per
 batch and not per event. A durable batch is in the journal before anybody sees it; what follows it
 waits, so the order of a session's events never changes (``Channel``). No wait for the journal is
-without bound: when it takes too long, who asks for events is told to ask again, and what need not
-be kept is let go, counted, and told as lost.
+without bound: when it takes too long, who asks for events gets a ``TransientError``, and what need
+not be kept is let go, counted, and reported as lost.
 
 Subscribers may lose anything on its way, the last event too. So the newest index follows each event
 a few times, greets each new subscription, and is repeated as long as somebody listens.
@@ -86,7 +86,7 @@ class Channel:
     waiters: list[tuple[EventIndex, asyncio.Future[None]]] = field(default_factory=list)
     watermarks_left: int = 0
     ticks: int = 0
-    """Since the newest index was last told."""
+    """Since the newest index was last published."""
 
     def queue(self, new: UnwrittenBatch) -> None:
         """Have a batch wait; an ephemeral one is let go where too much waits already."""
@@ -129,7 +129,7 @@ class Channel:
         return True
 
     def wake(self) -> None:
-        """Tell those who wait for an index that is published now."""
+        """Wake those who wait for an index that is published now."""
         for index, reached in self.waiters:
             if index <= self.ring.last and not reached.done():
                 reached.set_result(None)
@@ -175,7 +175,7 @@ class Hub:
         """Cuts the connections of a process, which follows too much, and says how many."""
         self._is_all_heard = False
         self._due: deque[Channel] = deque()
-        """Whose newest index is still to be told in this tick."""
+        """Whose newest index is still to be published in this tick."""
         self._timer: asyncio.TimerHandle | None = None
         """The next tick, from ``bind`` to ``close``."""
 
@@ -221,7 +221,7 @@ class Hub:
             self._channels.pop(self._ended.popleft(), None)
 
     def announce(self, group_id: str, session_id: SessionId) -> None:
-        """Tell the followers of a group that a session of it starts.
+        """Publish to the followers of a group that a session of it starts.
 
         A number that was lost on its way shows by the next one or by a watermark. Those of a group
         that is forgotten go on from the count of all, which none of its own has exceeded.
@@ -292,7 +292,7 @@ class Hub:
     async def flushed(self, session_id: SessionId) -> None:
         """Return when everything that was taken is published, or ``PUBLISH_WAIT_S`` later.
 
-        Then it comes after what the caller tells: an end that nobody hears of would be worse.
+        Then it comes after what the caller reports: an end that nobody hears of would be worse.
         """
         channel = self._channels.get(session_id)
         if channel is not None and not await channel.published(channel.taken):
@@ -304,7 +304,7 @@ class Hub:
         """Return events after ``after`` up to ``through``: from the ring, else the journal.
 
         Of what did not come from the worker so far nothing is said: the answer ends before it. It
-        ends before what is on its way to the journal, too, where there is something to tell before.
+        ends before what is on its way to the journal, too, where there is something to give before.
 
         Raises:
             TransientError: all of it has been on its way to the journal for ``PUBLISH_WAIT_S``.
@@ -340,7 +340,7 @@ class Hub:
     async def _end_of_hole(
         self, session_id: SessionId, inside: EventIndex, edge: EventIndex
     ) -> EventIndex:
-        """Return the last index of a hole, so that all of a jump is told lost by one answer."""
+        """Return the last index of a hole, so that one answer reports all of a jump as lost."""
         rows = await self._journal.read(ReplayEvents(session_id, inside, EventIndex(edge - 1), 1))
         return EventIndex((rows[0].first if rows else edge) - 1)
 
@@ -368,7 +368,7 @@ class Hub:
             if self._journal.health.has_failed:
                 return  # the daemon ends; the agent keeps it, and sends it to the next one
             # One that was to be stored alone is published all the same: a subscriber may know more
-            # than the journal. One that tells of records which are not there tells of nothing.
+            # than the journal. One that reports records which are not there is void.
             log.error("event.not_journaled", session_id=channel.session_id, problem=str(error))
         is_void = error is not None and not is_alone
         for one in channel.written(kept):
@@ -379,7 +379,7 @@ class Hub:
                 self._publish(channel, one.kept)
 
     def _pass_over(self, channel: Channel, dropped: KeptBatch) -> None:
-        """Count events that were let go as published: the next index tells that they are gone."""
+        """Count events that were let go as published: the next index shows that they are gone."""
         channel.ring.skip(dropped.last)
         channel.wake()
         self._mark(channel)
@@ -461,8 +461,8 @@ class Hub:
     def _tick(self) -> None:
         """Publish the newest index of every session, and number of every group, with news.
 
-        Those without news are told from time to time while somebody listens: a subscriber that was
-        stopped may have lost the last event and every word of it.
+        Those without news come again from time to time while somebody listens: a subscriber that
+        was stopped may have lost the last event and every word of it.
         """
         for channel in self._channels.values():
             channel.ticks += 1
@@ -479,7 +479,7 @@ class Hub:
         self._timer = asyncio.get_running_loop().call_later(WATERMARK_S, self._tick)
 
     def _mark_due(self) -> None:
-        """Tell some of the indexes that are due, and the rest when others have had their turn."""
+        """Send some of the indexes that are due, and the rest when others have had their turn."""
         for _ in range(min(len(self._due), WATERMARKS_AT_ONCE_MAX)):
             self._mark(self._due.popleft())
         if self._due:

@@ -298,11 +298,11 @@ class Survivor:
         return self.entry.wire == WIRE_VERSION
 
     def status(self) -> int | None:
-        """Return None: there is no zygote that could tell."""
+        """Return None: there is no zygote that could report it."""
         return None
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call it at once: nobody but the kernel tells the status."""
+        """Call it at once: nobody but the kernel reports the status."""
         listener()
 
     def send_signal(self, number: int) -> bool:
@@ -345,7 +345,7 @@ def find_survivors(directory: Path) -> list[Survivor]:
     """Return the agents in the registry of a runtime directory that live; the dead are removed.
 
     Of a dead one is ended what is in its POSIX session and bears its mark; the rest is in its
-    cgroup, or can't be told from a stranger.
+    cgroup, or can't be distinguished from a stranger.
     """
     found, dead = [], []
     for entry in registrations(directory):

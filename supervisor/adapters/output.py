@@ -297,7 +297,7 @@ class Outputs:
     def expect(self, worker_id: str, pid: int) -> None:
         """Let this process alone write for a worker; another one's connections are closed.
 
-        What one of them has written before is told with its own pid, and is not the worker's.
+        What one of them has written before is logged with its own pid, and is not the worker's.
         """
         with self._turn:
             is_new, self._pids[worker_id] = self._pids.get(worker_id) != pid, pid

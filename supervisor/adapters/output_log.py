@@ -4,7 +4,7 @@ A line of text is ``worker.wrote``; a line that is a record keeps its event, lev
 it is, is bound here, and nothing that a worker writes can change it. Secrets of the form
 ``name=value`` are taken out. A record in the log that has a ``stream`` was written by a worker, or
 by what it has started. What goes beyond the allowance of a worker, or of all together, is counted,
-and ``output.dropped`` tells it once a second.
+and ``output.dropped`` reports it once a second.
 """
 
 import contextlib
@@ -64,20 +64,20 @@ class WorkerOutput:
 
 
 class OutputLog:
-    """Tells what workers write, and once in ``REPORT_S`` what it could not tell."""
+    """Logs what workers write, and once in ``REPORT_S`` how much it could not log."""
 
     def __init__(self, echo_fd: int | None = None) -> None:
-        """Begin with nothing told; ``echo_fd`` gets what tools print, as far as it has room."""
+        """Begin with nothing logged; ``echo_fd`` gets what tools print, as far as it has room."""
         self._echo_fd = echo_fd
         self._total = Allowance(TOTAL_LINES_PER_S, TOTAL_LINES_BURST)
-        self._untold: dict[WorkerOutput, None] = {}
+        self._unreported: dict[WorkerOutput, None] = {}
         self._refused = 0
-        self._told = 0
+        self._logged = 0
         self.tell_at: float | None = None
         """When ``report_losses`` is due, in monotonic seconds."""
 
     def take(self, worker: WorkerOutput, stream: Stream, cutter: LineCutter, chunk: bytes) -> None:
-        """Tell the lines of one chunk, as many as the worker may write now."""
+        """Log the lines of one chunk, as many as the worker may write now."""
         if stream == "err":
             worker.tail.add(chunk)
         lines = cutter.feed(chunk, self._allowed(worker))
@@ -87,7 +87,7 @@ class OutputLog:
             self._drop(worker, lines.dropped, lines.dropped_bytes)
 
     def end(self, worker: WorkerOutput, stream: Stream, cutter: LineCutter) -> None:
-        """Tell the last line of a stream, which had no newline."""
+        """Log the last line of a stream, which had no newline."""
         line = cutter.end()
         if line is not None and self._allowed(worker):
             self._report(worker, stream, line)
@@ -95,22 +95,22 @@ class OutputLog:
             self._drop(worker, 1, len(line.raw))
 
     def refuse(self, count: int) -> None:
-        """Count connections that were closed, to be told with the rest."""
+        """Count connections that were closed, to be reported with the rest."""
         self._refused += count
         if count:
             self._report_soon()
 
     def report_losses(self) -> None:
-        """Tell what was dropped since the last time."""
-        untold, self._untold, self.tell_at = self._untold, {}, None
-        for worker in untold:
+        """Log what was dropped since the last time."""
+        unreported, self._unreported, self.tell_at = self._unreported, {}, None
+        for worker in unreported:
             self.report_loss(worker)
         if self._refused:
             log.warning("output.refused", connections=self._refused)
             self._refused = 0
 
     def report_loss(self, worker: WorkerOutput) -> None:
-        """Tell what was dropped of one worker."""
+        """Log what was dropped of one worker."""
         lost = {"lines": worker.dropped_lines, "bytes": worker.dropped_bytes}
         worker.dropped_lines = worker.dropped_bytes = 0
         if lost["bytes"]:
@@ -124,7 +124,7 @@ class OutputLog:
     def _drop(self, worker: WorkerOutput, lines: int, size_bytes: int) -> None:
         worker.dropped_lines += lines
         worker.dropped_bytes += size_bytes
-        self._untold[worker] = None
+        self._unreported[worker] = None
         self._report_soon()
 
     def _report_soon(self) -> None:
@@ -147,8 +147,8 @@ class OutputLog:
                 if record.event == TOOL_WROTE:
                     name = f"{whose.get('session_id')} {fields.get('tool')}"
                     self._echo(f"[{name}] {fields.get('line')}")
-        self._told += 1
-        if self._told % YIELD_LINES == 0:
+        self._logged += 1
+        if self._logged % YIELD_LINES == 0:
             time.sleep(YIELD_S)
 
     def _echo(self, line: str) -> None:

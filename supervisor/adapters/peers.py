@@ -3,7 +3,7 @@
 The kernel vouches for the pid; everything else is read from /proc at that moment. Whatever a
 session starts descends from its agent or its tool host, which are known, or, when these have ended,
 from the daemon, which is a subreaper. What an agent of an earlier daemon has started may descend
-from neither, and is told by its tool host's command, its POSIX session, its mark and its cgroup.
+from neither, and is known by its tool host's command, its POSIX session, its mark and its cgroup.
 What a session of another daemon has started is a tool here too, unless it and this daemon come from
 the same session: a tool may have a daemon of its own. See ``Origin``.
 
@@ -54,7 +54,7 @@ class Origin:
     def is_within(self, other: "Origin") -> bool:
         """Say whether a process comes from nowhere that another one does not come from.
 
-        Calls of one session are not each other's ancestors, so by its name it is told first.
+        Calls of one session are not each other's ancestors, so its name decides first.
         """
         if self.sessions:
             return self.sessions <= other.sessions

@@ -1,21 +1,21 @@
 """How a process ended, in the kernel's own words, whoever is its parent and whoever reaped it.
 
-The daemon is not the parent of its workers, so it cannot wait for them. The kernel tells it all the
-same, in two places, and between them there is no moment at which neither knows:
+The daemon is not the parent of its workers, so it cannot wait for them. The kernel shows the status
+all the same, in two places, and between them there is no moment at which neither knows:
 
 - while the process is a zombie, the last field of ``/proc/<pid>/stat``;
 - once its parent has reaped it, ``PIDFD_GET_INFO`` on its pidfd, since Linux 6.15.
 
 Both hold the status as ``waitpid`` gives it, with the bit that says that a core was written (the
 mask of ``PIDFD_INFO_COREDUMP`` stays 0 for a core that goes to a file, so it is not asked for).
-Where the kernel does not tell, the zygote does, which waits for its children.
+Where the kernel does not show it, the zygote reports it, which waits for its children.
 
 Rules: nothing here waits or reaps, but for ``is_over`` and ``reap``; what the kernel does not know,
-or does not want to tell us, is None, and then others have to be asked. A pid is trusted only while
+or does not want to show us, is None, and then others have to be asked. A pid is trusted only while
 the process behind the pidfd keeps it from being given to another one.
 
 ``Reaper`` makes exactly one ``ExitRecord`` for each child. Everything in it runs in the loop and
-nothing waits; a status that nobody tells in ``STATUS_WAIT_S`` is None; all descriptors of a child
+nothing waits; a status that nobody reports in ``STATUS_WAIT_S`` is None; all descriptors of a child
 are closed before its callback runs. A process may still be a zombie then, until the zygote comes to
 it: all that it held is free.
 """
@@ -83,7 +83,7 @@ def is_over(pidfd: int, timeout_s: float = 0.0) -> bool:
 
 
 def exit_status(pid: int, pidfd: int) -> ExitStatus | None:
-    """Return how the process of ``pidfd`` ended; None if it lives, or if the kernel won't tell.
+    """Return how the process of ``pidfd`` ended; None if it lives, or if the kernel won't say.
 
     A stopped process lives. Any descriptor will do: one that is no pidfd gets None.
     """
@@ -174,7 +174,7 @@ def _holds_pid(pidfd: int) -> bool:
 # --- who waits for it -----------------------------------------------------------------------------
 
 STATUS_WAIT_S: Final = 2.0
-"""The zygote needs about a millisecond, but it tells nothing while it forks: as many children
+"""The zygote needs about a millisecond, but it reports nothing while it forks: as many children
 that die at once as must be replaced at once keep it busy for that long."""
 STATUS_WAIT_ALONE_S: Final = 0.1
 """The same when the zygote is gone: the kernel gives us its children at once."""
@@ -195,10 +195,10 @@ class Watched(Protocol):
         """Readable when it has ended."""
 
     def status(self) -> int | None:
-        """Return what the zygote told; None if it did not (yet)."""
+        """Return what the zygote reported; None if it did not (yet)."""
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this when the zygote tells the status, or is gone; at once, if it is so."""
+        """Call this when the zygote reports the status, or is gone; at once, if it is so."""
 
     def close(self) -> None:
         """Give back the descriptors. Idempotent."""
@@ -248,7 +248,7 @@ class Reaper:
         watch.child.listen(partial(self._note_status, pidfd))
 
     def _note_status(self, pidfd: int) -> None:
-        """Report what the zygote told; if it died instead, the process may come to us yet."""
+        """Report what the zygote said; if it died instead, the process may come to us yet."""
         if pidfd not in self._watches or self._report_known(pidfd):
             return
         watch, loop = self._watches[pidfd], asyncio.get_running_loop()
@@ -267,8 +267,8 @@ class Reaper:
         status = exit_status(child.pid, pidfd)
         # A child is ours if the zygote died before it, and then nobody else reaps it.
         reaped = reap(pidfd)
-        told = child.status()
-        by_zygote = ExitStatus(told) if told is not None else None
+        reported = child.status()
+        by_zygote = ExitStatus(reported) if reported is not None else None
         status = status or reaped or by_zygote
         if status is not None:
             self._report(pidfd, status)

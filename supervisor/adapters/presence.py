@@ -2,11 +2,11 @@
 
 A cleaner of temporary files, or a person, removes a socket under the daemon: who is connected goes
 on, and nobody else ever gets in. So every ``LOOK_S`` each path is compared with what was put there,
-what is gone or another one is told, and restored. The lock comes first: while another daemon has
-the directory nothing in it is touched. What was opened to other users is told and closed again: the
-next daemon would refuse it. A log file that was moved away or removed is opened again by its name,
-as programs do that rotate logs. To have another path kept, add a ``KeptPath`` where the daemon
-makes this.
+what is gone or another one is logged, and restored. The lock comes first: while another daemon has
+the directory nothing in it is touched. What was opened to other users is logged and closed again:
+the next daemon would refuse it. A log file that was moved away or removed is opened again by its
+name, as programs do that rotate logs. To have another path kept, add a ``KeptPath`` where the
+daemon makes this.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Presence:
         self._problem = ""
 
     async def keep(self) -> None:
-        """Look again and again, until cancelled; the same problem is told once."""
+        """Look again and again, until cancelled; the same problem is logged once."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:

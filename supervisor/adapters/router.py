@@ -1,4 +1,4 @@
-"""The daemon's two ROUTER sockets: frames in, frames out, peers told apart by their connection.
+"""The daemon's two ROUTER sockets: frames in, frames out, peers distinguished by their connection.
 
 A malformed message, or one that its sender has no right to, is counted, logged and, where somebody
 may read it, answered; it never gets further than this file. Bodies stay undecoded
@@ -45,7 +45,7 @@ Check: TypeAlias = Callable[[bytes, int | None, FromPeer], None]
 """Gets (peer, the pid of its process, frame) and raises a ``CmdcError`` for what is to be refused.
 
 The pid is that of the process which made the connection, as the kernel says; None where the
-transport does not tell.
+transport does not say.
 """
 
 PARTS_MAX: Final = 1_024
@@ -57,7 +57,7 @@ _PROBE: Final = to_dealer(encode(Written(number=0, index=EventIndex(0))))
 class Router(Generic[FromPeer, ToPeer]):
     """One ROUTER; ``on_frame`` gets (peer, frame, the events that come with it).
 
-    Events come with the frame before them: with the ``Write`` that they tell of, or with the first
+    Events come with the frame before them: with the ``Write`` that they report, or with the first
     ``Batch`` of several. ``check`` is asked about each frame before any of its message is taken,
     and ``on_refused`` gets (peer, pid, why) of each message that is not.
     """
@@ -117,7 +117,7 @@ class Router(Generic[FromPeer, ToPeer]):
         self._pump.stop()
 
     def refuse(self, peer: bytes, error: CmdcError, command_id: CommandId | None = None) -> None:
-        """Count a message that is not taken, and tell a client why."""
+        """Count a message that is not taken, and send a client the reason."""
         is_late = isinstance(error, SenderEnded)
         count = (self._late if is_late else self._refusals).count(peer, time.monotonic())
         if count is not None:
@@ -149,8 +149,8 @@ class Router(Generic[FromPeer, ToPeer]):
                 self.refuse(peer, error, getattr(frame, "id", None))
                 return
         self.heard.note(self._pump.sender_pid, time.monotonic())
-        for frame, told in frames:
-            self._on_frame(peer, frame, told)
+        for frame, events in frames:
+            self._on_frame(peer, frame, events)
 
     def _parse(self, parts: list[bytes]) -> list[tuple[FromPeer, Published]]:
         """Return every frame with the events that come with it; a bad one spoils the message."""
@@ -179,7 +179,7 @@ def _anybody(_peer: bytes, _pid: int | None, _frame: object) -> None:
 
 
 def _nobody(_peer: bytes, _pid: int | None, _error: CmdcError) -> None:
-    """Tell nobody."""
+    """Notify nobody."""
 
 
 def _header_problem(header: bytes) -> str:

@@ -6,7 +6,7 @@ to that.
 
 One of them says whether ZeroMQ has passed on what this daemon has sent: the end of the daemon would
 stop it else. A sent message is with ZeroMQ's thread, which writes it to the peer's connection when
-it gets to it; on a busy machine that takes as long as it may. Only that thread can tell. So the
+it gets to it; on a busy machine that takes as long as it may. Only that thread knows. So the
 daemon asks itself a question over its own control socket, which takes the same thread (the daemon's
 context has one), behind all that it had to do.
 """
@@ -73,7 +73,7 @@ class Caller:
     ) -> None:
         """Keep the address of the control socket; the first question connects.
 
-        ``name`` is in the id of each question, and tells who asks.
+        ``name`` is in the id of each question, and shows who asks.
         """
         self._name = name
         self._context = context

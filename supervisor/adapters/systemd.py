@@ -1,9 +1,9 @@
-"""What the daemon tells systemd about itself: ready, status, stopping, alive (sd_notify(3)).
+"""What the daemon reports to systemd about itself: ready, status, stopping, alive (sd_notify(3)).
 
 The line that says how the daemon stands is shown by ``systemctl status``. Without ``NOTIFY_SOCKET``
 every call is a no-op, so that nobody else has to ask. A message that cannot be sent is logged and
 forgotten: the service goes on, and systemd acts by its own time-outs. Whether the service is alive
-is decided elsewhere (``supervisor.upkeep.self_check``); here it is only told.
+is decided elsewhere (``supervisor.upkeep.self_check``); here it is only reported.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from supervisor.core.limits import STATUS_CHARS_MAX, STATUS_INTERVAL_S
 log = structlog.get_logger(__name__)
 
 VARIABLES: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
-"""What a service manager tells one process; its children must not inherit it."""
+"""What a service manager passes to one process; its children must not inherit it."""
 
 
 class Notifier:
@@ -55,18 +55,18 @@ class Notifier:
         self.close()
 
     def ready(self) -> None:
-        """Tell that the service takes calls."""
+        """Report that the service takes calls."""
         self._is_ready = True
         self._send("READY=1")
 
     def status(self, status: str) -> None:
-        """Tell in one line what the service does; ``systemctl status`` shows it."""
+        """Report in one line what the service does; ``systemctl status`` shows it."""
         line = _one_line(status)
         if line != self._status and self._send(f"STATUS={line}"):
             self._status = line
 
     def stopping(self) -> None:
-        """Tell that the service is about to end, on purpose."""
+        """Report that the service is about to end, on purpose."""
         self._send("STOPPING=1")
 
     def alive(self) -> None:
@@ -75,23 +75,23 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def reloading(self, at_us: int) -> None:
-        """Tell that the configuration is read again, since monotonic ``at_us``.
+        """Report that the configuration is read again, since monotonic ``at_us``.
 
-        The time tells a service of ``Type=notify-reload`` which request this is the answer to.
-        Before ``ready`` nothing is told: what ends a reload would end the start.
+        Of a service of ``Type=notify-reload`` the time says which request this is the answer to.
+        Before ``ready`` nothing is sent: what ends a reload would end the start.
         """
         if self._is_ready:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={at_us}")
 
     def reloaded(self) -> None:
-        """Tell that what ``reloading`` began is done, with whatever result."""
+        """Report that what ``reloading`` began is done, with whatever result."""
         if self._is_ready:
             self._send("READY=1")
 
     async def keep_status(self, text: Callable[[], str]) -> None:
-        """Tell what ``text`` returns whenever it has changed, at most once a second.
+        """Report what ``text`` returns whenever it has changed, at most once a second.
 
-        Returns at once if nobody asked to be told. Cancel it to end.
+        Returns at once if nobody asked for it. Cancel it to end.
         """
         if self._socket is None:
             return

@@ -131,7 +131,7 @@ class Child:
     """Readable when the process has ended; the truth about that. -1 after ``close``."""
     started_at: float = field(default_factory=time.monotonic)
     _status: int | None = None
-    _is_told: bool = False
+    _is_known: bool = False
     _listener: Callable[[], None] | None = None
 
     def send_signal(self, number: int) -> bool:
@@ -145,18 +145,18 @@ class Child:
         return True
 
     def status(self) -> int | None:
-        """Return the exit code, or minus the signal's number; None if it was not told (yet)."""
+        """Return the exit code, or minus the signal's number; None if it was not reported (yet)."""
         return self._status
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this when the zygote tells the status, or can't any more: at once, if it has."""
+        """Call this when the zygote reports the status, or can't any more: at once, if it has."""
         self._listener = listener
-        if self._is_told:
+        if self._is_known:
             listener()
 
     def told(self, status: int | None) -> None:
         """Record what the zygote said of its end; None: it died before that."""
-        self._status, self._is_told = status, True
+        self._status, self._is_known = status, True
         if self._listener is not None:
             self._listener()
 
@@ -285,7 +285,7 @@ class _Server:
                     ended.told(status)
 
     def _end(self) -> None:
-        """Reap it, and tell all who wait for something of it."""
+        """Reap it, and notify all who wait for something of it."""
         self._receive()
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
@@ -304,7 +304,7 @@ class _Server:
         self._on_end(self)
 
     def _refuse_all(self, why: str) -> None:
-        """Tell all who wait for something of it that it will not come."""
+        """Fail all who wait for something of it: it will not come."""
         all_waiting: list[asyncio.Future[Any]] = [self.preloaded, self._learning]
         all_waiting += self._forks.values()
         for waiting in all_waiting:  # Any: whatever they wait for
@@ -315,7 +315,7 @@ class _Server:
 
 
 def _settle(waiting: "asyncio.Future[T]", told: T) -> None:
-    """Tell who waits, if somebody does."""
+    """Give it to who waits, if somebody does."""
     if not waiting.done():
         waiting.set_result(told)
 

@@ -177,7 +177,7 @@ class Gate:
             raise AccessDenied(refusal(peer, str(request.__struct_config__.tag)))
 
     async def check_command(self, peer: Peer, send: Send) -> None:
-        """Refuse everybody but a person what he may not tell a session.
+        """Refuse everybody but a person what he may not send to a session.
 
         Raises:
             AccessDenied: he may not.

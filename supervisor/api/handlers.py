@@ -305,7 +305,7 @@ async def demonitor(context: ApiContext, _client: bytes, request: requests.Demon
 
 
 async def replay(context: ApiContext, _client: bytes, request: requests.Replay) -> Replayed:
-    """Answer events again; of a live session none that its agent has still to tell us of."""
+    """Answer events again; of a live session none that its agent has still to send us."""
     found = await context.sessions.look_up(request.session_id)
     through = request.through
     if found.phase != "ended":

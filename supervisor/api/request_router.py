@@ -4,7 +4,7 @@ A frame that has to wait for something is worked on in a task of its own, so not
 one session or one client.
 A frame that a client sends again is taken once: while it is worked on the second one is dropped,
 and afterwards a request is answered from memory and a durable command from the journal.
-Who is told an error may try again as if nothing had been: it is kept from who asks again for what
+Who gets an error may try again as if nothing had been: it is kept from who asks again for what
 may have been taken before, and who is answered in time, by this daemon or the next.
 
 A daemon that ends answers nothing but who it is, as if it had been killed: what it could say of its
@@ -147,7 +147,7 @@ class RequestRouter:
         self._refuse(client, frame, error)
 
     def _refuse(self, client: bytes, frame: Ask | Send, error: CmdcError) -> None:
-        """Tell an error, unless what is asked for may have been taken before."""
+        """Answer with an error, unless what is asked for may have been taken before."""
         session = self._sessions.live.get(frame.session_id) if isinstance(frame, Send) else None
         is_in_hand = session is not None and session.pending.has(frame.id)
         if is_in_hand or isinstance(error, JournalUnsettled):
@@ -200,8 +200,8 @@ class RequestRouter:
     async def _send_durable(self, client: bytes, send: Send) -> None:
         session = self._sessions.live.get(send.session_id)
         if session is not None:
-            if (told := session.pending.early_answer(send.id)) is not None:
-                self.control.send_encoded(client, told)
+            if (early := session.pending.early_answer(send.id)) is not None:
+                self.control.send_encoded(client, early)
                 return
             session.pending.check_room(send.id)
         else:
@@ -251,7 +251,7 @@ def _question(session: Session, client: bytes, send: Send) -> None:
 
 
 def _is_of_the_moment(error: CmdcError) -> bool:
-    """Say of an error whether it tells nothing of what came before under the same id."""
+    """Say of an error whether it says nothing of what came before under the same id."""
     if isinstance(error, JournalFull):
         return isinstance(error, JournalUnread)
     return isinstance(error, AccessDenied | JournalFailed | Overloaded)

@@ -392,7 +392,7 @@ async def definition(sessions: Sessions, request: requests.GetDefinition) -> Ses
 
 
 def facts_of(row: CheckpointRow) -> CheckpointFacts:
-    """Return what is told of a checkpoint; of a damaged one what can be shown."""
+    """Return what is shown of a checkpoint; of a damaged one what can be."""
     row = shown_checkpoint(row)
     return CheckpointFacts(
         session_id=row.session_id,

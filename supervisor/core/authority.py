@@ -4,9 +4,9 @@ A person is whoever is no process of a session: a shell, an application, a servi
 somebody is comes in as a value, from ``adapters.peers``. A new request is nobody's but a person's
 until it has another row in ``REACH``.
 
-Of what is refused every kind of trouble is told in the log soon, and a flood not line by line.
-Counting is complete; telling is bounded twice: of one peer the 1st, 2nd, 4th, 8th … refusal is
-told, and of all peers together ``LINES_MAX`` within ``WINDOW_S``. What is not told line by line
+Of what is refused every kind of trouble is logged soon, and a flood not line by line. Counting is
+complete; logging is bounded twice: of one peer the 1st, 2nd, 4th, 8th … refusal is logged, and of
+all peers together ``LINES_MAX`` within ``WINDOW_S``. What is not logged line by line
 shows in the numbers of the next line. Times come in as arguments.
 """
 
@@ -86,7 +86,7 @@ REACH: Final[Mapping[type[requests.Request], Reach]] = {
 # fmt: on
 
 AGENT_COMMANDS: Final = frozenset({"prompt", "await_cycle", "forget_wait", "next_page"})
-"""What an agent may tell the sessions below it, by the names that commands travel under; to decide
+"""What an agent may send the sessions below it, by the names that commands travel under; to decide
 for a person, above all, is not among it."""
 
 _WAY_OUT: Final = (
@@ -141,7 +141,7 @@ def is_own_child(peer: Peer, request: requests.StartSession) -> bool:
 
 
 def refusal(peer: Peer, what: str) -> str:
-    """Return what an agent is told that has asked for what is not its own."""
+    """Return what an agent reads that has asked for what is not its own."""
     return f"the agent of session {peer.session_id!r} may not send {what!r} there: {_WAY_OUT}"
 
 

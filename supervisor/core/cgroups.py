@@ -27,7 +27,7 @@ from cmdc_runtime.requests import Supervision
 # --- what is limited ------------------------------------------------------------------------------
 
 CGROUP_NAME_BYTES_MAX: Final = 200
-"""The kernel takes 255 bytes; what is longer is cut and told apart by a hash."""
+"""The kernel takes 255 bytes; what is longer is cut and distinguished by a hash."""
 CPU_PERIOD_US: Final = 100_000
 """The kernel's default: a session over its share waits for less than 0.1 s at a time."""
 CPU_QUOTA_US_MIN: Final = 1_000
@@ -258,12 +258,12 @@ def parse_keyed(text: str) -> dict[str, int]:
 
 
 def oom_kills(text: str) -> int:
-    """Return the count of kills in memory.events or memory.oom_control; 0 where none is told."""
+    """Return the count of kills in memory.events or memory.oom_control; 0 where none is given."""
     return parse_keyed(text).get("oom_kill", 0)
 
 
 def is_populated(text: str) -> bool:
-    """Say whether cgroup.events tells of living processes; zombies do not count."""
+    """Say whether cgroup.events reports living processes; zombies do not count."""
     return parse_keyed(text).get("populated", 0) != 0
 
 

@@ -1,10 +1,10 @@
 """From the evidence of an exit to its reason. Pure; the shell gathers the record.
 
-A start that failed is told as that, and a process that the daemon killed by why it did so. Else
+A start that failed is reported as that, and a process that the daemon killed by why it did so. Else
 the kernel's word comes before the process's own: what a process said that was killed while it
 said goodbye does not make its end a normal one, and status 0 without a goodbye is no normal end
-either. That a process ran out of memory is told by the kernel's count of such kills; signal 9 alone
-says only that somebody sent it.
+either. That a process ran out of memory is shown by the kernel's count of such kills; signal 9
+alone says only that somebody sent it.
 
 ``judge`` fills in the reason (``classify``) and what the restart types have to know
 (``ending_of``); ``killed_by`` says whose signal it was, and ``evidence_of`` makes of it all what a
@@ -58,7 +58,7 @@ MESSAGE_BYTES_MAX: Final = 4 * 2**10
 TRACEBACK_BYTES_MAX: Final = 32 * 2**10
 """Of its traceback, whose end is kept: there it was raised. Some 200 frames."""
 TOOLS_MAX: Final = 16
-"""Names of tools in flight that a Down tells; more rarely run at once."""
+"""Names of tools in flight that a Down gives; more rarely run at once."""
 NAME_CHARS_MAX: Final = 128
 """Of one of them."""
 
@@ -98,12 +98,12 @@ class ExitRecord:
     """
 
     status: int | None = field(default=None, kw_only=False)
-    """The exit code or minus the signal's number, None where nobody could tell it."""
+    """The exit code or minus the signal's number, None where nobody could report it."""
     pid: int | None = None
     exited_at: float = 0.0
     """Monotonic seconds, when this process noticed."""
     core_dumped: bool = False
-    """False also where only the zygote could tell the status."""
+    """False also where only the zygote could report the status."""
 
     lived_ms: int | None = None
     state: str = ""
@@ -139,7 +139,7 @@ class ExitRecord:
 
 
 class Told(StrEnum):
-    """What the kernel told of the end."""
+    """What the kernel said of the end."""
 
     NOTHING = "nothing"  # the status was lost
     ZERO = "exit status 0"
@@ -218,8 +218,8 @@ def classify(record: ExitRecord) -> PlainReason:
     ours = record.not_started or record.fail_reason
     if ours is not None:
         return _bounded(ours)
-    told, said = told_by_kernel(record), _said(record.said)
-    match VERDICTS[told, said]:
+    by_kernel, said = told_by_kernel(record), _said(record.said)
+    match VERDICTS[by_kernel, said]:
         case Verdict.WORDS:
             assert record.said is not None  # noqa: S101 - the table: it said something
             return _bounded(record.said)
@@ -254,7 +254,7 @@ def killed_by(record: ExitRecord) -> KilledBy:
     """Say whose signal ended the process; "" where none did or the process raised it itself.
 
     A signal that stands for a fault (SIGSEGV, SIGABRT) is the process's own: the kernel does not
-    tell one that somebody sent from one that the code provoked.
+    distinguish one that somebody sent from one that the code provoked.
     """
     number = _deadly(record)
     if number is None or number in _FAULTS:
@@ -273,7 +273,7 @@ def judge(record: ExitRecord) -> None:
 def ending_of(reason: PlainReason, *, said_hopeless: bool = False) -> Ending:
     """Return what the restart types have to know of ``reason``.
 
-    ``said_hopeless``: the process itself told the daemon that starting can never work. Its status
+    ``said_hopeless``: the process itself reported that starting can never work. Its status
     says nothing of that, since any code that it opened may have ended it with any number.
     """
     if isinstance(reason, _CHOSEN) or said_hopeless:
@@ -293,7 +293,7 @@ def fell_at(record: ExitRecord) -> int | None:
 
 
 def evidence_of(record: ExitRecord) -> reasons.Evidence:
-    """Return what a Down tells of an exit beside its reason; every text has a bound.
+    """Return what a Down says of an exit beside its reason; every text has a bound.
 
     A traceback that did not become the reason is not lost: it stands where the stack would.
     """

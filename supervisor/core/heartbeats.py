@@ -36,7 +36,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class AskForStack(Generic[K]):
-    """The process has been silent for its limit: its stacks may tell why."""
+    """The process has been silent for its limit: its stacks may show why."""
 
     key: K
 
@@ -71,7 +71,7 @@ class Sign(Enum):
 _T, _A, _C = Trust.TRUSTED, Trust.ASKED, Trust.FAILED
 # fmt: off
 NEXT: Final[Mapping[tuple[Trust, Sign], Trust]] = {
-    # a verdict is told where the trust sinks
+    # a verdict is reported where the trust sinks
     (_T, Sign.HEARD): _T,   (_T, Sign.SILENT): _A,   (_T, Sign.WAITED): _A,
     (_A, Sign.HEARD): _T,   (_A, Sign.SILENT): _A,   (_A, Sign.WAITED): _C,
     (_C, Sign.HEARD): _C,   (_C, Sign.SILENT): _C,   (_C, Sign.WAITED): _C,

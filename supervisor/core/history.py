@@ -3,8 +3,8 @@
 An edited or damaged file has any value in any column. A record, a snapshot or a command whose body
 is none of ours is sent as bytes of the same size limit: its process says what is wrong with it,
 sets it aside or refuses it. A command whose id is none is sent to nobody, since nobody could be
-answered: ``command_problem`` says why, and the daemon tells it. Where rows are gone, their process
-is told which in their place.
+answered: ``command_problem`` says why, and the daemon logs it. Where rows are gone, their process
+reads which in their place.
 """
 
 from collections.abc import Iterable, Iterator
@@ -116,7 +116,7 @@ def slices(kept: Kept | None) -> Iterator[History]:
 def holes(after: int, numbers: Iterable[int]) -> tuple[Hole, ...]:
     """Return which numbers between ``after`` and the highest of ``numbers`` are not among them.
 
-    Of more than ``HOLES_MAX`` holes the last ones are told as one: from the first number of theirs
+    Of more than ``HOLES_MAX`` holes the last ones are sent as one: from the first number of theirs
     that is missing to the last.
     """
     found: list[Hole] = []

@@ -23,7 +23,7 @@ JOURNAL_STATEMENT_S: Final = 15.0
 JOURNAL_CONNECT_PAUSE_S: Final = 0.2
 """After a server could not be reached: whoever asks meanwhile is refused at once."""
 JOURNAL_SETTLE_S: Final = 3.0
-"""For a server that went away in a commit to come back and tell what became of it."""
+"""For a server that went away in a commit to come back and say what became of it."""
 JOURNAL_SETTLE_PAUSE_S: Final = 0.05
 """Between two tries to connect for that."""
 JOURNAL_CLOSE_S: Final = 10.0
@@ -111,7 +111,7 @@ HISTORY_BYTES_MAX: Final = 2**20
 HISTORY_ITEMS_MAX: Final = 5_000
 """Records and commands of one History frame."""
 HOLES_MAX: Final = 16
-"""Holes in the numbers of a session's rows that are told one by one; each is recorded."""
+"""Holes in the numbers of a session's rows that are sent one by one; each is recorded."""
 SPARE_PAUSE_S: Final = 0.05
 """Between a spare's leaving and the fork of the next one: the new agent starts undisturbed."""
 SPARE_ANSWER_S: Final = 0.5
@@ -161,7 +161,7 @@ WATCH_RETRY_S: Final = 1.0
 LAST_OUTPUT_S: Final = 0.05
 """For what a dead worker has written to be read; something else may hold its output open."""
 LAST_FRAMES_S: Final = 0.25
-"""For what a dead worker had sent to be read, before its end is told."""
+"""For what a dead worker had sent to be read, before its end is reported."""
 LAST_FRAMES_LOOK_S: Final = 0.0005
 """Between two looks whether all of it was read."""
 STOP_ALL_S: Final = 10.0
@@ -181,8 +181,8 @@ ADOPT_SILENT_S_MIN: Final = 15.0
 """One that has not called by then hangs, if its own ``unresponsive_after`` is not longer: hundreds
 may call at once, on a machine that has few processors."""
 ACK_EVENTS_S: Final = 0.1
-"""From the publication of an event until it is asked whether its agent need still keep it. What an
-agent is not told to be safe it would send again."""
+"""From the publication of an event until it is asked whether its agent need still keep it. What has
+no ack an agent would send again."""
 FLUSH_PACE_S: Final = 0.02
 """Between two questions of the daemon to itself whether ZeroMQ has passed on what it was given."""
 FLUSH_ROUND_S_MAX: Final = 15.0
@@ -243,7 +243,7 @@ PUBLISH_WAIT_S: Final = 5.0
 to answer the self-check. Whoever waited has to do without them, or asks again."""
 EVENTS_WAITING_BYTES_MAX: Final = 8 * 2**20
 """Of one session's events that wait for the journal. Beyond it the ephemeral ones behind a durable
-one are let go and told as lost; a process whose records can't be stored either is ended."""
+one are let go and reported as lost; a process whose records can't be stored either is ended."""
 INDEX_JUMP: Final = 1_000_000
 """Indexes skipped when a new daemon takes a session over: more than the ephemeral events that may
 have been published after its last durable one."""

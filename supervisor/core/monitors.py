@@ -2,9 +2,9 @@
 
 A monitor is opened first and watches once it is started: what was recorded before is looked up
 in between, and what ends meanwhile is held. A recorded end has a number, and a monitor takes
-numbers that grow, so what comes from both sides is told once. What could not be recorded has none
-and is told to whoever watches now. What ended before a new monitor was opened is not for it, also
-when its record is done later: ends are counted as they are told, too.
+numbers that grow, so what comes from both sides is sent once. What could not be recorded has none
+and is sent to whoever watches now. What ended before a new monitor was opened is not for it, also
+when its record is done later: ends are counted as they are reported, too.
 
 ``Tally`` counts the notices to each client, so that one that has lost some can notice.
 """
@@ -134,7 +134,7 @@ class Monitors:
     def fire(self, recorded: RecordedDown, count: int) -> list[Notice]:
         """Return the notices of what ended now, in the order in which the monitors were set.
 
-        ``count`` is the end's place among all that this daemon told.
+        ``count`` is the end's place among all that this daemon reported.
         """
         notices = []
         for state in list(self._by_session.get(recorded.down.session_id, {}).values()):

@@ -9,10 +9,10 @@ line says of them, and text stays within its line. A line that is no proper reco
 words of a worker, the end of what it wrote to its stderr, are kept for the report of its end.
 
 A crash in native code, or a request for a dump, makes faulthandler write the stacks of all threads
-there, between whatever else was written. The two are told apart by the form of the lines: those of
-a Python traceback look different (``line 3, in f`` has a comma), so it stays with the output. To
-follow a new version of Python: a pattern in ``_OPENINGS`` or ``_MIDDLES``; the tests take what
-the interpreter that runs them writes.
+there, between whatever else was written. The two are distinguished by the form of the lines: those
+of a Python traceback look different (``line 3, in f`` has a comma), so it stays with the output. To
+follow a new version of Python: a pattern in ``_OPENINGS`` or ``_MIDDLES``; the tests take what the
+interpreter that runs them writes.
 """
 
 import re
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a chunk held: lines to tell, and how much is not told."""
+    """What a chunk held: lines to log, and how much is not logged."""
 
     told: list[Line]
     dropped: int = 0
@@ -120,7 +120,7 @@ def units(line: Line) -> int:
 
 @dataclass(slots=True)
 class Allowance:
-    """How many lines may be told: ``burst`` after a pause, ``per_s`` in the long run."""
+    """How many lines may be logged: ``burst`` after a pause, ``per_s`` in the long run."""
 
     per_s: float
     burst: float
@@ -290,9 +290,9 @@ def _size(text: str) -> int:
 # --- its lines and its stacks ---------------------------------------------------------------------
 
 OUTPUT_BYTES_MAX: Final = 4 * 2**10
-"""Of the output that a Down tells, whose end is kept: some 50 lines."""
+"""Of the output that a Down has, whose end is kept: some 50 lines."""
 STACK_BYTES_MAX: Final = 8 * 2**10
-"""Of the stacks that a Down tells, whose beginning is kept: some 100 frames."""
+"""Of the stacks that a Down has, whose beginning is kept: some 100 frames."""
 
 BETWEEN_LINES_MAX: Final = 20
 """Lines of other threads in the middle of a dump, which is written in milliseconds."""

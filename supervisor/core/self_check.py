@@ -85,11 +85,11 @@ def status_line(
     """
     counts = Counter(phase for phase in phases if phase != "ended")
     phrase = _counted(counts.total(), "session")
-    told = ", ".join(
+    each = ", ".join(
         f"{counts[phase]} {phase}" for phase in get_args(SessionPhase) if counts[phase]
     )
     trouble = "" if journal == "open" else f"journal {journal}; "
-    return f"{trouble}{phrase}{told and f' ({told})'}, {_counted(spares, 'spare')}, zygote {zygote}"
+    return f"{trouble}{phrase}{each and f' ({each})'}, {_counted(spares, 'spare')}, zygote {zygote}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -25,9 +25,9 @@ class Phase(StrEnum):
     HIBERNATED = "hibernated"
     """It has no process until the next command."""
     STOPPING = "stopping"
-    """It was told to end, and its process may still be there."""
+    """It was asked to end, and its process may still be there."""
     ENDING = "ending"
-    """Its last process is gone and told, its children are being ended."""
+    """Its last process is gone and reported, its children are being ended."""
     ENDED = "ended"
     """Nothing of it is left."""
 
@@ -70,7 +70,7 @@ SHOWN: Final[Mapping[Phase, SessionPhase]] = {
     Phase.ENDING:     "ended",
     Phase.ENDED:      "ended",
 }
-"""What callers are told of each phase."""
+"""What callers see of each phase."""
 HAVING_CHILDREN: Final = frozenset({Phase.UP})
 """Where a session may get a child: in the others there is no process, or it is about to end."""
 

@@ -154,7 +154,7 @@ def session_spec(
     start, since it was up before; None is that it had a process.
 
     Its agent is significant: where the restart type leaves it down, the session is over. A session
-    as a whole is never restarted: its budget is spent, or it was told to end.
+    as a whole is never restarted: its budget is spent, or it was asked to end.
     """
     policy: Supervision = spec.supervision
     flags = Flags(

@@ -15,11 +15,11 @@ PLACES_MIN: Final = 4
 PLACES_EACH: Final = 2
 """For each processor."""
 CROWD_EACH: Final = 4
-"""Starts that wait, for each that may go, from which on it is told; it is over when none waits."""
+"""Starts that wait, for each that may go, from which on it is logged; it ends when none waits."""
 PACE_WEIGHT: Final = 0.1
 """Of the newest start in what is remembered of how long they take."""
 RETRY_S_MIN: Final = 1.0
-"""Nobody is told to come again earlier."""
+"""Nobody is asked to come again earlier."""
 
 
 def places_for(processors: int) -> int:

@@ -1,8 +1,8 @@
 """What becomes of a write when the disk is full or broken: the tables, pure.
 
 A full disk passes. A reserve is kept for it: the first part lets running work come to its end, the
-last one is for ends that somebody is told of. What would begin something new is refused at once,
-and what is under way waits when the first part is spent. A broken disk does not pass: after a
+last one is for ends that somebody is notified of. What would begin something new is refused at
+once, and what is under way waits when the first part is spent. A broken disk does not pass: after a
 failed fsync nobody knows what is stored (the kernel may drop the pages and say yes the next time),
 so nothing is tried again and the daemon ends; the next one reads what is really there.
 """
@@ -50,7 +50,7 @@ class Need(StrEnum):
     WORK = "work"
     """It belongs to what is under way, and cannot be left out."""
     END = "end"
-    """It tells an end."""
+    """It records an end."""
 
 
 class Fate(StrEnum):

@@ -1,9 +1,9 @@
 """Which growth of the daemon's memory is taken for messages that never end, and who is cut off.
 
 ZeroMQ gives a message away, and counts it, when its last part is there; the parts before are kept
-without a bound, and nobody tells whose they are. They are gone when the connection is. Work grows
-the memory as well: answers that wait for a crowd of readers, imports, states. What tells one from
-the other is that somebody sends, and nothing of it is ever taken. So where the memory has grown,
+without a bound, and nobody says whose they are. They are gone when the connection is. Work grows
+the memory as well: answers that wait for a crowd of readers, imports, states. They differ
+in that somebody sends, and nothing of it is ever taken. So where the memory has grown,
 who is seen to do that is cut. Only where it has grown by more than honest work needs, connections
 are cut in steps, from those that have never said anything to all of them, until the growth is gone.
 What stays after the last step is the daemon's own. Clients connect again and ask again, and lose

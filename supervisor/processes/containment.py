@@ -1,14 +1,14 @@
 """What surrounds each worker: a slot on the heartbeat table, its output, the cgroup that it is in.
 
 A ``Containment`` is opened before its process is forked and closed when nothing of that is left. It
-keeps the process within its limits, notices that it hangs, and tells at its end what it was and did
-last. What may block, the cgroup above all, is done in threads, one thing at a time for each
+keeps the process within its limits, notices that it hangs, and reports at its end what it was and
+did last. What may block, the cgroup above all, is done in threads, one thing at a time for each
 containment.
 
 A session that no cgroup limits has the daemon's own watch on memory and process counts. A look
 reads the process table once, in a thread, whatever the number of sessions, every second; without a
-session it does nothing. What is over a limit is told once, in the loop, and not watched any more:
-the one who is told ends it.
+session it does nothing. What is over a limit is reported once, in the loop, and not watched any
+more: the one who gets the report ends it.
 """
 
 import asyncio
@@ -112,8 +112,8 @@ class Footprint(Generic[K]):
                 self._report(key, excess)
 
     def _report(self, key: K, excess: Excess) -> None:
-        told = self.on_memory if excess.what == "memory" else self.on_processes
-        told(key, excess.used, excess.limit)
+        on_excess = self.on_memory if excess.what == "memory" else self.on_processes
+        on_excess(key, excess.used, excess.limit)
 
 
 def pss_bytes(pid: int) -> int | None:

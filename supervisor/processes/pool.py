@@ -3,7 +3,7 @@
 A worker is known by the identity of its connection, which nobody can guess, and by its process:
 what comes from another one is refused, so what it says is about itself and nobody else. One that
 breaks the contract of the wire is ended: what it said last is not there, and its session goes on
-from the journal. Its exit is told by the pidfd; its last frames are read first.
+from the journal. Its pidfd shows its exit; its last frames are read first.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ class WorkerPool:
         None of the spares has litellm.
 
         Where no process can be forked, one who waits is kept waiting until it can be or until
-        ``is_waiting`` says no; another is told at once what is wrong.
+        ``is_waiting`` says no; another one gets the error at once.
 
         Raises one of ``SpawnErrors``.
         """
@@ -183,7 +183,7 @@ class WorkerPool:
         return worker
 
     def adopt(self, survivor: Survivor) -> Worker:
-        """Watch over an agent that an earlier daemon left; it tells its connection by ``Detached``.
+        """Watch over an agent that an earlier daemon left; it names its connection by ``Detached``.
 
         Raises:
             Overloaded: there is no place for it on the heartbeat table.
@@ -388,7 +388,7 @@ class WorkerPool:
                 self.starts.over(worker.pid)
 
     def _hear_announced(self, peer: bytes, frame: Detached) -> None:
-        """Hear an agent of an earlier daemon; one that nobody knows is told to end."""
+        """Hear an agent of an earlier daemon; one that nobody knows is asked to end."""
         worker = self._survivors.get(frame.worker_id)
         if worker is None and frame.worker_id in self.awaited:
             return

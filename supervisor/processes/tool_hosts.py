@@ -67,7 +67,7 @@ class ToolHosts:
         """Start one that connects to ``address``, in place of any that there is.
 
         The address is the worker's own to give, which the caller has checked: it is removed later.
-        That happens in the background; where it can't be, and when the host ends, it is told lost.
+        That happens in the background; ``on_lost`` is called if it can't be, and at the host's end.
         """
         if self._is_over:
             return
@@ -92,7 +92,7 @@ class ToolHosts:
                 )
 
     def retire(self) -> None:
-        """Tell the worker, which is finalized, nothing any more."""
+        """Notify the worker, which is finalized, of nothing any more."""
         self.on_lost = _ignored
 
     async def _acquire(self, address: str) -> None:

@@ -1,4 +1,4 @@
-"""One worker process as the daemon has it, what is told of its end, and what it has left behind.
+"""One worker process as the daemon has it, what is said of its end, and what it has left behind.
 
 The fault points of the daemon name victims, which have pids. Several die together by their names
 with a plus between them: all of them, or nobody where one of them is not there. What many that die
@@ -212,7 +212,7 @@ class Sweeper:
     async def swept(self, session_id: SessionId) -> None:
         """Return when what dead processes of a session have left is ended, as far as it is known.
 
-        So that the next one finds free what they had; their end is told before that.
+        So that the next one finds free what they had; their end is reported before that.
         """
         while (is_swept := self._litter.get(session_id)) is not None:
             await is_swept.wait()

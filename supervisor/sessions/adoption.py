@@ -2,9 +2,9 @@
 
 Parents come before their subagents. A session whose agent lives, speaks this version of the wire
 and is of the journal's incarnation keeps it: same process, same incarnation, the next event has the
-next index. Of every other one the end is told first, and a new process takes its place; a subagent
-gets none, since its parent's process is another one, too. A process that nobody goes on with is
-ended before the one that takes its place is started.
+next index. Of every other one the end is recorded first, and a new process takes its place; a
+subagent gets none, since its parent's process is another one, too. A process that nobody goes on
+with is ended before the one that takes its place is started.
 
 A session that cannot be gone on with, whatever the reason, is parked: it hinders no other, and all
 that is kept of it stays.
@@ -190,7 +190,7 @@ class Adoption:
         return last
 
     async def _may_keep(self, row: SessionRow, parent: Session | None) -> bool:
-        """Say whether the agent's end is not told yet, and its parent was kept, too."""
+        """Say whether the agent's end is not recorded yet, and its parent was kept, too."""
         newest = await self.sessions.journal.read(FindNewestDown(row.session_id))
         if newest is not None and (newest.incarnation or 0) >= row.incarnation:
             return False

@@ -1,11 +1,11 @@
 """One process of a session: what it is given, what it says, and how it ended.
 
 It may have been another daemon's before: then it is adopted when it calls, and sends again what
-that daemon did not tell it was safe. Here stands what belongs to this incarnation alone, so that
+has no ack of that daemon. Here stands what belongs to this incarnation alone, so that
 nothing of an earlier one is taken for the present one's: its frames come by its own connection, and
 the journal refuses its records once the next one has begun.
 
-``Acks`` say what the agent is told to be safe, and need not keep for the next daemon.
+``Acks`` say what is safe, which the agent need not keep for the next daemon.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ from supervisor.sessions.session_tasks import SessionTasks
 
 @dataclass(slots=True, eq=False)
 class Acks:
-    """Tells one process of a session which of its writes are stored, and which events are out.
+    """Reports to one process of a session which of its writes are stored, and which events are out.
 
     A write is safe when the journal has it. An event is when ZeroMQ has passed it on: until then it
     is lost with this daemon.
@@ -92,21 +92,21 @@ class Acks:
     _timer: asyncio.TimerHandle | None = None
 
     def store(self, number: int) -> None:
-        """Record that the journal has the writes up to this one, and tell it now."""
+        """Record that the journal has the writes up to this one, and acknowledge it now."""
         self.written = max(self.written, number)
         self._send_in(0.0)
 
     def publish(self) -> None:
-        """Record that there are new events; they are told when they are safe, or soon after."""
+        """Record that there are new events; they get acks when they are safe, or soon after."""
         self._send_in(ACK_EVENTS_S)
 
     def close(self) -> None:
-        """Tell nothing more: the process has ended."""
+        """Acknowledge nothing more: the process has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _send_in(self, delay_s: float) -> None:
-        """Tell soon, and once for all that comes until then."""
+        """Acknowledge soon, and once for all that comes until then."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             if self._timer.when() <= loop.time() + delay_s:
@@ -208,8 +208,8 @@ class Agent(WorkerOwner):
     def take_over(self, policy: Supervision) -> None:
         """Hear the worker from now on, and keep it within its limits."""
         self._hear(policy)
-        tell = partial(self.services.pool.send, self.worker, Contained())
-        self.worker.containment.on_contained = tell
+        send_contained = partial(self.services.pool.send, self.worker, Contained())
+        self.worker.containment.on_contained = send_contained
         self.worker.containment.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
 
     def _hear(self, policy: Supervision) -> None:
@@ -251,7 +251,7 @@ class Agent(WorkerOwner):
         self.send(Terminate(reason=reason, over=over))
 
     def on_fail(self, reason: PlainReason) -> None:
-        """Tell the tree, which has it killed."""
+        """Report it to the tree, which has it killed."""
         self.services.runtime.fail(self.ref, reason)
 
     def on_stack(self) -> None:
@@ -264,7 +264,7 @@ class Agent(WorkerOwner):
         self.services.pool.signal(self.worker, signal.SIGTERM)
 
     def kill(self, fail_reason: PlainReason | None = None) -> None:
-        """Send SIGKILL to it and what it started; ``fail_reason`` is the reason to tell."""
+        """Send SIGKILL to it and what it started; ``fail_reason`` is the reason to report."""
         if not self.worker.has_ended:  # what comes too late says nothing about its end
             self.fail_reason = self.fail_reason or fail_reason
         self._raise(Asked.SIGKILL)
@@ -339,8 +339,8 @@ class Agent(WorkerOwner):
     def _answer(self, frame: ValueReply | PagedReply | FailedReply) -> None:
         """Answer a question, when what the agent did before it is in the journal.
 
-        Nobody may be told of what both the daemon and the agent could still forget; but who looks
-        how things are while the disk is full is told what the agent knows, marked as unsaved.
+        Nobody may read what both the daemon and the agent could still forget; but who looks how
+        things are while the disk is full gets what the agent knows, marked as unsaved.
         """
         if self._acks.written >= self._given:
             self.owner.reply(frame.id, frame)
@@ -400,7 +400,7 @@ class Agent(WorkerOwner):
         return tuple(taken)
 
     def _write(self, write: Write, published: Published) -> None:
-        """Hand records, outcomes and the events that tell of them to the journal, as one.
+        """Hand records, outcomes and the events that report them to the journal, as one.
 
         Apart, a death of the daemon and one of the agent could leave records without their events.
         """
@@ -460,7 +460,7 @@ class Agent(WorkerOwner):
     # --- its end ----------------------------------------------------------------------------
 
     def on_exit(self, record: ExitRecord) -> None:
-        """Judge its end, and tell the session, when all that it published is out."""
+        """Judge its end, and report it to the session, when all that it published is out."""
         self._acks.close()
         self.tasks.spawn(self._conclude(record))
 
@@ -473,7 +473,7 @@ class Agent(WorkerOwner):
             record.said, record.not_started = self.said, self.not_started
             record.fail_reason, record.asked = self.fail_reason, self.asked
             judge(record)
-        except Exception:  # who is not told would wait for this end for ever
+        except Exception:  # who is not notified would wait for this end for ever
             log.exception("process.not_judged", session_id=self.owner.id)
             record = ExitRecord()
         self.owner.process_ended(self, record)

@@ -1,4 +1,4 @@
-"""What a new process is told before it is the agent of a session: who it is, and what was.
+"""What a new process gets before it is the agent of a session: who it is, and what was.
 
 A session's definition is in the journal as the request that started it.
 """
@@ -97,7 +97,7 @@ async def assignment_frames(services: Services, session: SessionView) -> tuple[T
 
 
 async def reading(services: Services, session: SessionView) -> tuple[ToWorker, ...]:
-    """Return the frames for a process that only tells how the session stands.
+    """Return the frames for a process that only answers how the session stands.
 
     Raises:
         CmdcError: the journal could not be read.
@@ -129,7 +129,7 @@ def deliveries(session_id: SessionId, stored: Stored | None) -> Iterator[ToWorke
 
 
 def _log_left_out(session_id: SessionId, commands: Iterable[CommandRow]) -> None:
-    """Tell which rows hold a command that can't be given to a process; they stay as they are."""
+    """Log which rows hold a command that can't be given to a process; they stay as they are."""
     for one in commands:
         if (problem := command_problem(one)) is not None:
             log.error(

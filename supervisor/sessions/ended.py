@@ -79,7 +79,7 @@ class EndedSession:
         self._reader.ask(self.pending.looks())
 
     def close(self) -> None:
-        """End its reader; who waits is told that the daemon failed, or stops."""
+        """End its reader; who waits gets the error that the daemon ended it."""
         if self._reader is not None:
             self._reader.end()
         error = CmdcError(f"the daemon ended the process that read session {self.id}")

@@ -1,13 +1,13 @@
-"""Tells the end of a process to those who monitor its session, each once, and never loses one.
+"""Reports the end of a process to those who monitor its session, each once, and never loses one.
 
 An end is recorded first and sent when the record is committed. A daemon that dies before that has
-recorded nothing, and the next one finds an incarnation without an end and tells what it knows. One
+recorded nothing, and the next one finds an incarnation without an end and says what it knows. One
 that dies after it is healed by the client, which sets its monitors again and names the newest end
 that it has had. A client whose connection broke sees by its count of notices that some are missing,
 and does the same.
 
-The ends of one session are sent in the order in which they were told, whatever becomes of their
-records. Where the journal fails, those who are there hear of the end all the same.
+The ends of one session are sent in the order in which they were published, whatever becomes of
+their records. Where the journal fails, those who are there hear of the end all the same.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ NOBODY: Final = MonitorRef("")
 
 @dataclass(slots=True)
 class _Recording:
-    """An end on its way to its record; ``told`` is what came of it."""
+    """An end on its way to its record; ``recorded`` is what came of it."""
 
     down: Down
     count: int
@@ -61,7 +61,7 @@ class MonitorService:
     """The monitors of all clients.
 
     ``look_up`` says what is known of a session, ``phase`` "ended" as soon as its last end was
-    told, or raises InvalidSession. ``send`` says whether the client is there.
+    published, or raises InvalidSession. ``send`` says whether the client is there.
     """
 
     journal: Journal
@@ -72,7 +72,7 @@ class MonitorService:
     _tally: Tally = field(default_factory=lambda: Tally(NOTICE_COUNTS_MAX))
     _recordings: dict[SessionId, deque[_Recording]] = field(default_factory=dict)
     _count: int = 0
-    """Of the ends that were told."""
+    """Of the ends that were published."""
     _sweep_at: int = MONITORS_SWEEP_MIN
 
     def __len__(self) -> int:
@@ -114,10 +114,10 @@ class MonitorService:
         """Return the number of the newest notice to ``client``, which asks for it."""
         return self._tally.ask(client, self.clock())
 
-    # --- what sessions tell ---------------------------------------------------------------------
+    # --- what sessions report -------------------------------------------------------------------
 
     def publish(self, down: Down) -> None:
-        """Record an end and then tell it; returns at once. ``down.ref`` is ``NOBODY``.
+        """Record an end and then send it; returns at once. ``down.ref`` is ``NOBODY``.
 
         It is called after every event of the incarnation was published, and before the journal
         hears of the next one or of the session's end.
@@ -137,7 +137,7 @@ class MonitorService:
         writing.add_done_callback(partial(self._on_recorded, recording))
 
     def record_hibernation(self, session_id: SessionId, incarnation: Incarnation) -> None:
-        """Record that an incarnation ended and nobody is told of it: the session hibernates."""
+        """Record that an incarnation ended and nobody is notified: the session hibernates."""
         row = DownRow(
             session_id=session_id,
             incarnation=incarnation,
@@ -153,7 +153,7 @@ class MonitorService:
         writing.add_done_callback(partial(_on_hibernation_recorded, session_id))
 
     async def settle(self, row: SessionRow, reason: AnyReason, *, restarting: bool) -> Down | None:
-        """Record what an earlier daemon left untold; return the last Down of what is over.
+        """Record what an earlier daemon left unrecorded; return the last Down of what is over.
 
         For every session that the journal has as alive, before the first client is heard. The
         current incarnation ended with that daemon, for ``reason``, unless its end is recorded. None
@@ -186,7 +186,7 @@ class MonitorService:
         info = await self._find(state.monitor.session_id)
         newest = await self.journal.read(FindNewestDown(state.monitor.session_id))
         if newest is not None and newest.incarnation is None:
-            # It was told of another session of this id: the present one began since we looked.
+            # It is the end of another session of this id: the present one began since we looked.
             info = await self._find(state.monitor.session_id)
         self._send(self._monitors.start(state, DownSeq(0) if newest is None else newest.seq))
         is_over = info is not None and info.phase == "ended"
@@ -196,7 +196,7 @@ class MonitorService:
         return Monitored(since=state.since)
 
     async def _catch_up(self, state: MonitorState, since: DownSeq) -> Monitored:
-        """Tell what was recorded after ``since``, and watch from there."""
+        """Send what was recorded after ``since``, and watch from there."""
         session_id = state.monitor.session_id
         seen = since
         is_all = False
@@ -236,7 +236,7 @@ class MonitorService:
         error = None if writing.cancelled() else writing.exception()
         if writing.cancelled() or error is not None:
             if self.journal.health.has_failed:
-                return  # the daemon ends, and the next one tells it
+                return  # the daemon ends, and the next one reports it
             log.error(
                 "down.not_journaled",
                 session_id=down.session_id,

@@ -1,7 +1,7 @@
 """Questions to a session that sleeps, answered without waking it: by a reader.
 
 A reader is a process forked like an agent and given the session's journal, which is no incarnation
-of it: it is not told to the tree, records nothing, goes on with nothing, and ends when nobody has
+of it: it is no child of the tree, records nothing, goes on with nothing, and ends when nobody has
 asked it for a while. One that dies of what it reads is followed by another, which leaves that out
 as the session's own process does (``core/falls.py``). What it is asked
 stays with the session: whatever becomes of the reader, the session's own process answers if it is
@@ -52,7 +52,7 @@ class Reader(WorkerOwner):
     is_over: bool = False
     """It takes no more questions."""
     _problem: str = "the process that read it ended"
-    """What is told to who has no answer at its end."""
+    """The error for who has no answer at its end."""
     _asked: dict[CommandId, Deliver] = field(default_factory=dict)
     _worker: Worker | None = None
     _is_up: bool = False
@@ -89,7 +89,7 @@ class Reader(WorkerOwner):
             self.services.pool.kill(self._worker)
 
     def on_fail(self, _reason: PlainReason) -> None:
-        """Have it killed: who asked is told that it ended."""
+        """Have it killed: who asked gets the error that it ended."""
         if self._worker is not None:
             self.services.pool.kill(self._worker)
 

@@ -1,9 +1,9 @@
 """The hosts of MCP servers that sessions share: one process for each, a child of the tree.
 
 An agent wants a server by its key, a digest of what it is; what that is, the daemon neither knows
-nor needs to. A host is a worker that is told where to listen. The tree starts it again when it has
-crashed, and gives it up when that is too often; it ends by itself when nobody uses it. It ends with
-its daemon: the agents, which go on, have the next daemon start another one.
+nor needs to. A host is a worker that gets an address to listen at. The tree starts it again when it
+has crashed, and gives it up when that is too often; it ends by itself when nobody uses it. It ends
+with its daemon: the agents, which go on, have the next daemon start another one.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class ServerHost(WorkerOwner):
     runtime: TreeRuntime
     is_leaving: Callable[[], bool]
     waiting: list[Worker] = field(default_factory=list)
-    """Agents that are told where it is, once it is up."""
+    """Agents that get its address, once it is up."""
     restarts: int = 0
     worker: Worker | None = None
     _ref: Ref | None = None
@@ -105,7 +105,7 @@ class ServerHost(WorkerOwner):
         return "up" if self._is_up else "starting"
 
     def want(self, agent: Worker) -> None:
-        """Tell an agent where it is, now or when it is up."""
+        """Send an agent its address, now or when it is up."""
         if agent not in self.waiting:
             self.waiting.append(agent)
         self._answer()
@@ -144,7 +144,7 @@ class ServerHost(WorkerOwner):
             self._give_up(ref, fail_reason or Shutdown(detail="killed"), ending)
 
     def is_over(self) -> bool:
-        """Say whether its process is gone, though its end is not told yet."""
+        """Say whether its process is gone, though its end is not reported yet."""
         return self.worker is not None and self.worker.is_over()
 
     def departed(self, departed: Departed) -> None:
@@ -174,13 +174,13 @@ class ServerHost(WorkerOwner):
                 log.warning("frame.refused", server=self.name, frame=type(frame).__name__)
 
     def on_exit(self, record: ExitRecord) -> None:
-        """Judge its end, and tell the tree."""
+        """Judge its end, and report it to the tree."""
         record.said, record.fail_reason, record.asked = self._said, self._fail_reason, self._asked
         judge(record)
         self._tasks.spawn(self._clear_away(record))
 
     def on_fail(self, reason: PlainReason) -> None:
-        """Tell the tree, which has it killed."""
+        """Report it to the tree, which has it killed."""
         if self._ref is not None:
             self.runtime.fail(self._ref, reason)
 
@@ -215,7 +215,7 @@ class ServerHost(WorkerOwner):
         pool.send(worker, order)
 
     async def _clear_away(self, record: ExitRecord) -> None:
-        """Remove the socket that a killed host has left, and tell the end."""
+        """Remove the socket that a killed host has left, and report the end."""
         order, ref = self._order, self._ref
         if order is not None:
             with suppress(OSError):  # the daemon's end removes what can be removed then
@@ -225,7 +225,7 @@ class ServerHost(WorkerOwner):
             self._give_up(ref, record.reason, record.ending)
 
     def _answer(self) -> None:
-        """Tell all who wait where it is, if it is up."""
+        """Send its address to all who wait, if it is up."""
         order, worker = self._order, self.worker
         if not self._is_up or order is None or worker is None or worker.has_ended:
             return
@@ -235,7 +235,7 @@ class ServerHost(WorkerOwner):
             self.pool.send(agent, found)
 
     def _give_up(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
-        """Tell the tree that there is no process. Idempotent."""
+        """Report to the tree that there is no process. Idempotent."""
         if self._ref == ref:
             self._ref, self._order, self._is_up = None, None, False
             self.runtime.exited(ref, reason, ending)
@@ -263,7 +263,7 @@ class ServerHosts:
     """Until when a server is refused, and why."""
 
     def want(self, agent: Worker, key: str) -> None:
-        """Tell an agent where the host of a server is, which is started where there is none."""
+        """Send an agent the address of a server's host, which is started where there is none."""
         host = self.all.get(key)
         problem = self._problem(agent, key, is_new=host is None)
         if problem:

@@ -35,10 +35,10 @@ class Services(Protocol):
 
     # Any: the session itself, which stands above this file.
     def notify(self, session: Any, departed: Departed, record: ExitRecord) -> None:
-        """Tell the monitors that a process ended."""
+        """Notify the monitors that a process ended."""
 
     def record_hibernation(self, session: Any) -> None:
-        """Record that a process ended and nobody is told."""
+        """Record that a process ended and nobody is notified."""
 
     def forget(self, session: Any, reason: AnyReason) -> None:
         """Remove an ended session."""

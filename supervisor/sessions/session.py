@@ -190,8 +190,8 @@ class Session:
 
     def _knows(self, client: bytes, command_id: CommandId) -> bool:
         """Say whether a client asks again: only where to send the answer may be new."""
-        if (told := self.pending.early_answer(command_id)) is not None:
-            self.services.answer(client, told)
+        if (known := self.pending.early_answer(command_id)) is not None:
+            self.services.answer(client, known)
             return True
         return self.pending.renew(client, command_id)
 
@@ -231,14 +231,14 @@ class Session:
         before, self.phase = self.phase, after(self.phase, happening)
         return self.phase is not before
 
-    # --- its start and its end, as the tree tells them -----------------------------------------
+    # --- its start and its end, as the tree reports them ---------------------------------------
 
     def begun(self, answer: CallResult) -> None:
         """Take the answer of the call that started the session."""
         if answer.outcome is Outcome.OK:
             if not self.started.done():
                 self.started.set_result(None)
-        elif self.phase is not Phase.ENDED:  # it never was in the tree, so nothing else tells
+        elif self.phase is not Phase.ENDED:  # it never was in the tree, so nothing else does
             self._publish_last(self._stop_reason or Shutdown(detail=STOPPED_EARLY))
 
     def unwritten(self, error: CmdcError) -> None:
@@ -267,7 +267,7 @@ class Session:
             self._publish_last(self._stop_reason or ended.cause)
 
     def _publish_last(self, reason: AnyReason) -> None:
-        """Tell an end for which there was no process of it to be told of."""
+        """Publish an end for which there was no process of it to be reported."""
         ref = Ref(self.path, AGENT, self.incarnation)
         self._publish_down(
             Departed(ref=ref, reason=reason, restarting=False, asked=True, restarts=self.restarts)
@@ -331,11 +331,11 @@ class Session:
             self._give_up(ref, early, Ending.NORMAL if fail_reason is None else Ending.CRASH)
 
     def is_over(self) -> bool:
-        """Say whether its process is gone, though its end is not told yet."""
+        """Say whether its process is gone, though its end is not reported yet."""
         return self._process is not None and self._process.worker.is_over()
 
     def departed(self, departed: Departed) -> None:
-        """Tell who watches, unless the process only sleeps."""
+        """Notify who watches, unless the process only sleeps."""
         if self.phase is Phase.DOZING:
             self.last_reason = None
             self.services.record_hibernation(self)
@@ -431,7 +431,7 @@ class Session:
         return is_ours and not process.has_spoken and self._falls.may_try_again
 
     def process_ended(self, process: Agent, record: ExitRecord) -> None:
-        """Tell the tree."""
+        """Report its end to the tree."""
         if self._start_attempt is None or process is not self._process:
             return
         self._start_attempt.close()

@@ -1,6 +1,6 @@
 """The timers and tasks of one owner, held so that none is forgotten.
 
-A task that raises is a bug of ours: it is logged and its owner is told, and nobody else is harmed.
+A task that raises is a bug of ours: it is logged, its owner is notified, and nobody else is harmed.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class SessionTasks:
         self._timers.clear()
 
     def close(self) -> None:
-        """Cancel the timers, and tell the owner of nothing any more; tasks run to their end."""
+        """Cancel the timers, and notify the owner of nothing any more; tasks run to their end."""
         self.cancel_timers()
         self._on_bug = _nothing
 

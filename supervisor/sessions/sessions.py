@@ -78,7 +78,7 @@ class Parked:
     kept_as: SessionId
 
     def error(self) -> SessionParked:
-        """Return what is told to who asks for it."""
+        """Return the error for who asks for it."""
         return SessionParked(str(self.info.reason))
 
 
@@ -278,7 +278,7 @@ class Sessions:
         await self.journal.write(EndSession(parked.kept_as, encode(reason), now_ms()))
 
     async def inactive(self) -> tuple[SessionInfo, ...]:
-        """Return the parked sessions and the newest of the ended, as they are told to clients.
+        """Return the parked sessions and the newest of the ended, as clients see them.
 
         What ended before this daemon began is in the journal until it is pruned.
         """
@@ -292,7 +292,7 @@ class Sessions:
         return tuple(itertools.islice(listed.values(), INACTIVE_LISTED_MAX))
 
     def _ended_info(self, row: SessionRow, last: EventIndex) -> SessionInfo:
-        """Return what the journal tells of a session that ended; ``last`` is its last event."""
+        """Return what the journal says of a session that ended; ``last`` is its last event."""
         info = info_of(shown_row(row), phase="ended", reason=_reason_of(row.reason))
         newest = max(last, self.hub.last_index(row.session_id))
         return msgspec.structs.replace(info, last_index=newest)
@@ -354,7 +354,7 @@ class Sessions:
 
     @property
     def is_silent(self) -> bool:
-        """Whether clients are told nothing of their sessions any more, and ask the next daemon.
+        """Whether clients get nothing of their sessions any more, and ask the next daemon.
 
         Where the journal has failed, too: whether a command is safe will be known there only.
         """
@@ -363,7 +363,7 @@ class Sessions:
     def answer(self, client: bytes, frame: ToClient | bytes) -> None:
         """Send one frame to one client; a client that is gone asks again when it is back.
 
-        Bytes are an outcome that the journal has, which every daemon would tell.
+        Bytes are an outcome that the journal has, which every daemon would send.
         """
         if isinstance(frame, bytes):
             self.control.send_encoded(client, frame)
@@ -371,7 +371,7 @@ class Sessions:
             self.control.send(client, frame)
 
     def notify(self, session: Session, departed: Departed, record: ExitRecord) -> None:
-        """Tell the monitors that a process ended; not when it only ends with the daemon."""
+        """Notify the monitors that a process ended; not when it only ends with the daemon."""
         if self.is_leaving:
             return
         wait_ms = round(departed.delay_s * 1000) if departed.restarting else None
@@ -389,15 +389,15 @@ class Sessions:
         )
 
     def record_hibernation(self, session: Session) -> None:
-        """Record that a process ended and nobody is told."""
+        """Record that a process ended and nobody is notified."""
         if not self.is_leaving:
             self.monitors.record_hibernation(session.id, session.incarnation)
 
     def forget(self, session: Session, reason: AnyReason) -> None:
         """Remove an ended session, and write its end down; not one that goes on.
 
-        One that is parked stays in the journal as it is; that it is, the Down of its last process
-        tells the next daemon.
+        One that is parked stays in the journal as it is; that it is, the next daemon reads in the
+        Down of its last process.
         """
         if self.is_leaving:
             return
@@ -442,7 +442,7 @@ def _log_unrecorded(session_id: SessionId, recorded: "asyncio.Future[None]") -> 
 def info_of(
     row: SessionRow, *, phase: SessionPhase, reason: AnyReason | None = None
 ) -> SessionInfo:
-    """Return what a row tells of a session that has no process."""
+    """Return what a row says of a session that has no process."""
     return SessionInfo(
         session_id=row.session_id,
         phase=phase,

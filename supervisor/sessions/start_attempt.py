@@ -1,7 +1,7 @@
 """How a session gets its agent: one try at it.
 
-A worker is acquired and told who it is, or the agent that an earlier daemon left running is
-adopted. Either the process comes up, or the tree is told, once, that there is none.
+A worker is acquired and gets its assignment, or the agent that an earlier daemon left running is
+adopted. Either the process comes up, or one report to the tree says that there is none.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class StartAttempt:
         self._is_over = True
 
     def give_up(self, reason: PlainReason, ending: Ending) -> None:
-        """Tell the tree that there is no process, and will be none. Idempotent."""
+        """Report to the tree that there is no process, and will be none. Idempotent."""
         if not self._is_over:
             self.close()
             self.session.announced.set()

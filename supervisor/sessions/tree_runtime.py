@@ -8,9 +8,9 @@ The tree's reports become lines of the log, and events on a topic of their own. 
 those of OTP's supervisor reports, flat, and what an operator needs beyond them: the generation, how
 much of the restart budget is used, and when the next attempt is.
 
-What the tree was told is written down for a test that plays it again: when the root gives up, and
-whenever the daemon gets SIGUSR1. ``python -m scripts.simulate --replay FILE`` plays it and says
-where today's tree decides otherwise.
+The inputs of the tree are written down for a test that plays them again: when the root gives up,
+and whenever the daemon gets SIGUSR1. ``python -m scripts.simulate --replay FILE`` plays them and
+says where today's tree decides otherwise.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ _SAYERS: Final[Mapping[Label, tuple[str, str]]] = {
 
 
 class Reports:
-    """Tells what the tree reports; the events go out by ``hub``."""
+    """Logs and publishes what the tree reports; the events go out by ``hub``."""
 
     def __init__(self, hub: Hub) -> None:
         """Open the topic; its indexes begin above those of every earlier daemon."""
@@ -403,7 +403,7 @@ class ZygoteChild:
         self.ask(ref, "killed" if fail_reason is None else str(fail_reason))
 
     def is_over(self) -> bool:
-        """Say no: whoever asks for its end is told at once."""
+        """Say no: whoever asks for its end gets it at once."""
         return False
 
     def departed(self, departed: Departed) -> None:

@@ -146,8 +146,8 @@ def _accepted(path: str) -> Iterator[tuple[socket.socket, int]]:
                 continue
             if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 continue
-            told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            yield connection, _CREDENTIALS.unpack(told)[0]
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            yield connection, _CREDENTIALS.unpack(peer)[0]
 
 
 def _unread_bytes(connection: socket.socket) -> int:

@@ -1,8 +1,9 @@
 """SIGHUP: the daemon reads its configuration again, or ends with the terminal that it runs in.
 
-What may change while it runs takes effect at once, what else has changed is told to need a restart,
-and a configuration with a mistake in it changes nothing. ``config.changes`` decides; to let one
-more option change, name it in ``config.RELOADABLE`` and hand in the function that applies it.
+What may change while it runs takes effect at once, what else has changed is logged to need a
+restart, and a configuration with a mistake in it changes nothing. ``config.changes`` decides; to
+let one more option change, name it in ``config.RELOADABLE`` and hand in the function that applies
+it.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Whether the daemon really works: asked of its parts, told to the log and to the service manager.
+"""Whether the daemon really works: asked of its parts, reported to the log and the service manager.
 
-Two observers, because a loop that hangs cannot tell that it hangs:
+Two observers, because a loop that hangs cannot report that it hangs:
 
 - ``SelfCheck`` runs in the loop. Round after round it asks every part, each within a bound, and
   feeds the service manager's watchdog only after a round in which all of them have answered.
@@ -69,7 +69,7 @@ class SelfCheck:
         """Return the parts that have not answered within the interval.
 
         A round that outlasts its bound says nothing about the parts: the loop or the process was
-        held up, which ``LoopWatch`` tells, and they are asked anew.
+        held up, which ``LoopWatch`` reports, and they are asked anew.
         """
         loop = asyncio.get_running_loop()
         while True:

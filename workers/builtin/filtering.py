@@ -2,7 +2,7 @@
 
 ``Redaction`` gives out text as soon as it is certain that no match will ever touch it. What is
 certain, rule by rule: from the first place on where matching runs into the end of what has come,
-more text may tell otherwise (``cmdc_runtime.plugins.guards`` says how that place is found).
+more text may decide otherwise (``cmdc_runtime.plugins.guards`` says how that place is found).
 Before it, a match is one whatever comes, and what is no match never becomes one.
 
 Each rule finds what ``regex.finditer`` finds in the whole text, empty matches left out. Matches
@@ -438,7 +438,7 @@ class _Watch:
         return _settled(found, view.place(unsure))
 
     def _unsure(self, view: _View, at: int) -> int:
-        """Return the first place from which on more text may tell otherwise."""
+        """Return the first place from which on more text may decide otherwise."""
         search = self._rule.probe.search
         match = self._timed(
             lambda: search(view.text, at, partial=True, timeout=self._search_s_max), view

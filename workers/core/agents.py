@@ -59,18 +59,18 @@ def drop_handoff(memory: Memory) -> Memory:
 
 
 def _refuted(memory: Memory, why: str) -> Memory:
-    """Return the memory without the handoff that was asked for, told in its call's result."""
+    """Return the memory without the handoff that was asked for; its call's result says why."""
     asked = memory.handoff
     if asked is None:
         return memory
 
-    def told(message: Message) -> Message:
+    def amended(message: Message) -> Message:
         if message.call_id != asked.call_id or HANDOFF not in message.metadata:
             return message
         text = _NOT_MADE.format(why)
         return msgspec.structs.replace(message, content=text, is_error=True)
 
-    messages = tuple(map(told, memory.messages))
+    messages = tuple(map(amended, memory.messages))
     return replace(memory, messages=messages, handoff=None)
 
 

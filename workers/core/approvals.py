@@ -152,7 +152,7 @@ def _request_event(memory: Memory, wanted: Approval, needed: ApprovalWanted) -> 
 
 
 def approve(step: Step, order: Order, command: Approve) -> None:
-    """Allow the call that waits and, unless told not to, have the model make it."""
+    """Allow the call that waits and, unless the command forbids it, have the model make it."""
     found = _find(step, order, command.approval_id)
     if found is None:
         return
@@ -262,10 +262,10 @@ def answer_call(step: Step, order: Order, command: AnswerToolCall) -> None:
     """Give the call that waits what came of it in the program of its tool."""
     ref = command.ref
     if _client_call(step, order, ref):
-        told = msgspec.to_builtins(command.outcome)
-        step.record(UserAnswered(ref=ref, response=told))
+        plain_outcome = msgspec.to_builtins(command.outcome)
+        step.record(UserAnswered(ref=ref, response=plain_outcome))
         step.complete(order.id, None)
-        step.perform(AnswerTool(ref, told))
+        step.perform(AnswerTool(ref, plain_outcome))
 
 
 def _client_call(step: Step, order: Order, ref: str) -> bool:

@@ -366,8 +366,8 @@ def read_cause(cause: Cause, records: Sequence[Record], left: Memory) -> tuple[M
         ) from error
 
 
-def _activity(quotes: Quotes, told: RecordedActivity) -> Activity:
-    found: Activity = quotes.read(_ACTIVITIES[told.name], told.fields)
+def _activity(quotes: Quotes, recorded: RecordedActivity) -> Activity:
+    found: Activity = quotes.read(_ACTIVITIES[recorded.name], recorded.fields)
     if not isinstance(found, AskingPlugins):
         return found
     return msgspec.structs.replace(found, point=_HOOK_OF[found.point])

@@ -78,7 +78,7 @@ def begin(step: Step) -> bool:
 
 
 def take(step: Step, filtered: HistoryFiltered) -> None:
-    """Make the handoff with the history that the function has left, or tell why there is none."""
+    """Make the handoff with the history that the function has left, or say why there is none."""
     wanted = step.memory.agent_of(filtered.to)
     messages = None if filtered.messages is None else _named(step.memory, filtered.messages)
     why = filtered.problem or _misfit(messages or ())

@@ -1,7 +1,7 @@
 """What an agent's tables are fed with: commands as they come, and results of its own work.
 
-A result names the work that it comes of, so that a late one can be told apart from a current one;
-those with ``work`` ``ANY_WORK`` are about the session as a whole and are never late.
+A result names the work that it comes of, so that a late one can be distinguished from a current
+one; those with ``work`` ``ANY_WORK`` are about the session as a whole and are never late.
 
 To add a result: its class here, its handler and its rows in ``workers/core/results.py``.
 """
@@ -577,4 +577,4 @@ Result: TypeAlias = (
     | ToolRefused
     | SteeringAnswered
 )
-"""Each names the work that it comes of, so that a late one can be told apart from a current one."""
+"""Each names the work that it comes of, so that a late one is distinguished from a current one."""

@@ -2,7 +2,7 @@
 
 Both are options of built-in plugins, and of the tool that reads skills. So what is added is an
 update of these, which the journal has as such: a plugin that is not there comes in, and the model
-is told of what is new by what it says at its start and before the next request.
+reads what is new in what it says at its start and before the next request.
 """
 
 from collections.abc import Iterable

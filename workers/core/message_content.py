@@ -58,5 +58,5 @@ def _unseen_problem(memory: Memory, text: str, parts: Sequence[MessagePart]) -> 
 
 
 def _taken(media: Collection[Medium]) -> str:
-    told = ", ".join(words for one, words in WORDS_OF_MEDIA.items() if one in media)
-    return f"{told} and text alone" if told else "text alone"
+    listed = ", ".join(words for one, words in WORDS_OF_MEDIA.items() if one in media)
+    return f"{listed} and text alone" if listed else "text alone"

@@ -116,7 +116,7 @@ def _better(run: OpenRun, step: RunStep) -> OpenRun:
 def best_of(memory: Memory, open_: OpenCall) -> str | None:
     """Return the best answer of a call's open run; None where it has none of a branch.
 
-    A branch may have answered whose thought was not told any more: it is the latest.
+    A branch may have answered whose thought was not published any more: it is the latest.
     """
     run = open_.run
     if run is None:
@@ -270,7 +270,7 @@ def untold(memory: Memory, open_: OpenCall) -> OpenRun | None:
 
 
 def done(run: OpenRun, run_end: RunEnd) -> ReasoningDone:
-    """Return what tells the end of a run whose call was over before it."""
+    """Return what reports the end of a run whose call was over before it."""
     return ReasoningDone(
         run_id=run.run_id,
         strategy=run.strategy,

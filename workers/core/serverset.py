@@ -1,6 +1,6 @@
 """The MCP servers of a session: attached and detached while it lives, and what they list.
 
-What their processes do is told by the shell; a server's tools are none of the memory's, but for the
+What their processes do the shell reports; a server's tools are none of the memory's, but for the
 digest of each definition: one that is not as it was at first needs a person's approval.
 """
 
@@ -52,10 +52,10 @@ def detach(step: Step, order: Order, command: DetachMcpServer) -> None:
     step.perform(ChangeServers(step.memory.mcp_servers))
 
 
-def report(step: Step, told: McpServerReported) -> None:
+def report(step: Step, reported: McpServerReported) -> None:
     """Publish where a server stands."""
     changed = McpServerChanged(
-        name=told.name, state=told.state, tools=told.tools, problem=told.problem
+        name=reported.name, state=reported.state, tools=reported.tools, problem=reported.problem
     )
     step.publish(changed)
 

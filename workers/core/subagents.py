@@ -160,16 +160,16 @@ def _started(memory: Memory, wanted: SubagentWanted, child_id: SessionId) -> Sub
     open_ = find_call(memory, wanted.call_id)
     run = None if open_ is None else open_.run
     branch_id = runs.branch_of(run, wanted.call_id, wanted.ref)
-    told = SubagentStart(
+    started = SubagentStart(
         call_id=wanted.call_id,
         subagent_type=wanted.subagent_type,
         child_session_id=child_id,
         description=wanted.description,
     )
     if run is None or branch_id is None:
-        return told
+        return started
     whose = {"of_run": run.run_id, "strategy": run.strategy, "branch_id": branch_id}
-    return msgspec.structs.replace(told, **whose)
+    return msgspec.structs.replace(started, **whose)
 
 
 def subagent_done(step: Step, done: SubagentDone) -> None:

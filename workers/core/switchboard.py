@@ -1,11 +1,11 @@
 """One MCP server that many agents speak to: who each message is for. Pure.
 
 Every agent numbers its requests as if it were alone, so they are numbered anew on their way to the
-server, and what answers them, tells how far they are or belongs to a subscription goes back to the
-agent that asked, under its own number. The handshake is the server's first: it is had once and told
+server, and what answers them, says how far they are or belongs to a subscription goes back to the
+agent that asked, under its own number. The handshake is the server's first: it is had once and sent
 again to whoever comes later. What the server asks goes to the agent whose call runs, and to nobody
-where that may be several. What belongs to no request is told to nobody, since it may be of one
-session's work; only that a list has changed is told to all.
+where that may be several. What belongs to no request is sent to nobody, since it may be of one
+session's work; only that a list has changed is sent to all.
 
 To let one more method through, add it to its table.
 """
@@ -62,7 +62,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ToServer:
-    """A line for the server; ``cancels``: it is told to give up a request."""
+    """A line for the server; ``cancels``: it asks to give up a request."""
 
     line: bytes
     cancels: bool = False
@@ -151,7 +151,7 @@ class Switchboard:
         if message.method is UNSET:
             return self._answered(agent, message)
         if message.id is UNSET:
-            return self._told(agent, message.method, message.params, now_s)
+            return self._heard(agent, message.method, message.params, now_s)
         if message.id is None:
             return []
         return self._asked(agent, message.id, message.method, message.params)
@@ -184,7 +184,7 @@ class Switchboard:
         opening.number = self._next()
         return [ToServer(_line(Message(id=opening.number, method=method, params=params)))]
 
-    def _told(self, agent: int, method: str, params: Raw | UnsetType, now_s: float) -> list[Sent]:
+    def _heard(self, agent: int, method: str, params: Raw | UnsetType, now_s: float) -> list[Sent]:
         if method == _INITIALIZED and not self._is_initialized:
             self._is_initialized = True
             return [ToServer(_line(Message(method=method, params=params)))]
@@ -309,7 +309,7 @@ class Switchboard:
 
 
 def _opened(opening: _Opening, message: Message) -> Iterator[Sent]:
-    """Tell all who wait; a result is kept, and after an error the next one asks again."""
+    """Answer all who wait; a result is kept, and after an error the next one asks again."""
     waiting, opening.waiting, opening.number = opening.waiting, [], None
     if not isinstance(message.result, UnsetType):
         opening.result = message.result.copy()

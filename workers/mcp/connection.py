@@ -2,9 +2,9 @@
 
 Nothing but ``servers`` loads this module, in a thread and when a session has servers: the SDK takes
 a second and 60 MB. What the SDK raises is translated here. The SDK's own way to end a call, when
-the task that made it is cancelled, is kept: it tells the server, within a bound of its own. Which
-era of the protocol a server speaks is found out by the SDK; a server tells of other tools in either
-era's way, and both end as ``on_change``.
+the task that made it is cancelled, is kept: it notifies the server, within a bound of its own.
+Which era of the protocol a server speaks is found out by the SDK; a server reports other tools in
+either era's way, and both end as ``on_change``.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class OnProgress(Protocol):
     """Takes how far a call is, of how much, and in words."""
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell it."""
+        """Report it."""
 
 
 class Keeping(Protocol):
@@ -82,7 +82,7 @@ Ask = Callable[[Question, Mapping[str, Any] | None], Awaitable[Answered]]
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a server may want of its session, and what it tells."""
+    """What a server may want of its session, and what it reports."""
 
     name: str
     """What the session calls the server."""
@@ -275,7 +275,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[str]:
     return found
 
 
-# --- what a server tells and asks -----------------------------------------------------------------
+# --- what a server reports and asks ---------------------------------------------------------------
 
 
 def _listener(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a handler
@@ -287,7 +287,7 @@ def _listener(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a handler
 
 
 async def _hear(client: Client, callbacks: Callbacks) -> None:
-    """Hear of changes in the way of the newer era; a server of the older one tells them itself."""
+    """Hear of changes in the way of the newer era; a server of the older one sends them itself."""
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return
     tools = client.server_capabilities.tools

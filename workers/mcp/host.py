@@ -1,11 +1,11 @@
 """The host of one MCP server that sessions share: a worker process above the server's own.
 
-The daemon has told it where to listen. An agent connects, shows the token that it has of the daemon
-and says what the server is: the first one has it started so, and for all others it must be the
-same. From then on both sides speak JSON-RPC by lines, and ``core.switchboard`` decides who each is
-for. It knows nothing of the protocol's SDK.
+The daemon sends it an address to listen at. An agent connects, shows the token that it has of the
+daemon and says what the server is: the first one has it started so, and for all others it must be
+the same. From then on both sides speak JSON-RPC by lines, and ``core.switchboard`` decides who each
+is for. It knows nothing of the protocol's SDK.
 
-Rules: nobody waits for an agent: one that does not read what is told it is disconnected. Agents
+Rules: nobody waits for an agent: one that does not read what is sent to it is disconnected. Agents
 wait for the server in turn, one line each. A host lives as long as its server, and ends when nobody
 has been connected for a while; another one starts the server again.
 """
@@ -46,7 +46,7 @@ SPARE_FILES: Final = 64
 GREET_S: Final = 10.0
 """For who connects to say what it wants; an agent has it at hand."""
 UNREAD_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX
-"""Told to an agent that does not read, or to the server: two of the largest messages."""
+"""Sent to an agent that does not read, or to the server: two of the largest messages."""
 STUCK_S: Final = 30.0
 """For a server to read a line, and to say anything after a request was given up. For a session's
 own it is less: here calls of others may be what it is busy with."""
@@ -121,7 +121,7 @@ class ServerHost:
         self._last = 0
         self._notice = b""
         self._secrets: frozenset[str] = frozenset()
-        """Of the server's environment: hidden in what is told of it."""
+        """Of the server's environment: hidden in what is said of it."""
         self._listener: asyncio.Server | None = None
         self._process: ServerProcess | None = None
         self._starting, self._turn = asyncio.Lock(), asyncio.Lock()
@@ -149,7 +149,7 @@ class ServerHost:
         self._wait_for_agents()
 
     async def close(self) -> None:
-        """End the server and every connection; why it is lost is told before."""
+        """End the server and every connection; why it is lost is sent before."""
         self._is_over = True
         for timer in self._timers.values():
             timer.cancel()
@@ -234,9 +234,9 @@ class ServerHost:
                 self._wait_for_agents()
 
     async def _pass_on(self, sent: Sent) -> None:
-        """Have the server told a line when it has read those before: agents take turns."""
+        """Send the server a line when it has read those before: agents take turns."""
         if isinstance(sent, ToAgent):
-            self._tell_agent(sent)
+            self._send_to_agent(sent)
             return
         async with self._turn:
             self._send((sent,))
@@ -249,7 +249,7 @@ class ServerHost:
             except TimeoutError:
                 self._over(f"it has read nothing for {STUCK_S:g} s")
             except OSError:
-                pass  # it is ending, which its reader tells
+                pass  # it is ending, which its reader reports
 
     def _wait_for_agents(self) -> None:
         """End when nobody has been connected for the time that is given."""
@@ -311,7 +311,7 @@ class ServerHost:
         self._set_timer("probe", STUCK_S, look)
 
     def _over(self, problem: str, *, is_final: bool = False) -> None:
-        """End since the server is lost; ``close`` tells the agents. Idempotent."""
+        """End since the server is lost; ``close`` notifies the agents. Idempotent."""
         if self._is_over:
             return
         self._is_over = True
@@ -326,7 +326,7 @@ class ServerHost:
         """Write what is to be said; nobody waits here."""
         for one in sent:
             if isinstance(one, ToAgent):
-                self._tell_agent(one)
+                self._send_to_agent(one)
             elif self._process is not None and not self._is_over:
                 self._process.stdin.write(one.line + b"\n")
                 if self._process.stdin.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
@@ -334,7 +334,7 @@ class ServerHost:
                 elif one.cancels:
                     self._probe()
 
-    def _tell_agent(self, sent: ToAgent) -> None:
+    def _send_to_agent(self, sent: ToAgent) -> None:
         writer = self._agents.get(sent.agent)
         if writer is None:
             return

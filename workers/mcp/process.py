@@ -4,7 +4,7 @@ The SDK's own start calls ``setsid``, after which nobody who sweeps an agent's p
 server. Here it stays in the agent's POSIX session and cgroup, below ``launcher``, and bears the
 session's marks in an environment of what tools get. The session's sandbox says what is run for it;
 where that confines nothing, a domain of Landlock keeps it from looking into other processes. Its
-stderr goes to the agent's log by lines, and the end of it is told where the server fails.
+stderr goes to the agent's log by lines, and the end of it is reported where the server fails.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from cmdc_runtime.plain import without_controls
 MESSAGE_BYTES_MAX: Final = 16 * 2**20
 """Of one message of a server; a longer one ends it."""
 LINE_BYTES_MAX: Final = 4_096
-"""Of one line of its stderr; a longer one is told in pieces."""
+"""Of one line of its stderr; a longer one is logged in pieces."""
 LINES_MAX: Final = 1_000
 """Of its stderr in the log, over one life of the process; later ones are read and left out."""
 TAIL_LINES: Final = 5
-"""Of its stderr, told where it fails."""
+"""Of its stderr, reported where it fails."""
 GRACE_S: Final = 0.5
 """For a server to end by itself when its stdin is closed, as the protocol has it."""
 END_S: Final = 2.0
@@ -167,14 +167,14 @@ class ServerProcess:
 
     async def _await_end(self, report: asyncio.StreamReader) -> None:
         """Note the status; at the end of the pipe the launcher is gone."""
-        told = await report.read()
-        self.status = int(told) if told else None
+        digits = await report.read()
+        self.status = int(digits) if digits else None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._launcher.wait(END_S)  # it has closed its last descriptor, and exits
         self.ended.set()
 
     async def _log(self, errors: asyncio.StreamReader) -> None:
-        """Tell the lines of stderr, as many as there is room for, and keep the last."""
+        """Log the lines of stderr, as many as there is room for, and keep the last."""
         count = 0
         async for line in _lines(errors):
             self._tail.append(line)
@@ -220,7 +220,7 @@ def _launched(program: ServerProgram, theirs: Sequence[int]) -> subprocess.Popen
     shield = "none" if ruleset is None else ",".join(map(str, given))
     script = [sys.executable, "-I", "-S", str(_LAUNCHER)]
     try:
-        # By this thread: the kernel tells the launcher when the thread that started it ends.
+        # By this thread: the kernel signals the launcher when the thread that started it ends.
         return subprocess.Popen(  # noqa: S603 - running what the application declares
             [*script, str(os.getpid()), str(report), shield, locale, *program.command],
             stdin=stdin,

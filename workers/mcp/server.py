@@ -40,9 +40,9 @@ ASKED_MAX: Final = 3
 """How often the user is asked the same where the answer does not fit."""
 
 PROGRESS: Final = "mcp_progress"
-"""The name of the event that tells how far a call is."""
+"""The name of the event that says how far a call is."""
 PROGRESS_MAX: Final = 500
-"""Events of one call; what it tells beyond them is left out."""
+"""Events of one call; what it reports beyond them is left out."""
 
 _CALL: Final[ContextVar[Context | None]] = ContextVar("the call that runs", default=None)
 
@@ -164,7 +164,7 @@ class ServerLink:
         """Return a process of the session's own, or a connection to one that sessions share."""
         name, surroundings = self._declared.name, self._surroundings
         if self._declared.share == "session":
-            return await ServerProcess.start(program, _teller(name))
+            return await ServerProcess.start(program, _line_logger(name))
         if program.confines_itself:
             raise NotStartedError(unshared(surroundings.sandbox.name))
         environment = {
@@ -239,7 +239,7 @@ class ServerLink:
 
     # Any: whatever the tool takes.
     async def call(self, own_name: str, args: dict[str, Any], context: Context) -> str:
-        """Call a tool; who is cancelled has the server told so.
+        """Call a tool; who is cancelled has the server notified.
 
         Raises:
             ToolError: it fails, or the server does.
@@ -348,12 +348,12 @@ async def _answer(session: SessionPort, text: str, options: Sequence[str]) -> An
 def _progress_of(server: str, context: Context) -> Callable[..., Any]:  # Any: an OnProgress
     left = iter(range(PROGRESS_MAX))
 
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
         if next(left, None) is not None and context.session is not None:
             payload = {"server": server, "call_id": context.call_id, "progress": progress}
             context.session.emit(PROGRESS, {**payload, "total": total, "message": message})
 
-    return tell
+    return report
 
 
 def _is_mark(variable: str) -> bool:
@@ -361,8 +361,8 @@ def _is_mark(variable: str) -> bool:
     return variable.startswith("CMDC_")
 
 
-def _teller(server: str) -> Callable[[str], None]:
-    def tell(line: str) -> None:
+def _line_logger(server: str) -> Callable[[str], None]:
+    def report(line: str) -> None:
         log.info("mcp_server.wrote", server=server, text=line)
 
-    return tell
+    return report

@@ -45,10 +45,10 @@ log = structlog.get_logger()
 CONNECT_S_MAX: Final = 600.0
 """For a server to be ready though no request waits for it any more: npx may download it first."""
 LIST_AGAIN_S: Final = 1.0
-"""Between two lists of a server that keeps on telling of other tools."""
+"""Between two lists of a server that keeps on reporting other tools."""
 DIGEST_BYTES: Final = 16
 PROBLEM_CHARS_MAX: Final = 1_000
-"""Of what is told about a server."""
+"""Of what is said about a server."""
 _SDK: Final = "workers.mcp.connection"
 _NO_SDK: Final = "the package mcp is not installed here: pip install 'cmdc-runtime[mcp]'"
 
@@ -138,7 +138,7 @@ class McpServers:
                 gone.task.cancel()
         for name, declared in wanted.items():
             self._servers.setdefault(name, _Server(declared, ServerLife()))
-        self._tell()
+        self._wake()
 
     # --- for requests -----------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class McpServers:
                 self._note(one)
                 self._become(one, mcp.ready(one.life))
                 problem = await self._stay(one, link)
-                # Told before anything is cleared away: the next request must not meet it.
+                # Reported before anything is cleared away: the next request must not meet it.
                 self._lose(one, LostError(problem))
         except LostError as error:
             self._lose(one, error)
@@ -277,7 +277,7 @@ class McpServers:
 
     def _lose(self, one: _Server, loss: LostError) -> None:
         if one.life.state not in {ServerState.CONNECTING, ServerState.READY}:
-            return  # it is told: what comes of clearing away is nothing new
+            return  # it is reported: what comes of clearing away is nothing new
         one.link = None
         problem, now_s = one_line(hidden(str(loss)), PROBLEM_CHARS_MAX), time.monotonic()
         self._become(one, mcp.lost(one.life, now_s, problem, is_final=loss.is_final))
@@ -300,17 +300,17 @@ class McpServers:
         return module
 
     def _become(self, one: _Server, life: ServerLife) -> None:
-        """Take a new state, and tell it to whoever waits and to observers."""
+        """Take a new state, and report it to whoever waits and to observers."""
         one.life = life
-        self._tell()
+        self._wake()
         if life.problem:
             log.warning("mcp_server.lost", server=one.declared.name, problem=life.problem)
         if self._is_closed:
             return
-        told = self._status_of(one)
-        self._post(McpServerReported(told.name, told.state, len(one.listed), told.problem))
+        shown = self._status_of(one)
+        self._post(McpServerReported(shown.name, shown.state, len(one.listed), shown.problem))
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         """Wake who waits for servers."""
         self._changed.set()
         self._changed = asyncio.Event()

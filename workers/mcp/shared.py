@@ -1,7 +1,7 @@
 """A shared MCP server as its sessions have it: a connection to its host, in place of a process.
 
 The agent names the server by a digest of what it is, and the daemon says where a host for that
-listens; what the server is, with its environment, is told to the host alone. A host that ends
+listens; what the server is, with its environment, is sent to the host alone. A host that ends
 meanwhile is asked for again. To the rest it is what ``process.ServerProcess`` is: lines out, lines
 in, and how it ended.
 """
@@ -130,16 +130,16 @@ class SharedServer:
             _check_peer(writer.get_extra_info("socket"), found.pid)
             greeting = Greeting(token=found.token, server=server)
             writer.write(msgspec.json.encode(greeting) + b"\n")
-            told = msgspec.json.decode(await reader.readuntil(b"\n"), type=Notice)
+            notice = msgspec.json.decode(await reader.readuntil(b"\n"), type=Notice)
         except BaseException:
             writer.transport.abort()
             raise
-        if told.cmdc == READY:
+        if notice.cmdc == READY:
             return cls(reader, writer)
         writer.transport.abort()
-        if told.is_final:
-            raise NotStartedError(told.problem)
-        raise ConnectionError(told.problem)
+        if notice.is_final:
+            raise NotStartedError(notice.problem)
+        raise ConnectionError(notice.problem)
 
     @property
     def is_final(self) -> bool:
@@ -173,7 +173,7 @@ async def _found(finder: ServerFinder, key: str) -> ServerFound:
 
 
 def _check_peer(connection: socket.socket, pid: int) -> None:
-    """Make sure that it is the host that listens: it is told the server's environment."""
+    """Make sure that it is the host that listens: it gets the server's environment."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     found, uid, _ = _PEER.unpack(peer)
     if found != pid or uid != os.geteuid():

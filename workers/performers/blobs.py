@@ -2,7 +2,7 @@
 
 A message has of each its digest alone. ``BlobProvider`` stands between the agent and its provider:
 it has the bytes of a request read, from the daemon or from memory, and hands the request on. Where
-all of them are too much for one request, the newest go; the model is told of the others.
+all of them are too much for one request, the newest go; the model reads of the others.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ STRAYS_MAX: Final = 8
 LISTED_MAX: Final = 10_000
 """Checkpoints of one session that a backend may list: they are held in memory, and answered."""
 PROBLEM_CHARS_MAX: Final = 4_000
-"""Of what a backend has raised, as it is told."""
+"""Of what a backend has raised, as it is reported."""
 
 _BYTES: Final = (bytes, bytearray, memoryview)
 _PAIR: Final = 2

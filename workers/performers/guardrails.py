@@ -23,7 +23,7 @@ from workers.threads import Threads
 GUARDRAIL_S: Final = 30.0
 """For one guardrail to decide: it may ask a model, and a person waits."""
 REASON_CHARS_MAX: Final = 4_000
-"""Of why one has tripped, as it is recorded and told."""
+"""Of why one has tripped, as it is recorded and published."""
 
 Guardrail: TypeAlias = tuple[str, Callable[[str, PluginContext], Any]]  # Any: None, str, Tripwire
 """A guardrail with the name that it is reported by."""

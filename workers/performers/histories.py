@@ -1,7 +1,7 @@
 """Asks the application's functions what the next agent of a handoff sees of the conversation.
 
 Such a function is foreign code: sync code has a thread of its own, what it raises or returns is
-told as a problem, and it has ``FILTER_S`` seconds. A thread that takes longer is left alone.
+reported as a problem, and it has ``FILTER_S`` seconds. A thread that takes longer is left alone.
 """
 
 import asyncio
@@ -59,8 +59,8 @@ class HistoryFilters:
         return await foreign.wait(lambda: found) if inspect.isawaitable(found) else found
 
     def _problem(self, wanted: FilterHistory, what: str) -> HistoryFiltered:
-        told = plain.shown(f"the function that decides on the history {what}", LINE_CHARS_MAX)
-        return HistoryFiltered(wanted.work, wanted.to, None, now_ms(), problem=told)
+        text = plain.shown(f"the function that decides on the history {what}", LINE_CHARS_MAX)
+        return HistoryFiltered(wanted.work, wanted.to, None, now_ms(), problem=text)
 
     def _result(self, wanted: FilterHistory, messages: tuple[Message, ...]) -> HistoryFiltered:
         return HistoryFiltered(wanted.work, wanted.to, messages, now_ms())

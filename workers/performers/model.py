@@ -286,7 +286,7 @@ def _check_calls(found: int) -> None:
 
 
 class _Watchdog:
-    """Tells of silence every ``stall_after_s``; cancels the task after ``stall_timeout_s``."""
+    """Reports silence every ``stall_after_s``; cancels the task after ``stall_timeout_s``."""
 
     def __init__(self, settings: CallSettings, work: int, post: Callable[[Result], None]) -> None:
         self._settings = settings

@@ -199,12 +199,12 @@ class Performers:
         """Pass an event that was published to the plugins that observe."""
         self._parts.plugins.observe(event)
 
-    def hear(self, told: HostLost | ServerFound) -> None:
+    def hear(self, notice: HostLost | ServerFound) -> None:
         """Receive from the daemon that a tool host is gone, or where a shared server is."""
-        if isinstance(told, HostLost):
-            self._parts.runner.host_lost(told)
+        if isinstance(notice, HostLost):
+            self._parts.runner.host_lost(notice)
         else:
-            self._parts.servers.found(told)
+            self._parts.servers.found(notice)
 
     def renew_host(self) -> None:
         """Have the next call that needs a tool host get a new one."""

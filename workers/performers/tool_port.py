@@ -256,31 +256,31 @@ class AgentPort:
 
     def emit(self, name: str | msgspec.Struct, payload: object = None) -> None:
         """Publish an event; in a thread, return when the agent has taken it."""
-        told, payload = checked_event(name, payload)
+        shown, payload = checked_event(name, payload)
         self._emitted += 1
         if self._emitted > EMITTED_MAX:
             raise ToolError(f"a call may emit {EMITTED_MAX} events, and this is one more")
         if self._is_in_loop():
-            self._tell(told, payload)
+            self._post_emitted(shown, payload)
             return
         taken = threading.Event()
 
-        def tell() -> None:
-            self._tell(told, payload)
+        def hand_over() -> None:
+            self._post_emitted(shown, payload)
             taken.set()
 
         # A thread waits until its event is taken, so it can't flood the loop.
-        self._loop.call_soon_threadsafe(tell)
+        self._loop.call_soon_threadsafe(hand_over)
         if not taken.wait(TAKEN_S):
-            raise ToolError(f"the agent did not take the event {told!r} within {TAKEN_S:g} s")
+            raise ToolError(f"the agent did not take the event {shown!r} within {TAKEN_S:g} s")
 
     async def ask_user(self, question: str, options: Sequence[str] = ()) -> object:
         """Ask the user and return the answer."""
-        told = tuple(fit(str(option)) for option in options)
-        if len(told) > OPTIONS_MAX:
-            raise ToolError(f"a question has at most {OPTIONS_MAX} options, got {len(told)}")
+        shown = tuple(fit(str(option)) for option in options)
+        if len(shown) > OPTIONS_MAX:
+            raise ToolError(f"a question has at most {OPTIONS_MAX} options, got {len(shown)}")
         ref = self._ref("ask")
-        asked = QuestionAsked(self._work, self._call_id, ref, fit(str(question)), told)
+        asked = QuestionAsked(self._work, self._call_id, ref, fit(str(question)), shown)
         return await self._answers.of(ref, lambda: self._post(asked))
 
     async def call_client(self, owner: str, arguments: dict[str, Any], absent_s: float) -> object:
@@ -330,8 +330,8 @@ class AgentPort:
         self._check_open()
         given: Any = content  # Any: whatever a tool gives
         if not isinstance(given, bytes) or len(given) > KEPT_BYTES_MAX:
-            told = f"{len(given):,}" if isinstance(given, bytes) else short(given)
-            raise ToolError(f"content: expected at most {KEPT_BYTES_MAX:,} bytes, got {told}")
+            shown = f"{len(given):,}" if isinstance(given, bytes) else short(given)
+            raise ToolError(f"content: expected at most {KEPT_BYTES_MAX:,} bytes, got {shown}")
         asked = self._asked["ask"] if content else 0
         self._tally.kept, self._tally.asked = content, asked
         self._post(ToolKept(self._work, self._call_id, content, asked))
@@ -425,7 +425,7 @@ class AgentPort:
     def _ref_of(self, branch_id: str) -> str:
         return branch_ref(self._call_id, checked_branch_id(branch_id))
 
-    def _tell(self, name: str, payload: object) -> None:
+    def _post_emitted(self, name: str, payload: object) -> None:
         if self._is_open:
             self._post(ToolEmitted(self._work, self._call_id, name, payload))
 

@@ -4,7 +4,7 @@
 rebuilding. Foreign code runs then. The process may die of it, and the command, which the journal
 has, comes again to the next one. So the step stands in the heartbeat for as long as that code
 may run, whatever else the agent does meanwhile. Commands have their turns one after another: two
-that are open at a time could not be told apart by a death.
+that are open at a time could not be distinguished by a death.
 
 ``Job`` is one call as it is to be run: its tool, its arguments as the tool takes them, and what
 people see.
@@ -53,7 +53,7 @@ class CodeOpener:
     """What opens the packed code of one session's commands."""
 
     def __init__(self, report_step: Callable[[int], None] = lambda _step: None) -> None:
-        """Tell ``report_step`` each step before it is taken, and 0 when it is over."""
+        """Call ``report_step`` with each step before it is taken, and 0 when it is over."""
         self._report_step = report_step
         self._turn = asyncio.Lock()
         self._threads = Threads("opener")

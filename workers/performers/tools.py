@@ -162,7 +162,7 @@ class ToolHooks:
         return AllowedCall(call, verdict.approval)
 
     async def failed(self, work: int, call: ToolCall, ending: CallEnding, attempt: int) -> bool:
-        """Tell of a failure; return whether the call goes on."""
+        """Ask the plugins about a failure; return whether the call goes on."""
         hook = OnToolError(call.name, call.call_id, ending.text, attempt)
         return await self._ask(work, hook) is not None
 

@@ -1,4 +1,4 @@
-"""What one decision adds to the tree of a run, looked at as a whole before any of it is told.
+"""What one decision adds to the tree of a run, looked at whole before any of it is published.
 
 A part that cannot be added raises, and nothing of the decision is: whoever drives the run would
 have to end branches, and show thoughts, that nobody has paid for. Parts may go on from those that

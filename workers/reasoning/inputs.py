@@ -1,6 +1,6 @@
 """What comes into a run and goes out of it: inputs, outputs, shares of a budget, thoughts.
 
-Inputs and outputs are values that can be kept and sent: a run is played again by telling it the
+Inputs and outputs are values that can be kept and sent: a run is played again by giving it the
 same inputs. To add one: its class here, and a case in ``run.Run``.
 
 ``RunBudget`` holds what a run may spend: shares are reserved before a branch starts, the rest comes
@@ -113,7 +113,7 @@ class EndBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tell(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the session's subscribers."""
+    """Publish to the session's subscribers."""
 
     event: ReasoningEvent
 

@@ -1,8 +1,8 @@
 """What is left of a run whose strategy is not asked any more: it hangs, or decides otherwise now.
 
 ``Remains`` knows the run by its events alone: which branches have come to nothing yet, what the
-best answer is by the rule of all strategies, and how the rest is told. An answer is cut where it
-becomes an event, since one that was paid for may not be lost for its length.
+best answer is by the rule of all strategies, and how the rest is published. An answer is cut where
+it becomes an event, since one that was paid for may not be lost for its length.
 """
 
 import sys
@@ -28,11 +28,11 @@ from workers.reasoning.inputs import MisuseError, StartBranch, ThoughtCame, char
 NotedAnswer: TypeAlias = tuple[Any, tuple[str, ...]]  # Any: plain data of the strategy
 """An answer, and lines for people about it."""
 CUT: Final = "the answer was cut"
-"""What the line begins with that tells it."""
+"""What the line begins with that says it."""
 
 
 def told_answer(value: object, what: str = "the answer") -> NotedAnswer:
-    """Return an answer as it is told; of what is too long and no text, the beginning of its JSON.
+    """Return an answer as events have it; of what is too long and no text, the JSON's beginning.
 
     Raises:
         MisuseError: it is no plain data.
@@ -72,13 +72,13 @@ def best_answer(
 
 
 def best_of(events: Iterable[ReasoningEvent], run_id: str) -> Any:  # Any: text, or None
-    """Return the best answer that events tell of, by the rule of a strategy without one."""
+    """Return the best answer that events report, by the rule of a strategy without one."""
     thoughts = ReasoningResult.of(events, run_id).thoughts
     return ReasoningStrategy().best(thoughts, None)
 
 
 def open_of(events: Iterable[ReasoningEvent]) -> dict[str, ReasoningBranch]:
-    """Return the branches that were asked for, and whose thoughts nobody has told."""
+    """Return the branches that were asked for, and whose thoughts nobody has published."""
     found: dict[str, ReasoningBranch] = {}
     for event in events:
         if isinstance(event, ReasoningBranch):
@@ -89,22 +89,22 @@ def open_of(events: Iterable[ReasoningEvent]) -> dict[str, ReasoningBranch]:
 
 
 class Remains:
-    """One run as far as it is told."""
+    """One run as far as it is published."""
 
-    def __init__(self, run_id: str, strategy: str, told: Iterable[ReasoningEvent] = ()) -> None:
-        """Begin with what was told in earlier lives."""
+    def __init__(self, run_id: str, strategy: str, earlier: Iterable[ReasoningEvent] = ()) -> None:
+        """Begin with what was published in earlier lives."""
         self._run_id, self._strategy = run_id, strategy
-        self._events = list(told)
+        self._events = list(earlier)
         self._started: dict[str, StartBranch] = {}
 
     @property
     def is_over(self) -> bool:
-        """Whether its end was told."""
+        """Whether its end was published."""
         return any(isinstance(one, ReasoningDone) for one in self._events)
 
     @property
     def open(self) -> dict[str, ReasoningBranch]:
-        """As ``open_of``, of all that was told."""
+        """As ``open_of``, of all that was published."""
         return open_of(self._events)
 
     @property
@@ -121,7 +121,7 @@ class Remains:
         self._started[str(start.branch.id)] = start
 
     def thought(self, came: ThoughtCame) -> ReasoningThought:
-        """Return what tells of an open branch that has ended."""
+        """Return what reports an open branch that has ended."""
         start = self._started.get(came.branch_id)
         tokens, cost_usd = (None, None) if start is None else (start.tokens, start.cost_usd)
         return ReasoningThought(
@@ -135,11 +135,11 @@ class Remains:
         )
 
     def unheard(self, branch_id: str, status: RunStatus) -> ReasoningThought:
-        """Return what tells of an open branch that nobody waits for: it may have used its part."""
+        """Return what reports an open branch that nobody waits for: it may have used its part."""
         return self.thought(ThoughtCame(branch_id=branch_id, error=over(status), is_cut=True))
 
     def done(self, status: RunStatus, reason: str, elapsed_ms: int) -> ReasoningDone:
-        """Return what tells the end, with the best answer so far."""
+        """Return what reports the end, with the best answer so far."""
         return ReasoningDone(
             run_id=self._run_id,
             strategy=self._strategy,

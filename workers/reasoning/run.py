@@ -1,9 +1,9 @@
 """One run of a strategy, as a machine without IO: inputs in, outputs out, in their order.
 
 ``Run.handle`` takes what has happened and returns what is to be done. Who drives it starts and ends
-branches, tells events and keeps the inputs; time comes with each input, and chance is seeded by the
-ids of session and run. So a run that died is played again by ``RunBegun`` with what came in its
-earlier lives: it decides the same, pays no branch twice, and passes over what was told.
+branches, publishes events and keeps the inputs; time comes with each input, and chance is seeded by
+the ids of session and run. So a run that died is played again by ``RunBegun`` with what came in its
+earlier lives: it decides the same, pays no branch twice, and passes over what was published.
 
 A node of the tree is *waiting* until there is room and budget for its branch, *running*, *ending*
 when nobody wants its thought any more, and *ended*. The run waits for the branches of its latest
@@ -79,7 +79,7 @@ from workers.reasoning.remains import NotedAnswer, best_answer, best_of, open_of
 
 
 class Run:
-    """One run: ``handle`` is told ``RunBegun`` first, then each thing as it happens."""
+    """One run: ``handle`` gets ``RunBegun`` first, then each thing as it happens."""
 
     def __init__(self, strategy: ReasoningStrategy) -> None:
         """Take the strategy, an instance for this run alone."""
@@ -97,7 +97,7 @@ class Run:
         self._is_finished = False
         self._events: list[ReasoningEvent] = []
         self._to_pass: deque[ReasoningEvent | None] = deque()
-        """What was told in earlier lives; None where only that it was is known."""
+        """What was published in earlier lives; None where only that it was is known."""
         self._outputs: list[Output] = []
         self._method = "init"
         """Of the strategy: the one that was asked last."""
@@ -186,7 +186,7 @@ class Run:
                 self._refuse(another)
 
     def _refuse(self, error: NotDeterministicError) -> None:
-        """End a run that cannot be played again, whatever end it was at, with all that was told."""
+        """End a run that cannot be replayed, whatever its end was, with all that was published."""
         self._events.extend(one for one in self._to_pass if one is not None)
         self._to_pass.clear()
         if self._begun.told:
@@ -196,7 +196,7 @@ class Run:
         self._wind_down()
 
     def _adopt(self) -> None:
-        """Take the tree as it was told in earlier lives, whose branches may still run."""
+        """Take the tree as it was published in earlier lives, whose branches may still run."""
         left = open_of(self._events)
         come = {one.thought_id for one in self._events if isinstance(one, ReasoningThought)}
         self._nodes = {name: node for name, node in self._nodes.items() if name in {*left, *come}}
@@ -233,7 +233,7 @@ class Run:
 
     # Any: what it returns
     def _asked(self, method: Callable[[], Any], name: str) -> Decision | None:
-        """Return what a method decides, and tell what it has noted meanwhile."""
+        """Return what a method decides, and publish what it has noted meanwhile."""
         self._method = name
         told = foreign.call(method)
         self._note()
@@ -268,7 +268,7 @@ class Run:
         return decision
 
     def _note(self) -> None:
-        """Tell the scores and prunings that the strategy has noted."""
+        """Publish the scores and prunings that the strategy has noted."""
         notes = drained(self._strategy)
         for thought in notes.scored:
             self._score(thought)
@@ -286,7 +286,7 @@ class Run:
             return
         node.thought = msgspec.structs.replace(node.thought, score=score, score_detail=detail)
         told = ReasoningScore(**self._whose(), thought_id=node.id, score=score, detail=detail)
-        self._tell(told)
+        self._publish(told)
 
     def _prune(self, ids: Sequence[str], reason: str) -> None:
         known = {node.id: node for node in map(self._known, ids)}
@@ -294,7 +294,7 @@ class Run:
         if not fresh:
             return
         told = tuple(node.id for node in fresh)
-        self._tell(
+        self._publish(
             ReasoningPrune(**self._whose(), thought_ids=told, reason=foreign.bare_text_of(reason))
         )
         for node in fresh:
@@ -359,7 +359,7 @@ class Run:
         return self._completed()
 
     def _add(self, draft: TreeDraft) -> None:
-        """Put all that a decision adds into the tree, and tell it."""
+        """Put all that a decision adds into the tree, and publish it."""
         for node in draft.fresh.values():
             self._nodes[node.id] = node
             if (branch := node.branch) is not None:
@@ -372,10 +372,10 @@ class Run:
                     metadata=branch.metadata,
                     revision=node.revision,
                 )
-                self._tell(told)
+                self._publish(told)
             elif (thought := node.thought) is not None:
                 node.thought = msgspec.structs.replace(thought, score=None, score_detail={})
-                self._tell_thought(node.thought, TokenUsage(), thought.metadata)
+                self._publish_thought(node.thought, TokenUsage(), thought.metadata)
                 if thought.score is not None:
                     self._score(thought)
 
@@ -402,13 +402,13 @@ class Run:
     def _came(self, came: ThoughtCame) -> None:
         node = self._nodes.get(came.branch_id)
         if node is None or node.branch is None or node.phase not in ACTIVE:
-            return None  # it was told before, or nobody asked for it
+            return None  # it was published before, or nobody asked for it
         usage = self._budget.charged(came)
         self._budget.settle(node.id, usage)
         node.phase = "ended"
         if node.thought is None:
             node.thought = thought_of(node.branch, came)
-        self._tell_thought(node.thought, usage, {})
+        self._publish_thought(node.thought, usage, {})
         if self._end is not None:
             return self._wind_down()
         is_alone = not any(one.phase in ACTIVE for one in self._nodes.values())
@@ -437,7 +437,7 @@ class Run:
             self._outputs.append(EndBranch(branch_id=node.id))
         else:
             node.phase = "ended"
-            self._tell_thought(node.thought, TokenUsage(), {})
+            self._publish_thought(node.thought, TokenUsage(), {})
 
     # --- the end ---
 
@@ -448,7 +448,7 @@ class Run:
         for node in self._nodes.values():
             if node.phase in ACTIVE and node.thought is not None:
                 node.phase = "ended"
-                self._tell_thought(node.thought, TokenUsage(), {})
+                self._publish_thought(node.thought, TokenUsage(), {})
         return self._wind_down()
 
     def _close(
@@ -480,17 +480,17 @@ class Run:
             elapsed_ms=self._now_ms - self._begun.at_ms,
             notes=(*end.notes, *left_out(self._branches(), self._begun.limits)),
         )
-        self._tell(done)
+        self._publish(done)
         self._is_finished = True
         result = ReasoningResult.of(self._events, self._begun.run_id)
         self._outputs.append(Finish(result=result))
 
-    # --- what is told ---
+    # --- what is published ---
 
     def _whose(self) -> dict[str, str]:
         return {"run_id": self._begun.run_id, "strategy": self._strategy.name}
 
-    def _tell_thought(
+    def _publish_thought(
         self,
         thought: Thought,
         usage: TokenUsage,
@@ -505,10 +505,10 @@ class Run:
             usage=usage,
             metadata=metadata,
         )
-        self._tell(event)
+        self._publish(event)
 
-    def _tell(self, event: ReasoningEvent) -> None:
-        """Tell an event, unless it was told in an earlier life."""
+    def _publish(self, event: ReasoningEvent) -> None:
+        """Publish an event, unless it was published in an earlier life."""
         if not self._to_pass:
             self._events.append(event)
             self._outputs.append(Tell(event=event))

@@ -203,7 +203,7 @@ def _settle_in(place: CallPlace) -> Sandbox | Exception:
 def look_ahead(begin: Begin) -> None:
     """Find out in the host what a built-in sandbox asks of the machine, so that no fork has to.
 
-    What is wrong is told where a call is made.
+    What is wrong is reported where a call is made.
     """
     if begin.sandbox is not None and begin.sandbox.is_built_in:
         with suppress(LoadError, SandboxUnavailable, OSError):
@@ -261,7 +261,7 @@ def _run(tool: Tool, order: RunCall, sandbox: Sandbox | Exception, context: Cont
 
 
 def _context(order: RunCall, begin: Begin, port: "PipePort") -> Context:
-    """Return what the call is told, but for its sandbox."""
+    """Return what the call gets, but for its sandbox."""
     return Context(
         session_id=begin.session_id,
         call_id=order.call_id,
@@ -296,13 +296,13 @@ class PipePort:
         self._turn = threading.Lock()  # the tool may have threads of its own
 
     def emit(self, name: str | msgspec.Struct, payload: object = None) -> None:
-        """Tell observers; waits while the agent does not read."""
-        told, payload = checked_event(name, payload)
+        """Publish to observers; waits while the agent does not read."""
+        event_name, payload = checked_event(name, payload)
         with self._turn:
             self._emitted += 1
             if self._emitted > EMITTED_MAX:
                 raise ToolError(f"a call may emit {EMITTED_MAX} events, and this is one more")
-            self._write(Emitted(name=told, payload=payload))
+            self._write(Emitted(name=event_name, payload=payload))
 
     async def ask_user(
         self,

@@ -262,8 +262,8 @@ def _result_text(value: object) -> str:
     try:
         return foreign.call(lambda: fit(text_of(value)))
     except ForeignError as failure:
-        told = f"the tool has run, but its result cannot be kept: {failure}"
-        raise ToolError(told) from failure
+        why = f"the tool has run, but its result cannot be kept: {failure}"
+        raise ToolError(why) from failure
 
 
 def is_awaitable(value: object) -> bool:

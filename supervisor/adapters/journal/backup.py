@@ -181,7 +181,7 @@ class PageCopy:
         """Prepare to copy ``source`` to a new file; ``damaged`` says which of some pages are."""
         self._source, self._path, self._damaged = source, path, damaged
         self._step_pages = step_pages
-        self._turn, self._told = threading.Semaphore(0), threading.Semaphore(0)
+        self._turn, self._paused = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._copy, name="journal-copy", daemon=True)
         self._is_given_up = False
         self._is_over = False
@@ -243,7 +243,7 @@ class PageCopy:
             self._thread.start()
         else:
             self._turn.release()
-        self._told.acquire()
+        self._paused.acquire()
         if self._is_over:
             self._thread.join()
 
@@ -266,7 +266,7 @@ class PageCopy:
         except Exception as error:  # noqa: BLE001 - handed on to the writer's thread
             self._error = error
         self._is_over = True
-        self._told.release()
+        self._paused.release()
 
     def _pause(self, status: int, left: int, total: int) -> None:
         """Let the writer's thread work until it wants the next step."""
@@ -275,7 +275,7 @@ class PageCopy:
             return
         if status != sqlite3.SQLITE_OK:  # a lock: nobody else may have either file
             raise sqlite3.OperationalError(f"a file of it is in use (SQLite's code {status})")
-        self._told.release()
+        self._paused.release()
         self._turn.acquire()
         if self._is_given_up:
             raise _GivenUpError
@@ -347,7 +347,7 @@ class Delivery:
 
 
 def prepare(file: str, own: Sequence[Path], *, force: bool) -> Delivery:
-    """Begin the file of a backup, so that what keeps it from being written is told at once.
+    """Begin the file of a backup, so that what keeps it from being written is raised at once.
 
     ``own`` are the daemon's own folders, in which no backup may be. ``force`` lets it replace a
     file that is none.
@@ -374,7 +374,7 @@ def prepare(file: str, own: Sequence[Path], *, force: bool) -> Delivery:
 
 @contextmanager
 def errors_told(file: str) -> Iterator[None]:
-    """Tell errors of the file's system by the file's name.
+    """Turn errors of the file's system into ours, which name the file.
 
     Raises:
         StorageFull: there is no room.
@@ -383,8 +383,8 @@ def errors_told(file: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"{file} cannot be written: {error.strerror or error}"
-        raise (StorageFull if lacks_room(error) else UsageError)(told) from error
+        problem = f"{file} cannot be written: {error.strerror or error}"
+        raise (StorageFull if lacks_room(error) else UsageError)(problem) from error
 
 
 def _place_of(file: str) -> Path:

@@ -126,7 +126,7 @@ log = structlog.get_logger(__name__)
 Wire: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"  # Any: what the columns hold
 
 # Committed is on the server's disk either way: what is only in its memory would be lost with its
-# process. ``local`` does not wait for a standby, where the server is told to have one.
+# process. ``local`` does not wait for a standby, where the server is set to have one.
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "local", "power": "on"}
 # Unless the URL says otherwise: a server that is out of reach is noticed in seconds.
 _CONNECTION: Final = {
@@ -143,7 +143,7 @@ _STATE: Final = """
     SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('server_version_num')::int
 """
 _SERVER_VERSION_MIN: Final = 130_000
-# As strong as what a write needs, so that it tells whether one would have to wait.
+# As strong as what a write needs, so that it shows whether one would have to wait.
 _PROBE: Final = b"""
     LOCK TABLE journal, sessions, commands, records, events, downs, snapshots, marks, checkpoints,
         blobs, holds
@@ -170,7 +170,7 @@ class PostgresConnection:
     """A ``schema.Database``, and the transactions on it."""
 
     def __init__(self, url: str, schema: str, durability: Durability, holder: str) -> None:
-        """Prepare; ``holder`` is told to whoever finds the journal taken."""
+        """Prepare; ``holder`` is shown to whoever finds the journal taken."""
         self._url = url
         self._schema = schema
         self._durability: Durability = durability

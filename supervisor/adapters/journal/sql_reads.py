@@ -71,10 +71,10 @@ _SESSIONS: Final = f"""
         (SELECT written FROM marks WHERE marks.session_id = sessions.session_id), 0)
     FROM sessions
 """  # noqa: S608 - our names
-_TOLD: Final = tuple(name for name in SESSION if name != "spec")
+_LISTED: Final = tuple(name for name in SESSION if name != "spec")
 _LAST_INDEX: Final = "first + count - 1 FROM events WHERE session_id"
 _ENDED: Final = f"""
-    SELECT {", ".join(_TOLD)}, coalesce(
+    SELECT {", ".join(_LISTED)}, coalesce(
         (SELECT {_LAST_INDEX} = sessions.session_id ORDER BY first DESC LIMIT 1), 0)
     FROM sessions WHERE ended_ms IS NOT NULL AND NOT {IS_DAMAGED_END}
     ORDER BY ended_ms DESC, created_ms DESC, session_id LIMIT ?
@@ -93,7 +93,7 @@ _REPLAY_SIZES: Final = f"SELECT length(body) {_IN_RANGE}"
 _REPLAY: Final = f"SELECT first, count, body {_IN_RANGE}"
 _DOWNS: Final = f"SELECT {', '.join(DOWN)} FROM downs"  # noqa: S608 - our names
 _BELOW_ALL: Final = -(2**63)
-"""What a column's number can be; a damaged one below 0 is to be told."""
+"""What a column's number can be; a damaged one below 0 is to be reported."""
 # A saved one gets a new rowid, so of two in one millisecond the later one comes first.
 _NEWEST_FIRST: Final = " WHERE session_id = ? ORDER BY saved_ms DESC, rowid DESC"
 
@@ -121,7 +121,7 @@ def ended_sessions(db: Database, query: ListEndedSessions) -> list[tuple[Session
     """Return what ended last, with the indexes of the last events."""
     found = db.execute(_ENDED, (max(0, min(query.limit, INACTIVE_LISTED_MAX)),)).fetchall()
     return [
-        (SessionRow(spec=b"", **dict(zip(_TOLD, row, strict=True))), EventIndex(last))
+        (SessionRow(spec=b"", **dict(zip(_LISTED, row, strict=True))), EventIndex(last))
         for *row, last in found
     ]
 
@@ -252,7 +252,8 @@ def _missing(
 ) -> tuple[Hole, ...]:
     """Return which numbers behind ``after`` no row has, though records and commands have each one.
 
-    Where rows have no number that is one, as many numbers are theirs: these rows are told as such.
+    Where rows have no number that is one, as many numbers are theirs: these rows are reported as
+    such.
     """
     query = "SELECT seq FROM commands WHERE session_id = ? AND seq > ?"
     commands = [seq for (seq,) in db.execute(query, (session_id, after)).fetchall()]
@@ -327,7 +328,7 @@ def last_index(db: Database, query: FindLastIndex) -> EventIndex:
 
 
 def list_downs(db: Database, query: ListDowns) -> list[DownRow]:
-    """Return the ends that somebody is notified of; what is damaged is told in the log only."""
+    """Return the ends that somebody is notified of; what is damaged shows in the log only."""
     statement = f"{_DOWNS} WHERE session_id = ? AND seq > ? AND length(body) > 0 ORDER BY seq"
     found: list[DownRow] = []
     limit = left = max(0, min(query.limit, DOWNS_READ_MAX))
@@ -342,7 +343,7 @@ def list_downs(db: Database, query: ListDowns) -> list[DownRow]:
 
 
 def newest_down(db: Database, query: FindNewestDown) -> DownRow | None:
-    """Return the newest end; what is damaged is told in the log only."""
+    """Return the newest end; what is damaged shows in the log only."""
     statement = f"{_DOWNS} WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
     damaged = 0
     while (values := db.execute(statement, (query.session_id, damaged)).fetchone()) is not None:

@@ -406,7 +406,7 @@ def _refuse_backup(path: Path) -> None:
     Raises:
         JournalRefused: it is one.
     """
-    with suppress(OSError):  # a sector that the disk does not give is mended, or told
+    with suppress(OSError):  # a sector that the disk does not give is mended, or reported
         if is_backup(path):
             raise JournalRefused(
                 f"{path} is a backup that was copied there: `cmdc restore {path}` checks it, and "

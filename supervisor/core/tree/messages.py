@@ -356,7 +356,7 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departed:
-    """A worker's process has ended: tell who watches it; ``asked`` is by whom it was wanted.
+    """A worker's process has ended: notify who watches it; ``asked`` is by whom it was wanted.
 
     ``reason`` is that of the whole if the process was one restart too many. ``delay_s`` is how long
     the next one is put off.

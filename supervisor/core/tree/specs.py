@@ -1,8 +1,8 @@
 """What a supervisor and its children are to be: specifications, their check, and the intensity.
 
 The words and the defaults are OTP's (``supervisor``, and Elixir's 3 restarts in 5 s). Beyond OTP: a
-name that nobody knows is an error and never ignored, all problems are told at once, and a child may
-have a start deadline and a back-off.
+name that nobody knows is an error and never ignored, all problems are reported at once, and a child
+may have a start deadline and a back-off.
 
 How many restarts are too many is OTP's sliding window, with the back-off that it sees through: see
 ``Window``.
@@ -58,7 +58,7 @@ class Flags:
     resumes: bool = False
     """Its children were there before: a first start that fails is a restart that failed."""
     stop_reason: str | None = None
-    """What its children are told when they are stopped with it; None: what it was told itself."""
+    """The reason that its children get when they are stopped with it; None: the one it got."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -481,8 +481,8 @@ class Supervisor:
         if ending is Ending.FINAL and child.spec.restart != "temporary":
             self.leave(End(Shutdown(detail=str(reason)), reason, Ending.NORMAL), SIBLING_ENDED)
         elif child.spec.significant and self._was_last_straw():
-            told = Shutdown(detail=f"significant child {child.spec.id} ended: {reason}")
-            self.leave(End(told, reason, Ending.NORMAL), SIBLING_ENDED)
+            shutdown = Shutdown(detail=f"significant child {child.spec.id} ended: {reason}")
+            self.leave(End(shutdown, reason, Ending.NORMAL), SIBLING_ENDED)
         else:
             self.go_on()
 

@@ -158,8 +158,8 @@ class Tree:
                 supervisor.children.reply(given.call, outcome)
                 return
             if child.spec.start is None:
-                told = Other(detail="a temporary child that was added is not kept: it can't rest")
-                supervisor.children.reply(given.call, Outcome.ERROR, told)
+                cause = Other(detail="a temporary child that was added is not kept: it can't rest")
+                supervisor.children.reply(given.call, Outcome.ERROR, cause)
                 return
             child.is_kept = True
             child.ends.append(given.call)

@@ -128,7 +128,7 @@ class Tree:
 
 def _inner(folder: int, name: str) -> int:
     """Return a descriptor of a folder in a folder."""
-    # A link is opened as such and not followed, so that it can be told from a file.
+    # A link is opened as such and not followed, so that it can be distinguished from a file.
     inner = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     mode = os.fstat(inner).st_mode
     if stat.S_ISDIR(mode):

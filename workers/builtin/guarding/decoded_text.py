@@ -24,7 +24,7 @@ ENCODED_MAX: Final = 64
 
 
 def printed(command: Command) -> str:
-    """Return what ``echo`` and ``printf`` write, as far as their arguments tell; "" for others."""
+    """Return what ``echo`` and ``printf`` write, as far as their arguments say; "" for others."""
     args = [word.text for word in command.words[1:]]
     if command.name == "echo":
         while args and re.fullmatch("-[neE]+", args[0]):

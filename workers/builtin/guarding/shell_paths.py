@@ -36,7 +36,7 @@ _UNHIDING: Final = re.compile(r"--hidden|--no-ignore|--unrestricted|-[a-z]*[u.][
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """How a program is told to read a folder."""
+    """How a program is made to read a folder."""
 
     when: str
     """What its options are to match; "" is always."""

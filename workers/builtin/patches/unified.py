@@ -228,7 +228,7 @@ def _unquoted(quoted: str) -> str:
 
 
 def _git_names(text: str) -> tuple[str | None, str | None]:
-    """Return both names of a line of git's, None where it does not tell them apart.
+    """Return both names of a line of git's, None where it does not separate them.
 
     They are the same but for their prefixes; what has been renamed is named again below.
     """

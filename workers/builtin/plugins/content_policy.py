@@ -278,7 +278,7 @@ class _UnjudgedError(Exception):
     """A judge failed; the text says how."""
 
 
-_TELLING: Final = (PluginCallError, UnreadableVerdictError)
+_SELF_EXPLAINING: Final = (PluginCallError, UnreadableVerdictError)
 
 
 class ContentPolicy(Plugin):
@@ -366,7 +366,7 @@ class ContentPolicy(Plugin):
                 raise _UnjudgedError(
                     f"the judge took longer than {self.config.judge_timeout:g} s"
                 ) from error
-            kind = "" if isinstance(error, _TELLING) else f"{type(error).__name__}: "
+            kind = "" if isinstance(error, _SELF_EXPLAINING) else f"{type(error).__name__}: "
             raise _UnjudgedError(f"{kind}{error}") from error
 
     async def _ask(self, text: str, context: PluginContext) -> Verdict:

@@ -84,7 +84,7 @@ class OutputFilter(Plugin):
         event: AfterResponse,
         context: PluginContext,  # noqa: ARG002 - the contract of the hook
     ) -> list[Emit | Abort]:
-        """Tell how much was taken out, and end the cycle where that is wanted or not enough."""
+        """Publish how much was taken out, and end the cycle where that is wanted or not enough."""
         counts: Counter[Channel] = Counter()
         for channel, made in self._redactions:
             counts[channel] += made.count

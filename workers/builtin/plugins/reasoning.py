@@ -1,4 +1,4 @@
-"""Has the model reason by a chain strategy, and tells observers its thoughts.
+"""Has the model reason by a chain strategy, and publishes its thoughts to observers.
 
 What a strategy asks stands in ``cmdc_runtime.reasoning.strategies``: its first text is said after
 the prompt, each further one when the model would end the cycle, so that its next answer builds on
@@ -25,7 +25,7 @@ from cmdc_runtime.messages import TokenUsage
 
 
 class Reasoning(Plugin):
-    """Asks for reasoning and tells it."""
+    """Asks for reasoning and publishes it."""
 
     name = "reasoning"
     priority = 210
@@ -62,7 +62,7 @@ class Reasoning(Plugin):
         event: AfterResponse,
         context: PluginContext,
     ) -> Emit | None:
-        """Tell the text of the message, if it has one, as a thought; each message once."""
+        """Publish the text of the message, if it has one, as a thought; each message once."""
         state, message = self.state, event.message
         text = message.content.strip()
         if not state.phase or not text or message.id in state.thoughts:
@@ -87,7 +87,7 @@ class Reasoning(Plugin):
         event: BeforeFinish,  # noqa: ARG002 - the contract of the hook
         context: PluginContext,
     ) -> Intervene | Emit | None:
-        """Go on to the next phase, or tell that the last one is answered."""
+        """Go on to the next phase, or publish that the last one is answered."""
         phases, state = self.config.phases, self.state
         if not state.phase:
             return None
@@ -97,7 +97,7 @@ class Reasoning(Plugin):
         return self._done("done", context.last_assistant_reply, context)
 
     def after_turn(self, event: AfterTurn, context: PluginContext) -> Emit | None:
-        """Tell that the cycle is over, where its last phase was not answered."""
+        """Publish that the cycle is over, where its last phase was not answered."""
         if not self.state.phase:
             return None
         if event.outcome == "aborted":

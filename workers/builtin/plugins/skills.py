@@ -2,7 +2,7 @@
 
 The list stands in the system prompt as the session began with it, so that a provider's cache goes
 on serving the prompt. The folders are looked at again before each request; what is new, other or
-gone since is told at the end of the conversation, and with the next compaction, which ends a cached
+gone since is said at the end of the conversation, and with the next compaction, which ends a cached
 prefix anyway, the list is made anew.
 
 Whoever wrote the project wrote its skills, and may be a stranger. So of a skill in the working
@@ -63,7 +63,7 @@ class Skills(Plugin):
     Config = plugins.Skills
 
     class State(msgspec.Struct):
-        """What the model was told, and what a person agreed to."""
+        """What the model has read, and what a person agreed to."""
 
         told: dict[str, str] = {}
         """Digests of the skills by their names, as the model knows them."""
@@ -96,7 +96,7 @@ class Skills(Plugin):
         event: BeforeRequest,  # noqa: ARG002 - what matters is what the folders hold
         context: PluginContext,
     ) -> list[Action]:
-        """Tell the model what has changed."""
+        """Add to the conversation what has changed."""
         catalogue = self._looked(context)
         told, now = self.state.told, _digests(catalogue)
         actions: list[Action] = [Emit(SkillsFound(skills=self._statuses(catalogue)))]
@@ -114,7 +114,7 @@ class Skills(Plugin):
         event: BeforeCompact,  # noqa: ARG002 - the contract of the hook
         context: PluginContext,
     ) -> Emit:
-        """List the skills anew: what was told of changes may go with the old messages."""
+        """List the skills anew: what was said of changes may go with the old messages."""
         catalogue = self._looked(context)
         self.state.told = _digests(catalogue)
         return self._listed(catalogue)
@@ -242,7 +242,7 @@ def _digests(catalogue: Catalogue) -> dict[str, str]:
 def _news(
     catalogue: Catalogue, added: Iterable[str], changed: Iterable[str], gone: Iterable[str]
 ) -> list[Emit]:
-    """Return what observers get, nothing where there is nothing to tell."""
+    """Return what observers get, nothing where there is nothing to report."""
     problems = {one.path: one.text for one in catalogue.problems[:PROBLEMS_MAX]}
     told = {"added": [*added], "changed": [*changed], "gone": [*gone], "problems": problems}
     return [Emit("skills_changed", told)] if any(told.values()) else []

@@ -55,7 +55,7 @@ class ObservedEvent(NamedTuple):
 
 
 class Telemetry(Plugin):
-    """Tells a collector what the session does."""
+    """Sends to a collector what the session does."""
 
     name = "telemetry"
     priority = 995

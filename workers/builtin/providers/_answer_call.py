@@ -5,9 +5,9 @@ others as long as it likes, and ends by calling this one. Nobody behind the prov
 the arguments are the reply's text, so that a conversation has no call without a result, and
 whatever is made of an answer in a form is made of this one too.
 
-Text that comes beside such a call is no part of the answer: it is told as thoughts. Until it is
-clear whether the answer is called, text is held, and each piece of it is told as an empty one, so
-that nobody takes the model for silent.
+Text that comes beside such a call is no part of the answer: it is passed on as thoughts. Until
+it is clear whether the answer is called, text is held, and each piece of it is passed on as an
+empty one, so that nobody takes the model for silent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -104,7 +104,7 @@ class AnswerCall:
             yield from self._pairs.joined((kind(text=chunk.arguments),))
 
     def _kind(self, name: str | None) -> type[TextChunk | ThinkingChunk] | None:
-        """Return what a call that begins is told as; None: it is one of another tool."""
+        """Return what a call that begins is passed on as; None: it is one of another tool."""
         if name != self._name:
             self._has_others = True
             return None

@@ -132,8 +132,8 @@ _CARRIED_ELSE: Final[frozenset[Medium]] = _BY_BYTES | {"image_url"}
 def forces_calls(provider: str, model_id: str, entry: Mapping[str, object]) -> bool:
     """Say whether a model can be made to call a tool, by its entry in litellm's table.
 
-    The table tells that a model can be told of calls, not that a vendor takes the word for it:
-    some refuse a request that demands one.
+    The table says that a model takes a word on calls, not that a vendor does: some refuse a request
+    that demands one.
     """
     is_demanded = provider in _DEMANDED or (provider in _OF_CLAUDE and "claude" in model_id)
     has_both = all(entry.get(one) is True for one in _OF_CALLS)

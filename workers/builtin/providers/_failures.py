@@ -4,12 +4,12 @@ Everything that litellm raises leaves as a ``ProviderError``: its kind is decide
 this module finds out what there is to decide by. Nothing here imports litellm; names are enough.
 
 The text of an error is cut before any other code reads it: what is done with it costs more than its
-size, and only its beginning is of use. A server that has said "200" tells what goes wrong in an
+size, and only its beginning is of use. A server that has said "200" reports what goes wrong in an
 event of the stream. Only what a server has said decides about a failure (``Heard``).
 
 No text of a failure shows a credential. They are known by their values (see
 ``cmdc_runtime.redaction``): those among the options of a request and those that were in force
-before, and those in the environment. What looks like a key is hidden, too: a provider may tell of
+before, and those in the environment. What looks like a key is hidden, too: a provider may name
 one that nobody here has given. ``hidden`` is the one function that texts of failures pass.
 """
 
@@ -50,20 +50,20 @@ def may_be_long_error(event: bytes) -> bool:
     return len(event) > ERROR_BYTES_MAX and _MARK in event
 
 
-def cut_error(told: dict[str, object]) -> bool:
+def cut_error(reported: dict[str, object]) -> bool:
     """Leave of an event that is an error what says so; say whether it is one."""
-    error = told.get("error")
+    error = reported.get("error")
     if not error:
         return False
-    kind = told.get("type")
-    told.clear()
+    kind = reported.get("type")
+    reported.clear()
     if isinstance(kind, str):
-        told["type"] = kind[:NAME_CHARS_MAX]
+        reported["type"] = kind[:NAME_CHARS_MAX]
     if isinstance(error, dict):
         members = list(error.items())[:MEMBERS_MAX]
-        told["error"] = {name[:NAME_CHARS_MAX]: _cut(member) for name, member in members}
+        reported["error"] = {name[:NAME_CHARS_MAX]: _cut(member) for name, member in members}
     else:
-        told["error"] = _cut(error)
+        reported["error"] = _cut(error)
     return True
 
 
@@ -135,10 +135,10 @@ class Heard:
         """Return the server's words and codes, but for what they repeat of a conversation."""
         body = bytes(self._said)
         try:
-            told = " ".join(_words_of(msgspec.json.decode(body)))
+            reported = " ".join(_words_of(msgspec.json.decode(body)))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            told = body.decode(errors="replace")
-        return _without_echoes(told, conversation)[:TEXT_CHARS_MAX]
+            reported = body.decode(errors="replace")
+        return _without_echoes(reported, conversation)[:TEXT_CHARS_MAX]
 
 
 def _words_of(body: object, depth: int = 0) -> Iterator[str]:
@@ -153,17 +153,17 @@ def _words_of(body: object, depth: int = 0) -> Iterator[str]:
                 yield from _words_of(one, depth + 1)
 
 
-def _without_echoes(told: str, conversation: Sequence[str]) -> str:
+def _without_echoes(reported: str, conversation: Sequence[str]) -> str:
     for message in conversation:
         if len(message) >= ECHO_CHARS_MIN:
-            told = told.replace(message, " ")
+            reported = reported.replace(message, " ")
 
     def kept(quoted: re.Match[str]) -> str:
         words = quoted[2]
         is_echo = len(words) >= ECHO_CHARS_MIN and any(words in one for one in conversation)
         return " " if is_echo else quoted[0]
 
-    return _QUOTED.sub(kept, told)
+    return _QUOTED.sub(kept, reported)
 
 
 # --- secrets --------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def secrets_of(request: ModelRequest) -> frozenset[str]:
     """Return the values that no text may show, in every form that they may come in."""
     given = redaction.secrets_of_options((request.provider_opts, *request.former_opts))
     values = given | redaction.secrets_of_environment(os.environ)
-    # The model's name is told everywhere; a key that is a part of it is a placeholder.
+    # The model's name is shown everywhere; a key that is a part of it is a placeholder.
     return redaction.forms_of(
         one for one in values if one == redaction.ALL or one not in request.model
     )
@@ -220,7 +220,7 @@ _BODY: Final = re.compile(r"^b?(['\"]?)(\{.*\})\1$")
 """A whole answer in the place of its message: litellm does so for Anthropic and Google."""
 _BARE: Final = re.compile(r"^Error code: \d{3}$")
 """What openai says, since its third version, of an answer that has no message in ``error``."""
-_TELLING: Final = ("error", "message", "detail")
+_WORDED: Final = ("error", "message", "detail")
 """Members of a body that may hold the words of an error, or a body that does."""
 BODY_DEPTH_MAX: Final = 4
 """How deep the words of a body are looked for."""
@@ -269,7 +269,7 @@ class NoServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is told of a failed request beside the failure: its model, and what hides secrets.
+    """What is known of a failed request beside the failure: its model, and what hides secrets.
 
     ``missing`` are the variables that its key is looked for in, where it has none; ``has_key``:
     one was given with the request. ``heard`` is what a server has said, and ``conversation`` what
@@ -317,8 +317,8 @@ def border(
 def translated(error: Exception, asked: Asked) -> ProviderError:
     """Return the contract's error for one of litellm's, without any secret in its text."""
     inner = getattr(error, "original_exception", None)  # what broke a stream is wrapped once
-    told = inner if isinstance(inner, Exception) else error
-    causes = tuple(_chain(told))
+    reported = inner if isinstance(inner, Exception) else error
+    causes = tuple(_chain(reported))
     plainly = _plainly(causes, asked)
     if plainly is not None:
         kind, reason = plainly
@@ -333,7 +333,7 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
         return ProviderError(
             FailureKind.PERMANENT, f"the answer of {asked.model} could not be read: {shown}"
         )
-    reason = reason_of(told, asked.secrets, body)
+    reason = reason_of(reported, asked.secrets, body)
     if status == HTTPStatus.UNAUTHORIZED and asked.missing:
         reason = f"{no_key(asked.model, asked.missing)} {reason}"
     if status == HTTPStatus.NOT_FOUND and asked.model not in reason:
@@ -342,14 +342,14 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
         _kind(status, names, asked),
         reason[:REASON_MAX_CHARS],
         status=status,
-        retry_after_s=retry_after_s(_headers_of(told), time.time()),
+        retry_after_s=retry_after_s(_headers_of(reported), time.time()),
     )
 
 
-def _headers_of(told: Exception) -> Mapping[str, str] | None:
+def _headers_of(reported: Exception) -> Mapping[str, str] | None:
     """Return the headers of a refusal: a litellm error has them, and so has ``AnsweredError``."""
-    named = getattr(told, "litellm_response_headers", None)
-    return getattr(told, "response_headers", None) if named is None else named
+    named = getattr(reported, "litellm_response_headers", None)
+    return getattr(reported, "response_headers", None) if named is None else named
 
 
 def _kind(status: int | None, names: Sequence[str], asked: Asked) -> FailureKind:
@@ -376,12 +376,12 @@ def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind
             return FailureKind.UNREACHABLE, _text(cause)
         if isinstance(cause, BadAddressError) or type(cause).__name__ in _BAD_ADDRESSES:
             why = hidden(_text(cause), asked.secrets)[: REASON_MAX_CHARS // 2]
-            told = f"the address of {asked.model} is no URL that can be asked: {why}"
-            return FailureKind.PERMANENT, f"{told}; api_base reads like http://host:port/path"
+            reported = f"the address of {asked.model} is no URL that can be asked: {why}"
+            return FailureKind.PERMANENT, f"{reported}; api_base reads like http://host:port/path"
     text = _text(causes[0])[:TEXT_CHARS_MAX]
     if not asked.heard.is_asked and _NO_PROVIDER in text:
-        told = f"no provider is known by the name in model {asked.model!r}"
-        return FailureKind.PERMANENT, f"{told}; a model reads like openai:gpt-4o"
+        reported = f"no provider is known by the name in model {asked.model!r}"
+        return FailureKind.PERMANENT, f"{reported}; a model reads like openai:gpt-4o"
     if not asked.heard.is_asked and not asked.has_key and _NO_KEY.search(text):
         variables = [*dict.fromkeys(_VARIABLE.findall(text))]
         return FailureKind.PERMANENT, no_key(asked.model, variables or asked.missing)
@@ -393,8 +393,8 @@ def _no_package(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureK
     found = next((one for one in causes if isinstance(one, ImportError)), None)
     if found is None:
         return None
-    told = f"{asked.model} needs a package that the daemon's Python does not have"
-    return FailureKind.PERMANENT, f"{told}: {_text(found)[:UNREAD_CHARS_MAX]}; install it there"
+    reported = f"{asked.model} needs a package that the daemon's Python does not have"
+    return FailureKind.PERMANENT, f"{reported}: {_text(found)[:UNREAD_CHARS_MAX]}; install it there"
 
 
 def _unread(causes: Sequence[BaseException], names: Sequence[str]) -> BaseException | None:
@@ -470,8 +470,8 @@ def _words_of_body(causes: Sequence[BaseException]) -> str:
 def words_of(body: object, depth: int = 0) -> str:
     """Return the vendor's words in the body of an error; "" where it has none."""
     if isinstance(body, Mapping) and depth < BODY_DEPTH_MAX:
-        told = (words_of(body.get(name), depth + 1) for name in _TELLING)
-        return next((words for words in told if words), "" if depth else _shown(body))
+        reported = (words_of(body.get(name), depth + 1) for name in _WORDED)
+        return next((words for words in reported if words), "" if depth else _shown(body))
     if isinstance(body, str):
         return body
     return _shown(body) if isinstance(body, list) else ""

@@ -39,7 +39,7 @@ _STRICT_KEYS: Final = frozenset(
 _STRICT_FORMATS: Final = frozenset(
     (None, "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 )
-_TELLING_KEYS: Final = frozenset(("type", "anyOf", "$ref", "enum", "const"))
+_NARROWING_KEYS: Final = frozenset(("type", "anyOf", "$ref", "enum", "const"))
 """A part with none of these allows anything, which strict mode does not."""
 _LOCAL_REF: Final = "#/$defs/"
 _NO_ROOT: Final = frozenset(("anyOf", "oneOf", "allOf", "not", "enum", "$ref"))
@@ -133,7 +133,7 @@ def is_strict(schema: Schema) -> bool:
 def _is_strict(part: Schema) -> bool:
     return (
         part.keys() <= _STRICT_KEYS
-        and not part.keys().isdisjoint(_TELLING_KEYS)
+        and not part.keys().isdisjoint(_NARROWING_KEYS)
         and part.get("format") in _STRICT_FORMATS
         and (not _is_a("object", part) or _is_closed(part))
         and (not _is_a("array", part) or "items" in part)

@@ -1,7 +1,7 @@
 """What a server sends, unpacked in small pieces and counted, whoever reads it from the wire.
 
-``is_packed`` and ``pieces`` unpack, ``Meter`` counts, ``absence`` tells an address without a server
-from a connection that failed.
+``is_packed`` and ``pieces`` unpack, ``Meter`` counts, ``absence`` distinguishes an address without
+a server from a connection that failed.
 """
 
 import errno
@@ -50,9 +50,9 @@ def check_kind(kind: str, address: str) -> None:
         RefusedAnswerError: it is one; the text names the address, without credentials.
     """
     if "html" in kind.lower():
-        told = f"what answers at {shown_address(address)} is a web page and no model"
+        problem = f"what answers at {shown_address(address)} is a web page and no model"
         raise RefusedAnswerError(
-            f"{told}; api_base is to be the address of its API, which often ends in /v1"
+            f"{problem}; api_base is to be the address of its API, which often ends in /v1"
         )
 
 
@@ -90,7 +90,7 @@ def pieces(raw: bytes, unpacker: Any) -> Iterator[bytes]:  # Any: zlib has no na
 
 
 class Meter:
-    """Counts what comes of one answer; ``has_events``: they are told apart by empty lines."""
+    """Counts what comes of one answer; ``has_events``: they are separated by empty lines."""
 
     def __init__(self, *, is_error: bool, has_events: bool) -> None:
         """Begin with nothing."""

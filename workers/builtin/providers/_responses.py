@@ -85,8 +85,8 @@ def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
         RefusedAnswerError: it is a web page, or packed in a way that nobody asked for.
     """
     packed = is_packed(response.headers.get("content-encoding", ""))
-    told = ("content-encoding", "content-length")
-    headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in told]
+    left_out = ("content-encoding", "content-length")
+    headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in left_out]
     kind = response.headers.get("content-type", "").lower()
     if response.is_success:
         check_kind(kind, str(request.url))

@@ -4,11 +4,11 @@ Vendors' usages are read by litellm, by its clients' models and by tables of pri
 that one of them does not expect fails the whole reply. So a usage is looked at before any of them
 has it: one that can't be true is unknown. What could not be read is taken out of its event, and the
 reply goes on without it. What a vendor names a count of tokens is a whole number in the range of
-counts, or null: then it is not told.
+counts, or null: then it is not given.
 
 ``settle_event`` is one edge for three wire formats. litellm takes an empty piece for what it can't
 read, so a field of a wrong type would be an answer with nothing in it. Here it is refused by its
-name. What vendors tell in another way is put as litellm reads it: content in parts, a refusal, a
+name. What vendors say in another way is put as litellm reads it: content in parts, a refusal, a
 call in the older form. A character that a stream has cut in two waits for its other half.
 """
 
@@ -84,30 +84,30 @@ _GOOGLES_CALL: Final = {"name": str, "args": dict, "id": str}
 _NAMES: Final[Mapping[type, str]] = {dict: "object", list: "array"}
 
 
-def settle_event(told: Mapping[str, Any]) -> bool:  # Any: JSON as it came
+def settle_event(said: Mapping[str, Any]) -> bool:  # Any: JSON as it came
     """Put an event as litellm reads it; say whether anything was changed.
 
     Raises:
         RefusedAnswerError: a field of it has a wrong type; the text names both.
     """
-    block, delta = told.get("content_block"), told.get("delta")
+    block, delta = said.get("content_block"), said.get("delta")
     if isinstance(block, dict):
         _check(block, _BLOCK, "a content block")
     if isinstance(delta, dict):
         _check(delta, _BLOCK_DELTA, "a content block's delta")
-    for candidate in _objects(told.get("candidates")):
+    for candidate in _objects(said.get("candidates")):
         content = candidate.get("content")
         for part in _objects(content.get("parts") if isinstance(content, dict) else None):
             _check(part, _PART, "a part")
             _check(part.get("functionCall") or {}, _GOOGLES_CALL, "a function call")
-    is_changed = _drop_others(told)
-    return sum(_settle_choice(choice) for choice in _objects(told.get("choices"))) > 0 or is_changed
+    is_changed = _drop_others(said)
+    return sum(_settle_choice(choice) for choice in _objects(said.get("choices"))) > 0 or is_changed
 
 
-def _drop_others(told: Mapping[str, Any]) -> bool:
+def _drop_others(said: Mapping[str, Any]) -> bool:
     """Leave of several answers to one request the first; say whether there were others."""
     is_changed = False
-    for choices in (told.get("choices"), told.get("candidates")):
+    for choices in (said.get("choices"), said.get("candidates")):
         if isinstance(choices, list):
             own = [one for one in choices if not _is_other(one)]
             is_changed |= len(own) < len(choices)
@@ -203,8 +203,8 @@ def _check(holder: Mapping[str, object], fields: Mapping[str, type], of: str) ->
 
 def _refused(name: str, of: str, value: object, kind: type) -> RefusedAnswerError:
     found = _NAMES.get(type(value), type(value).__name__)
-    told = f"{name} of {of} is {found}, not {_NAMES.get(kind, kind.__name__)}"
-    return RefusedAnswerError(f"the provider's answer can't be read: {told}")
+    said = f"{name} of {of} is {found}, not {_NAMES.get(kind, kind.__name__)}"
+    return RefusedAnswerError(f"the provider's answer can't be read: {said}")
 
 
 # --- usages ---------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class UsageSieve:
     """Passes an answer on, event by event, without the usages that can't be read."""
 
     def __init__(self, watch: UsageWatch, ends: re.Pattern[bytes]) -> None:
-        """Tell ``watch`` what is taken out; ``ends`` are the ends of events.
+        """Report to ``watch`` what is taken out; ``ends`` are the ends of events.
 
         An event is held until it ends: who gives the pieces bounds it.
         """
@@ -288,16 +288,16 @@ class UsageSieve:
         lines = event.splitlines()
         data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
         try:
-            told = json.loads(b"\n".join(data) if data else event, parse_int=read_whole)
-            if isinstance(told, dict) and told.get("error"):
-                self._watch.heard.note_event(json.dumps(told).encode())
-            is_changed = self._sift(told)
-            if is_long_error and isinstance(told, dict):
-                is_changed |= cut_error(told)
-            if isinstance(told, dict):
-                is_changed |= settle_event(told)
+            said = json.loads(b"\n".join(data) if data else event, parse_int=read_whole)
+            if isinstance(said, dict) and said.get("error"):
+                self._watch.heard.note_event(json.dumps(said).encode())
+            is_changed = self._sift(said)
+            if is_long_error and isinstance(said, dict):
+                is_changed |= cut_error(said)
+            if isinstance(said, dict):
+                is_changed |= settle_event(said)
             # What is no JSON is litellm's to refuse.
-            body = json.dumps(told).encode() if is_changed else b""
+            body = json.dumps(said).encode() if is_changed else b""
         except (ValueError, RecursionError):
             return event
         if not is_changed:
@@ -306,12 +306,12 @@ class UsageSieve:
         ending = event[len(event.rstrip(b"\r\n")) :]
         return b"\n".join((*others, b"data: " + body if data else body)) + ending
 
-    def _sift(self, told: object) -> bool:
+    def _sift(self, said: object) -> bool:
         """Take what can't be read out of an event; say whether there was any."""
-        if not isinstance(told, dict):
+        if not isinstance(said, dict):
             return False
         is_changed = False
-        for holder in (told, *(part for part in told.values() if isinstance(part, dict))):
+        for holder in (said, *(part for part in said.values() if isinstance(part, dict))):
             for name in NAMES:
                 usage = holder.get(name)
                 if usage is None:
@@ -368,7 +368,7 @@ def _member_problem(key: str, part: object) -> str | None:
 
 def drop_untold(usage: dict[str, object]) -> bool:
     # One of the readers compares null with a number.
-    untold = [key for key in usage if usage[key] is None and _COUNT.search(key)]
-    for key in untold:
+    nulls = [key for key in usage if usage[key] is None and _COUNT.search(key)]
+    for key in nulls:
         del usage[key]
-    return bool(untold)
+    return bool(nulls)

@@ -125,8 +125,8 @@ async def _stream(route: Route, request: ModelRequest) -> AsyncGenerator[Chunk, 
         if route.key is None and route.vendor.needs_key:
             raise ProviderError(FailureKind.PERMANENT, no_key(request.model, route.vendor.keys))
         reply, called = _reply_of(route, heard), answer_call(request, route.facts)
-        async with contextlib.aclosing(_told(call_of(route, request), heard)) as told:
-            async for events in told:
+        async with contextlib.aclosing(_arriving(call_of(route, request), heard)) as arrivals:
+            async for events in arrivals:
                 for data in events:
                     taken = reply.take(data)
                     for chunk in taken if called is None else called.through(taken):
@@ -138,7 +138,7 @@ async def _stream(route: Route, request: ModelRequest) -> AsyncGenerator[Chunk, 
             log.warning("usage.refused", model=request.model, problem=problem)
 
 
-async def _told(call: Call, heard: Heard) -> AsyncGenerator[list[bytes], None]:
+async def _arriving(call: Call, heard: Heard) -> AsyncGenerator[list[bytes], None]:
     """Yield the data of events as they come, several at once where they come so."""
     events = Events()
     try:

@@ -53,14 +53,14 @@ GOOGLE_GARBLED: Final = frozenset({"MALFORMED_FUNCTION_CALL"})
 
 
 class Ending:
-    """What is told once the stream is whole: the usage and the reason of the finish.
+    """What comes once the stream is whole: the usage and the reason of the finish.
 
     ``wrapper`` is litellm's stream, and ``read_usage`` prices the usage at its end; ``is_google``
     says that the stream comes over Google's wire. Who reads the stream sets ``has_calls`` when a
     call comes.
 
-    litellm makes up a clean finish, and a usage, for a stream that stops in the middle. What tells
-    is ``received_finish_reason`` of its wrapper; on Google's wire, where it calls every chunk
+    litellm makes up a clean finish, and a usage, for a stream that stops in the middle. What shows
+    it is ``received_finish_reason`` of its wrapper; on Google's wire, where it calls every chunk
     finished, only the chunks as they came do.
     """
 

@@ -82,9 +82,9 @@ class Adaptive(FunctionStrategy):
 
     def best(self, thoughts: tuple[Thought, ...], state: LadderState) -> str | None:
         """Return what the tree has so far, else the majority of the samples."""
-        told: str | None = self._tree.best(thoughts, state.tree)
+        result: str | None = self._tree.best(thoughts, state.tree)
         votes = self._votes(state)
-        return told or (votes[0].answer if votes else None)
+        return result or (votes[0].answer if votes else None)
 
     def _samples(self, count: int, state: LadderState) -> list[Branch]:
         return [Branch(prompt(state.question, self.opts.sampling.prompt)) for _ in range(count)]
@@ -93,13 +93,13 @@ class Adaptive(FunctionStrategy):
         return self._sampling.votes(state.samples)
 
     def _of_tree(self, method: Callable[[], Told]) -> Told:
-        """Return what the tree decides, with what it tells as if it were told here."""
-        told = method()
+        """Return what the tree decides, with what it notes as if it were noted here."""
+        result = method()
         notes = drained(self._tree)
         self.scored(notes.scored)
         for ids, reason in notes.pruned:
             self.prune(ids, reason)
-        return told
+        return result
 
     def _has_room(
         self, branches: int, steps: int, state: LadderState, context: ReasoningContext

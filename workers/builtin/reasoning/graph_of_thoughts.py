@@ -207,17 +207,17 @@ class GraphOfThoughts(FunctionStrategy):
 
     def _branches(self, place: int, state: GraphState) -> list[Branch]:
         operation, inputs = self.opts.operations[place], self._inputs(place, state)
-        told = {_OPERATION: place}
+        facts = {_OPERATION: place}
         sources: list[Thought | None] = [*inputs] or [None]
         match operation:
             case reasoning.Split():
                 wanted = filled(operation.prompt, parts=operation.parts)
                 text = prompt(state.question, listed("Result", _contents(inputs)), wanted)
-                return [Branch(text, metadata=told, result=Proposals)]
+                return [Branch(text, metadata=facts, result=Proposals)]
             case reasoning.Aggregate():
                 text = prompt(state.question, operation.prompt, listed("Result", _contents(inputs)))
                 parents = [one.id for one in inputs]
-                more = {**told, PARENTS: parents[1:]}
+                more = {**facts, PARENTS: parents[1:]}
                 branch = Branch(text, parent_id=parents[0] if parents else None, metadata=more)
                 return [branch] * operation.k
             case reasoning.Score():
@@ -227,7 +227,7 @@ class GraphOfThoughts(FunctionStrategy):
                             _context_of(one, state), f"Result:\n{one.content}", operation.prompt
                         ),
                         parent_id=one.id,
-                        metadata={**told, ROLE: JUDGE, _OF: one.id},
+                        metadata={**facts, ROLE: JUDGE, _OF: one.id},
                         model=self.opts.judge,
                         result=Judgement,
                     )
@@ -236,7 +236,7 @@ class GraphOfThoughts(FunctionStrategy):
                 ]
             case reasoning.Generate() | reasoning.Refine():
                 return [
-                    self._branch(source, operation, told, state)
+                    self._branch(source, operation, facts, state)
                     for source in sources
                     for _ in range(operation.k)
                 ]
@@ -247,14 +247,14 @@ class GraphOfThoughts(FunctionStrategy):
         self,
         source: Thought | None,
         operation: reasoning.Generate | reasoning.Refine,
-        told: dict[str, int],
+        facts: dict[str, int],
         state: GraphState,
     ) -> Branch:
         if source is None:
-            return Branch(prompt(state.question, operation.prompt), metadata=told)
+            return Branch(prompt(state.question, operation.prompt), metadata=facts)
         so_far = "" if source.id in state.parts else f"Result so far:\n{source.content}"
         text = prompt(_context_of(source, state), so_far, operation.prompt)
-        return Branch(text, parent_id=source.id, metadata=told)
+        return Branch(text, parent_id=source.id, metadata=facts)
 
 
 def _place_in(thought: Thought, state: GraphState) -> None:

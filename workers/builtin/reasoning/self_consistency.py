@@ -116,7 +116,7 @@ class SelfConsistency(FunctionStrategy):
 def _weights(judges: list[Thought]) -> dict[str, search.Scored | None]:
     """Return what judges say of samples, by their ids."""
     sound = [one.metadata for one in judges if one.error is None]
-    return {told[_OF]: told[OUTPUT].score / VALUE_MAX for told in sound}
+    return {facts[_OF]: facts[OUTPUT].score / VALUE_MAX for facts in sound}
 
 
 create = SelfConsistency

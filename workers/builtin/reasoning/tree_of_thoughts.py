@@ -98,8 +98,8 @@ class TreeOfThoughts(FunctionStrategy):
         so_far = listed("Step", path)
         if opts.generate == "propose":
             text = prompt(state.question, so_far, filled(opts.propose_prompt, **known))
-            told = {_FROM: parent_id or ""}
-            return [Branch(text, parent_id=parent_id, metadata=told, result=Proposals)]
+            facts = {_FROM: parent_id or ""}
+            return [Branch(text, parent_id=parent_id, metadata=facts, result=Proposals)]
         template = opts.last_prompt if len(path) + 1 == opts.depth else opts.step_prompt
         text = prompt(state.question, so_far, filled(template, **known))
         return [Branch(text, parent_id=parent_id) for _ in range(opts.candidates)]
@@ -139,11 +139,11 @@ class TreeOfThoughts(FunctionStrategy):
     def _valuers(self, candidate: Thought, state: TreeState) -> list[Branch]:
         so_far = listed("Step", state.path_to(candidate))
         text = prompt(state.question, so_far, self.opts.value_prompt)
-        told = {ROLE: JUDGE, _OF: candidate.id}
+        facts = {ROLE: JUDGE, _OF: candidate.id}
         branch = Branch(
             text,
             parent_id=candidate.id,
-            metadata=told,
+            metadata=facts,
             model=self.opts.judge,
             result=Judgement,
         )
@@ -162,13 +162,13 @@ class TreeOfThoughts(FunctionStrategy):
         if not sound:
             scores = {}
         elif self.opts.scoring == "vote":
-            chosen = [told[OUTPUT].best - 1 for told in sound]
+            chosen = [facts[OUTPUT].best - 1 for facts in sound]
             counts = {one.id: chosen.count(place) for place, one in enumerate(state.candidates)}
             scores = {key: count / len(sound) for key, count in counts.items()}
         else:
             values: dict[str, list[int]] = {}
-            for told in sound:
-                values.setdefault(told[_OF], []).append(told[OUTPUT].score)
+            for facts in sound:
+                values.setdefault(facts[_OF], []).append(facts[OUTPUT].score)
             scores = {key: sum(found) / len(found) / VALUE_MAX for key, found in values.items()}
         return self._chosen(scores, judges, state)
 

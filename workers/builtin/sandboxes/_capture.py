@@ -19,7 +19,7 @@ class OutputFile(Protocol):
 
     @property
     def path(self) -> str:
-        """What the model is told of it."""
+        """What the model reads of it."""
 
     def opened(self, *, is_new: bool) -> AbstractContextManager[BinaryIO]:
         """Return the file to write more to, a new one with the folders it needs.

@@ -29,7 +29,7 @@ DEPTH_MAX: Final = 256
 LINKS_MAX: Final = 40
 """Links on the way of one path, as the kernel has it."""
 AGAIN_MAX: Final = 32
-"""Tries of a path on which folders are moved meanwhile; the kernel then can't tell."""
+"""Tries of a path on which folders are moved meanwhile; the kernel then can't say."""
 
 _OPENAT2: Final = 437
 """The number of the system call on every architecture."""

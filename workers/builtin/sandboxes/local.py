@@ -102,12 +102,12 @@ class Local(Sandbox):
 
     def read_file(self, path: str, offset: int = 1, limit: int = LINES_MAX) -> FilePart:
         """Return a part of a text file; see the contract."""
-        with _told("read", path), text_file(self._reach.open(path, READING)) as file:
+        with _in_our_words("read", path), text_file(self._reach.open(path, READING)) as file:
             return _part(file, offset, limit)
 
     def write_file(self, path: str, content: str) -> WrittenFile:
         """Replace a file; see the contract."""
-        with _told("write", path):
+        with _in_our_words("write", path):
             encoded = content.encode()
             with one_at_a_time(), self._reach.folder_of(path, makes=True) as (folder, name):
                 return WrittenFile(is_new=put(folder, name, encoded), size_bytes=len(encoded))
@@ -117,7 +117,7 @@ class Local(Sandbox):
 
         Everything else in the file stays as it is, byte by byte, whatever its encoding.
         """
-        with _told("edit", path):
+        with _in_our_words("edit", path):
             before, after = old.encode(), new.encode()
             with one_at_a_time(), self._reach.folder_of(path) as (folder, name):
                 descriptor = os.open(name or ".", READING | os.O_NOFOLLOW, dir_fd=folder)
@@ -133,7 +133,7 @@ class Local(Sandbox):
         A link is no file that is deleted or moved. A move writes the new file before the old one
         goes, so that a crash leaves both.
         """
-        with _told("change", path), one_at_a_time():
+        with _in_our_words("change", path), one_at_a_time():
             held = self._held(path)
             after = change(None if held is None else held.content)
             if to is not None:
@@ -165,7 +165,7 @@ class Local(Sandbox):
         if held is None or after is None:
             raise ValueError("there is nothing to move")
         self._refuse_a_link(path)
-        with _told("move to", to), self._reach.folder_of(to, makes=True) as (folder, name):
+        with _in_our_words("move to", to), self._reach.folder_of(to, makes=True) as (folder, name):
             if status_of_writable(folder, name) is not None:
                 raise ValueError("something is there already")
             put(folder, name, after, like=held.status)
@@ -182,7 +182,7 @@ class Local(Sandbox):
 
     def list_dir(self, path: str = ".") -> Listing:
         """Return what is in a folder; see the contract."""
-        with _told("list", path):
+        with _in_our_words("list", path):
             folder = self._reach.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
             try:
                 names = sorted(os.listdir(folder))  # noqa: PTH208 - of a descriptor
@@ -202,14 +202,14 @@ class Local(Sandbox):
 
     def glob(self, pattern: str, path: str = ".", max_results: int = GLOB_RESULTS) -> FoundPaths:
         """Find files by their paths; see the contract."""
-        with _told("search", place_of(pattern, path)[0]):
+        with _in_our_words("search", place_of(pattern, path)[0]):
             return found_paths(self._reach, pattern, path, max_results)
 
     def grep(
         self, pattern: str, path: str = ".", settings: GrepSettings | None = None
     ) -> FoundLines:
         """Find lines by a regular expression of Python's; see the contract."""
-        with _told("search", path):
+        with _in_our_words("search", path):
             return found_lines(self._reach, pattern, path, settings or GrepSettings())
 
     def file_exists(self, path: str) -> bool:
@@ -299,8 +299,8 @@ def _read_by(shell: ShellKind | None, command: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(verb: str, path: str) -> Iterator[None]:
-    """Tell what goes wrong with a path in the words of every sandbox."""
+def _in_our_words(verb: str, path: str) -> Iterator[None]:
+    """Raise what goes wrong with a path in the words of every sandbox."""
     try:
         yield
     except SandboxError:

@@ -25,7 +25,7 @@ LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "127.0.1.1", "::1", "0
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How the arguments of a program that runs another one are told from the other's."""
+    """How the arguments of a program that runs another one are separated from the other's."""
 
     valued: str = ""
     """Its short options that take a value."""
@@ -172,7 +172,7 @@ _FD_RUNS: Final = frozenset({"-x", "-X", "--exec", "--exec-batch"})
 _INPUT_RUNS: Final = frozenset({":::", ":::+", "::::", "::::+"})
 _SCHEDULE: Final = re.compile(r"\s*(?:@\w+|(?:\S+\s+){4}\S+)\s+(?P<command>\S.*)")
 _SCRIPT_OPTIONS: Final = ("--command", "--split-string")
-_TELLING: Final = frozenset({"--version", "--help"})
+_ABOUT: Final = frozenset({"--version", "--help"})
 _SHELL_VALUED: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
 
 
@@ -270,7 +270,7 @@ def _shell(draft: Draft, args: list[Word], found: ArgumentFindings) -> None:
                 rest.pop(0)
     if rest and rest[0].text in ("-", "--"):
         rest.pop(0)
-    if not _TELLING.isdisjoint(word.text for word in args):
+    if not _ABOUT.isdisjoint(word.text for word in args):
         return
     if has_script:
         _script(rest[:1], found)
@@ -292,7 +292,7 @@ def _input(draft: Draft, found: ArgumentFindings) -> None:
 def _wrapped(name: str, args: list[Word], draft: Draft, found: ArgumentFindings) -> None:
     """Take the program that a wrapper runs, with its arguments."""
     wrapper = WRAPPERS[name]
-    if args and (args[0].text in _TELLING or (name == "command" and args[0].text in ("-v", "-V"))):
+    if args and (args[0].text in _ABOUT or (name == "command" and args[0].text in ("-v", "-V"))):
         return
     before = len(found.scripts)
     rest, is_sure = _without_options(name, args, found)

@@ -69,7 +69,7 @@ class StopReadingError(Exception):
     """Reading ends here, for the reason in ``doubt``."""
 
     def __init__(self, doubt: Doubt) -> None:
-        """Tell why."""
+        """Keep the reason."""
         super().__init__(doubt)
         self.doubt = doubt
 

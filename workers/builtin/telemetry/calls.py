@@ -116,7 +116,7 @@ class Calls:
     """The calls that run, and the subagents that they wait for."""
 
     def __init__(self, spans: OpenSpans) -> None:
-        """Tell on ``spans``."""
+        """Record on ``spans``."""
         self._spans = spans
         self._running: dict[CallId, _Call] = {}
         self._left_ns: int | None = None
@@ -183,7 +183,7 @@ class Calls:
         elif event.call_id in self._ended:
             self._ended.discard(event.call_id)
         else:  # it began in a process before this one
-            self._tell_refused(event.name, event.call_id, "unknown")
+            self._note_refused(event.name, event.call_id, "unknown")
 
     def kill(self, event: events.ToolKilled) -> None:
         """End a call from outside."""
@@ -195,18 +195,18 @@ class Calls:
         self._ended.add(event.call_id)
 
     def block(self, event: events.ToolBlocked) -> None:
-        """Tell of a call that is not made."""
+        """Record a call that is not made."""
         if event.call_id not in self._ended:
             self._ended.add(event.call_id)
-            self._tell_refused(event.name, event.call_id, "blocked")
+            self._note_refused(event.name, event.call_id, "blocked")
 
     def miss(self, event: events.ToolCallUnknown) -> None:
-        """Tell of a call of a tool that there is none of."""
+        """Record a call of a tool that there is none of."""
         self._ended.add(event.call_id)
-        self._tell_refused(event.name, event.call_id, "no_such_tool")
+        self._note_refused(event.name, event.call_id, "no_such_tool")
 
     def loop(self, event: events.LoopDetected) -> None:
-        """Tell that the model repeats its calls."""
+        """Record that the model repeats its calls."""
         facts: Attributes = {
             "cmdc.loop.type": event.type,
             "cmdc.loop.count": event.count,
@@ -215,7 +215,7 @@ class Calls:
         self._spans.note(names.LOOP_DETECTED, facts)
 
     def start_subagent(self, event: events.SubagentStart) -> None:
-        """Tell which session does the work of a call: its spans have that conversation's id."""
+        """Record which session does the work of a call: its spans have that conversation's id."""
         self._children[event.child_session_id] = event.subagent_type
         if len(self._children) > CHILDREN_MAX:
             del self._children[next(iter(self._children))]
@@ -227,7 +227,7 @@ class Calls:
             self._spans.describe(_key(event.call_id), facts)
 
     def end_subagent(self, event: events.SubagentEnd) -> None:
-        """Tell what a subagent came to; its requests are measured by its own session."""
+        """Record what a subagent came to; its requests are measured by its own session."""
         kind = self._children.pop(event.child_session_id, "unknown")
         outcome = "finished" if event.ok else "failed"
         kinds: Attributes = {"cmdc.subagent.type": kind, "cmdc.outcome": outcome}
@@ -257,7 +257,7 @@ class Calls:
         spans.measure(names.TOOL_EXEC_DURATION, took_ms / 1000, kinds)
         spans.close(key, ending)
 
-    def _tell_refused(self, name: str, call_id: CallId, outcome: str) -> None:
+    def _note_refused(self, name: str, call_id: CallId, outcome: str) -> None:
         facts: Attributes = {**_attributes(name, call_id), "cmdc.outcome": outcome}
         self._spans.note(names.TOOL_EXEC, facts)
 
@@ -277,7 +277,7 @@ class RequestSpans:
     """The request that is under way, and what is known of earlier ones of the cycle."""
 
     def __init__(self, spans: OpenSpans) -> None:
-        """Tell on ``spans``."""
+        """Record on ``spans``."""
         self._spans = spans
         self._model = ""
         self._has_begun = False
@@ -359,13 +359,13 @@ class RequestSpans:
         spans.close(REQUEST, ending)
 
     def retry(self, event: events.Retry) -> None:
-        """Tell that the request will be sent again."""
+        """Record that the request will be sent again."""
         self._attempt = event.attempt + 1
         facts: Attributes = {"cmdc.attempt": event.attempt, "cmdc.delay_ms": event.delay_ms}
         self._spans.note(names.LLM_RETRY, facts)
 
     def reset(self, _event: events.StreamReset) -> None:
-        """Tell that what was shown of the answer is void."""
+        """Record that what was shown of the answer is void."""
         self._spans.note(names.LLM_RESET, {})
 
     def stall(self, event: events.StreamStalled) -> None:
@@ -373,16 +373,16 @@ class RequestSpans:
         self._spans.note(names.LLM_STALLED, {"cmdc.elapsed_s": event.elapsed_s})
 
     def overflow(self, _event: events.ContextOverflow) -> None:
-        """Tell that the conversation is too long for the model."""
+        """Record that the conversation is too long for the model."""
         self._spans.note(names.LLM_OVERFLOW, {})
 
     def switch_model(self, event: events.ModelSwitched) -> None:
-        """Tell which model the next request goes to."""
+        """Record which model the next request goes to."""
         facts: Attributes = {"cmdc.model.from": event.from_, "cmdc.model.to": event.to}
         self._spans.note(names.MODEL_SWITCHED, facts)
 
     def compact(self, event: events.ConversationCompacted) -> None:
-        """Tell what was summed up, and count what that took."""
+        """Record what was summed up, and count what that took."""
         trigger: Attributes = {"cmdc.trigger": event.trigger}
         facts: Attributes = {
             "cmdc.messages.before": event.before,
@@ -433,7 +433,7 @@ class Runs:
     """
 
     def __init__(self, spans: OpenSpans, calls: Calls) -> None:
-        """Tell on ``spans``, of runs within ``calls``."""
+        """Record on ``spans``, of runs within ``calls``."""
         self._spans = spans
         self._calls = calls
         self._running: dict[str, _Run] = {}
@@ -457,7 +457,7 @@ class Runs:
         self._open(event.run_id, run, event.branch_id, more)
 
     def resume(self, event: events.SubagentStart) -> None:
-        """Open a branch that runs again, since the process died that had told its begin.
+        """Open a branch that runs again, since the process died that had reported its begin.
 
         What its session does is in this span, whose id is that of the one which was lost.
         """
@@ -486,7 +486,7 @@ class Runs:
         self._end(event.run_id, event.thought_id, SpanEnding(outcome, word, event.error))
 
     def score(self, event: events.ReasoningScore) -> None:
-        """Tell how a thought was scored."""
+        """Record how a thought was scored."""
         if self._run(event.run_id, event.strategy) is not None:
             facts: Attributes = {
                 "cmdc.reasoning.thought_id": event.thought_id,
@@ -495,7 +495,7 @@ class Runs:
             self._note(event.run_id, names.REASONING_SCORE, facts)
 
     def prune(self, event: events.ReasoningPrune) -> None:
-        """Tell which thoughts were given up."""
+        """Record which thoughts were given up."""
         if self._run(event.run_id, event.strategy) is not None:
             facts: Attributes = {"cmdc.reasoning.thought_ids": event.thought_ids}
             self._note(event.run_id, names.REASONING_PRUNE, facts)

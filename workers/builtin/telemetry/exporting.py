@@ -124,7 +124,7 @@ class Telemeter:
         )
         if self._reader is not None and self._is_measured:
             self._is_measured = not self._is_sent(self._reader.read)
-        self._tell(lost, is_failing=lost > 0 or self._is_measured)
+        self._report(lost, is_failing=lost > 0 or self._is_measured)
 
     def close(self) -> None:
         """Send what there is, unless nothing gets through, and let go of the exporters."""
@@ -182,7 +182,7 @@ class Telemeter:
             self._last_words.text = f"{type(error).__name__}: {error}"
             return False
 
-    def _tell(self, lost: int, *, is_failing: bool) -> None:
+    def _report(self, lost: int, *, is_failing: bool) -> None:
         """Say when sending begins to fail, and when it is well again."""
         self._lost += lost
         if is_failing and not self._is_failing:

@@ -183,7 +183,7 @@ class OpenSpans:
         """Begin the cycle's span, in that of who started the session, else in a trace of its own.
 
         ``begun`` is the cycle where it begins here: of one that goes on another process may have
-        told already.
+        reported it already.
         """
         facts = self.facts
         above, cycle_id = facts.trace_parent, begun or facts.cycle_id

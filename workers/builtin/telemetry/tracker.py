@@ -135,7 +135,7 @@ class Tracker:
         self._close(SpanEnding("failed", error, event.reason))
 
     def recover(self, event: events.AgentRecovered) -> None:
-        """Tell of the restart, in the cycle that goes on if one does.
+        """Record the restart, in the cycle that goes on if one does.
 
         A first process that goes on with a saved state, as a branch that forks, is none.
         """
@@ -214,12 +214,12 @@ class Tracker:
         self._spans.note(names.PLUGIN_PIPELINE, {**hook, **facts})
 
     def start_subagent(self, event: events.SubagentStart) -> None:
-        """Tell which session works for a call, and go on with the span of its branch."""
+        """Record which session works for a call, and go on with the span of its branch."""
         self.calls.start_subagent(event)
         self.runs.resume(event)
 
     def crash_plugin(self, event: events.PluginCrashed) -> None:
-        """Tell which plugin crashed at which hook."""
+        """Record which plugin crashed at which hook."""
         facts: Attributes = {"cmdc.plugin": event.plugin, "cmdc.hook": event.hook}
         self._spans.measure(names.PLUGIN_CRASHES, 1, facts)
         if self._spans.captures:

@@ -13,7 +13,7 @@ from workers.builtin.tools._session import session_of
 ABSENT_S: Final = 30.0
 """For the program to take a call: as long as a client needs to be connected again, and longer."""
 _PART_OF_TIMEOUT: Final = 2.0
-"""A tool with little time is told so within the first half of it, before its time is over."""
+"""A tool with little time gets that error within the first half of it, before its time is over."""
 
 
 class ClientTool(Tool):

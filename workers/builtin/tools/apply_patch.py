@@ -1,7 +1,7 @@
 """``apply_patch``: several text files changed at once, added, deleted and moved, by a patch.
 
 All files are looked at before the first one is changed, and each is changed in one piece. What goes
-wrong after that, as a disk that is full, is told with what is done already.
+wrong after that, as a disk that is full, is reported with what is done already.
 """
 
 from typing import Annotated, Any, Final
@@ -42,7 +42,7 @@ def apply_patch(patch: Patch, *, context: Context) -> str:  # noqa: D417 - the c
         try:
             sandbox.change_file(change.path, _Changer(change), to=change.to)
         except ToolError as error:
-            raise ToolError(f"{error}. {_told(done, len(changes))}") from error
+            raise ToolError(f"{error}. {_progress(done, len(changes))}") from error
         done.append(_line(change))
     return "\n".join(done)
 
@@ -91,7 +91,7 @@ def _line(change: FileChange) -> str:
     return "; ".join([text, *change.notes])
 
 
-def _told(done: list[str], all_files: int) -> str:
+def _progress(done: list[str], all_files: int) -> str:
     if not done:
         return "Nothing is changed."
     rest = all_files - len(done)

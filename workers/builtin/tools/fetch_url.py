@@ -33,8 +33,8 @@ RESULT_CHARS: Final = 50 * 1024
 """Of the text that the model gets at once."""
 HEADER_BYTES_MAX: Final = 16 * 1024
 URL_CHARS_MAX: Final = 8000
-HOSTS_TOLD_MAX: Final = 40
-"""That the model is told of."""
+HOSTS_NAMED_MAX: Final = 40
+"""That the model reads of."""
 
 _URL: Final = re.compile(r"(https?)://([^/?#]*)([/?][^#]*)?(?:#.*)?", re.IGNORECASE)
 _PORTS: Final = {"http": 80, "https": 443}
@@ -69,13 +69,13 @@ def create(
         return _part(text, offset)
 
     bound_s = timeout + TIMEOUT_MARGIN_S
-    told = _described(allow)
-    return tool(effects="read", description=told, meta=_meta, timeout=bound_s)(fetch_url)
+    about = _described(allow)
+    return tool(effects="read", description=about, meta=_meta, timeout=bound_s)(fetch_url)
 
 
 def _described(allow: Sequence[str]) -> str:
-    named = ", ".join(allow[:HOSTS_TOLD_MAX])
-    more = f" and {len(allow) - HOSTS_TOLD_MAX} more" if len(allow) > HOSTS_TOLD_MAX else ""
+    named = ", ".join(allow[:HOSTS_NAMED_MAX])
+    more = f" and {len(allow) - HOSTS_NAMED_MAX} more" if len(allow) > HOSTS_NAMED_MAX else ""
     return (
         "Fetch a page or a text file by http or https and return its text, HTML without markup;"
         f" a long one comes in parts. Hosts that can be reached: {named}{more}."

@@ -1,13 +1,14 @@
 """``reason``: a question thought about by a strategy, over branches that models work on.
 
 The run is a part of this call: it goes on after a death of the process, and ends with the call.
-What it came to is told by ``reasoning_done``; the model reads the answer.
+What it came to is published by ``reasoning_done``; the model reads the answer.
 
 ``Driver`` drives the run over the session of the call: the machine decides, the driver carries it
 out. The machine is asked in a thread, since a strategy is a stranger's code that must not stop the
 loop. One that does not decide in time is given up: its thread is left alone, and the run ends with
-what was told. After a death the run is played again: what came before is fed in the order in which
-it came first, which the told events say; the session has the answers, and nothing is asked twice.
+what was published. After a death the run is played again: what came before is fed in the order in
+which it came first, which the published events say; the session has the answers, and nothing is
+asked twice.
 """
 
 import asyncio
@@ -76,7 +77,7 @@ T = TypeVar("T")
 Maker: TypeAlias = Callable[[], ReasoningStrategy]
 """Returns a new strategy, for one run."""
 Played: TypeAlias = ReasoningThought | Deadline
-"""What came in an earlier life, as far as the told events say it."""
+"""What came in an earlier life, as far as the published events say it."""
 
 
 class GivenUpError(Exception):
@@ -123,7 +124,7 @@ class Driver:
         """Return how the run ends; cancelled, end its branches first.
 
         Raises:
-            ToolError: what the strategy says cannot be told.
+            ToolError: what the strategy says cannot be published.
         """
         told = await self._session.recall(begin.run_id)
         begin = self._remember(begin, told)
@@ -153,7 +154,7 @@ class Driver:
     async def _give_up(
         self, begin: RunBegun, why: GivenUpError, came: list[ThoughtCame]
     ) -> ReasoningResult:
-        """End the run without its strategy: tell what has come, end what runs, and tell the end."""
+        """End the run without its strategy: publish what came, end what runs, publish the end."""
         log.warning("strategy.given_up", strategy=self._name, status=why.status)
         rest = self._remains
         came += [one for one in self._arrived.values() if isinstance(one, ThoughtCame)]
@@ -173,7 +174,7 @@ class Driver:
         return rest.result
 
     async def _end_open(self, status: RunStatus) -> None:
-        """Tell of each open branch as it ends."""
+        """Publish each open branch as it ends."""
         while self._remains.open:
             while not self._arrived:
                 await self._heard()
@@ -187,7 +188,7 @@ class Driver:
     # --- what came before -------------------------------------------------------------------------
 
     def _remember(self, begin: RunBegun, told: Sequence[Envelope]) -> RunBegun:
-        """Take up what was told; where the journal has not all of it, only its number is known."""
+        """Take up what was published; where the journal lacks some, only the number is known."""
         events = tuple(one.event for one in told if isinstance(one.event, ReasoningEvent))
         self._remains = Remains(begin.run_id, self._name, events)
         if len(told) < self._session.published:
@@ -210,7 +211,7 @@ class Driver:
                 return ThoughtCame(
                     branch_id=name, error=given.error, usage=given.usage, at_ms=now_ms()
                 )
-            if name in self._tasks:  # else the strategy decides otherwise, and the machine tells
+            if name in self._tasks:  # else the strategy decides otherwise, and the machine says so
                 return await self._arrival_of(name)
         while True:
             if self._deadlines:
@@ -341,7 +342,7 @@ class Driver:
             self._hear(name, came)
 
     def _end(self, name: str) -> None:
-        """End a branch; what came of it before is told already, or is of no use any more."""
+        """End a branch; what came of it before is published already, or is of no use any more."""
         if name in self._lost or name in self._arrived:
             return
         self._ending.add(name)
@@ -376,7 +377,7 @@ def played_of(told: Iterable[ReasoningEvent]) -> Iterable[Played]:
     branches: set[str] = set()
     is_late = False
     for event in told:
-        if not is_late and _tells_of_the_deadline(event):
+        if not is_late and _shows_the_deadline(event):
             is_late = True
             yield Deadline()
         if isinstance(event, ReasoningBranch):
@@ -385,7 +386,7 @@ def played_of(told: Iterable[ReasoningEvent]) -> Iterable[Played]:
             yield event
 
 
-def _tells_of_the_deadline(event: ReasoningEvent) -> bool:
+def _shows_the_deadline(event: ReasoningEvent) -> bool:
     match event:
         case ReasoningThought(error=error):
             return error == over("timeout")
@@ -451,7 +452,7 @@ class Reason(Tool):
             at_ms=now_ms(),
         )
         driver = Driver(chosen, self._strategies[chosen], session, forks=self._forks)
-        return _told(await driver.drive(begin))
+        return _text_of(await driver.drive(begin))
 
 
 def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
@@ -524,7 +525,7 @@ def _parameters(names: Sequence[str]) -> dict[str, Any]:  # Any: a JSON Schema
     }
 
 
-def _told(result: ReasoningResult) -> str:
+def _text_of(result: ReasoningResult) -> str:
     """Return what the model reads.
 
     Raises:

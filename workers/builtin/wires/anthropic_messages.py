@@ -172,13 +172,13 @@ def _mark(entry: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, object]:
-    told = tool["function"]
-    schema = {key: one for key, one in told["parameters"].items() if key != _SCHEMA}
+    declared = tool["function"]
+    schema = {key: one for key, one in declared["parameters"].items() if key != _SCHEMA}
     return {
-        "name": told["name"],
+        "name": declared["name"],
         "input_schema": schema,
         "type": "custom",
-        "description": told["description"],
+        "description": declared["description"],
     }
 
 
@@ -234,7 +234,7 @@ class AnthropicReply(StreamedReply):
     def __init__(self, heard: Heard, priced: Priced) -> None:
         """Begin with nothing."""
         super().__init__(heard, priced)
-        self._told: dict[str, object] = {}
+        self._counts: dict[str, object] = {}
         self._call = -1
         self._is_call = self._has_arguments = False
         self._input: dict[str, Any] | None = None  # Any: JSON as it came
@@ -252,9 +252,9 @@ class AnthropicReply(StreamedReply):
             yield from self._pieces(event.delta)
         usage = event.message.usage if event.message is not None else event.usage
         if usage is not None and self._is_true(usage):
-            # The last one counts all, but may leave out what the first has told.
-            self._told |= usage
-            self._usage = self._priced(self._told)
+            # The last one counts all, but may leave out what the first has said.
+            self._counts |= usage
+            self._usage = self._priced(self._counts)
 
     def _open(self, block: _Block) -> Iterator[Chunk]:
         self._is_call, self._has_arguments = block.type in _CALLS, False

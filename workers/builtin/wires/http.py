@@ -245,7 +245,7 @@ def _is_excepted(parts: SplitResult, proxies: dict[str, str]) -> bool:
 async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[bytes], None]:
     """Send a request and yield the pieces of its answer; leaving early ends it at the server.
 
-    ``heard`` is told that a server is asked, and what it says where it refuses.
+    ``heard`` notes that a server is asked, and what it says where it refuses.
 
     Raises:
         AnsweredError: the server has refused.
@@ -360,7 +360,7 @@ def _said(body: bytes) -> str:
 
 @contextlib.contextmanager
 def _failures(call: Call) -> Iterator[None]:
-    """Turn what the client raises into what ``answer_to`` tells."""
+    """Turn what the client raises into what ``answer_to`` raises."""
     try:
         yield
     except aiohttp.ClientHttpProxyError as error:
@@ -371,7 +371,7 @@ def _failures(call: Call) -> Iterator[None]:
     except aiohttp.ClientConnectorError as error:
         why = _why(error)
         if why is None:
-            raise ConnectionError(_told(error)) from error
+            raise ConnectionError(_words(error)) from error
         host = f"[{error.host}]" if ":" in error.host else error.host
         scheme = urlsplit(call.address).scheme
         where = f"no server at {scheme}://{host}:{error.port}"
@@ -381,7 +381,7 @@ def _failures(call: Call) -> Iterator[None]:
     except TimeoutError as error:
         raise TimeoutError(_late(call)) from error
     except (aiohttp.ClientError, OSError) as error:
-        raise ConnectionError(_told(error)) from error
+        raise ConnectionError(_words(error)) from error
 
 
 def _why(error: aiohttp.ClientConnectorError) -> str | None:
@@ -392,7 +392,7 @@ def _why(error: aiohttp.ClientConnectorError) -> str | None:
     return absence(error)
 
 
-def _told(error: Exception) -> str:
+def _words(error: Exception) -> str:
     return str(error) or "the connection broke"
 
 

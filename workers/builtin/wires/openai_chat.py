@@ -48,13 +48,13 @@ def body_of(route: Route, request: ModelRequest) -> dict[str, object]:
 
 def _suited(entry: Mapping[str, object], route: Route) -> dict[str, object]:
     """Return a message as the model knows it: a mark for a cache is one of its text."""
-    told = {name: one for name, one in entry.items() if one is not None}
-    mark = told.pop(CACHE_CONTROL, None)
+    fields = {name: one for name, one in entry.items() if one is not None}
+    mark = fields.pop(CACHE_CONTROL, None)
     if mark is not None:
-        told["content"] = [{"type": "text", "text": told["content"], CACHE_CONTROL: mark}]
-    if told["role"] == "system" and not route.takes_system:
-        told["role"] = "user"
-    return told
+        fields["content"] = [{"type": "text", "text": fields["content"], CACHE_CONTROL: mark}]
+    if fields["role"] == "system" and not route.takes_system:
+        fields["role"] = "user"
+    return fields
 
 
 def headers_of(route: Route, request: ModelRequest) -> dict[str, str]:

@@ -62,22 +62,22 @@ class Events:
         self._line.append(first)
         if not others:
             return []
-        told: list[bytes] = []
-        self._take_line(b"".join(self._line), told)
+        parsed: list[bytes] = []
+        self._take_line(b"".join(self._line), parsed)
         for line in others[:-1]:
             self._event_bytes += len(line)
-            self._take_line(line, told)
+            self._take_line(line, parsed)
         self._line = [others[-1]]
         self._event_bytes += len(others[-1])
         metering.check("bytes in one event", self._event_bytes, metering.EVENT_BYTES_MAX)
-        return told
+        return parsed
 
     def rest(self) -> list[bytes]:
         """Return the data of the last event, where no empty line has ended it."""
-        told: list[bytes] = []
-        self._take_line(b"".join(self._line), told)
-        self._take_line(b"", told)
-        return told
+        parsed: list[bytes] = []
+        self._take_line(b"".join(self._line), parsed)
+        self._take_line(b"", parsed)
+        return parsed
 
     def _with_line_feeds(self, piece: bytes) -> bytes:
         if self._is_after_cr and piece[:1] == b"\n":
@@ -89,7 +89,7 @@ class Events:
         self._is_after_cr = self._is_after_cr and not piece
         return piece
 
-    def _take_line(self, line: bytes, told: list[bytes]) -> None:
+    def _take_line(self, line: bytes, parsed: list[bytes]) -> None:
         if line:
             self._event_lines += 1
             metering.check("lines in one event", self._event_lines, metering.EVENT_LINES_MAX)
@@ -101,7 +101,7 @@ class Events:
         if self._data:
             self._count += 1
             metering.check("events", self._count, metering.EVENTS_MAX)
-            told.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+            parsed.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
             self._data = []
 
 
@@ -129,11 +129,11 @@ REASONS: Final[Mapping[str, str]] = {
 
 
 class MidStreamError(ConnectionError):
-    """A server that had begun to answer tells what went wrong."""
+    """A server that had begun to answer reports what went wrong."""
 
 
 class StreamedReply(ABC):
-    """A reply as it comes; ``heard`` is told what a server says of its own failure.
+    """A reply as it comes; ``heard`` notes what a server says of its own failure.
 
     ``problem`` is the first thing that is wrong with the usage, or None.
     """
@@ -153,7 +153,7 @@ class StreamedReply(ABC):
         """Yield the chunks of one event.
 
         Raises:
-            MidStreamError: the server tells what went wrong.
+            MidStreamError: the server reports what went wrong.
             ProviderError: it is no JSON.
             RefusedAnswerError: it can't be read; the text names what.
             msgspec.ValidationError: the same, of a shape that nobody expects.
@@ -189,22 +189,22 @@ class StreamedReply(ABC):
     def _settled(self, data: bytes, kind: type[_Event]) -> _Event:
         """Return an event that is not written as it should be."""
         try:
-            told = json.loads(data, parse_int=read_whole)
+            parsed = json.loads(data, parse_int=read_whole)
         except (ValueError, UnicodeError) as error:
             torn = "the stream has an event that is no JSON"
             raise ProviderError(FailureKind.TRANSIENT, torn) from error
-        if isinstance(told, dict):
-            settle_event(told)
-        return msgspec.convert(told, kind)
+        if isinstance(parsed, dict):
+            settle_event(parsed)
+        return msgspec.convert(parsed, kind)
 
-    def _fail(self, told: dict[str, Any]) -> NoReturn:  # Any: JSON as it came
-        """Raise what a server tells in an event; only the beginning of a long text is looked at."""
-        cut_error(told)
-        self._heard.note_event(json.dumps(told).encode())
-        raise MidStreamError(words_of(told) or "the server gave no reason")
+    def _fail(self, parsed: dict[str, Any]) -> NoReturn:  # Any: JSON as it came
+        """Raise what a server says in an event; only the beginning of a long text is looked at."""
+        cut_error(parsed)
+        self._heard.note_event(json.dumps(parsed).encode())
+        raise MidStreamError(words_of(parsed) or "the server gave no reason")
 
     def _is_true(self, usage: Any) -> bool:  # Any: JSON as it came
-        """Say whether a usage can be true; what is not told of it is left out."""
+        """Say whether a usage can be true; what is null of it is left out."""
         problem = usage_problem(usage)
         if problem is not None:
             self.problem = self.problem or f"usage{problem}"

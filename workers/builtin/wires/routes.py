@@ -217,7 +217,7 @@ def route_of(request: ModelRequest) -> Route | None:
 
 
 def missing_address(request: ModelRequest) -> str | None:
-    """Return what is said where nobody has told the address of a server that users run."""
+    """Return what is said where nobody has given the address of a server that users run."""
     _provider, _model_id, vendor = vendor_of(request.model)
     options = request.provider_opts
     if vendor is None or options.get(VIA) is not None or _address(vendor, options):

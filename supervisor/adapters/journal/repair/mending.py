@@ -1,7 +1,7 @@
 """Looks at a journal's files before SQLite does, and puts right what is wrong with them.
 
-In this order: a torn end of the log is cut by SQLite itself and told here; a file that somebody has
-edited is taken as it is; a single wrong bit is turned back; what is damaged beyond that is left
+In this order: a torn end of the log is cut by SQLite itself and logged here; a file that somebody
+has edited is taken as it is; a single wrong bit is turned back; what is damaged beyond that is left
 behind, the rows that are whole come into a new file, and the sessions that miss one are ended.
 
 What is about to be changed or cut is kept beside the journal, as it was found. Of damage the files
@@ -191,7 +191,7 @@ class Mender:
                 "start again"
             ) from error
         self.mended.aside = self._aside.where
-        self._tell()
+        self._report()
         return self.mended
 
     def _files(self) -> tuple[Path, Path]:
@@ -229,7 +229,7 @@ class Mender:
     # --- what is wrong --------------------------------------------------------------------------
 
     def _look_at_log(self, found: Log) -> set[int] | None:
-        """Tell of a torn end; return the pages that are damaged in the midst of the log.
+        """Note a torn end; return the pages that are damaged in the midst of the log.
 
         None means that SQLite may take it as it is.
         """
@@ -371,7 +371,7 @@ class Mender:
             size = max(file.seek(0, os.SEEK_END) // PAGE_BYTES, max(damaged, default=0))
             file.truncate(size * PAGE_BYTES)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         done, aside = self.mended, str(self.mended.aside or "nowhere")
         if done.torn_bytes:
             log.warning("journal.tail_cut", torn_bytes=done.torn_bytes, kept_at=aside)

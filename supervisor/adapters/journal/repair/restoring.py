@@ -122,7 +122,7 @@ def finish_restoring(path: Path, sums: PageSums) -> None:
     whole = path.with_name(RESTORED)
     if not whole.exists():
         return
-    found = (path, wal_of(path))  # the log may be ours, which can't be told any more
+    found = (path, wal_of(path))  # the log may be ours, which can't be found out any more
     put_aside(one for one in found if one.exists() and one.stat().st_size)
     take_place(whole, path, sums)
     log.warning("journal.brought_back", path=str(path))

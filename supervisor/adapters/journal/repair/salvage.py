@@ -248,12 +248,12 @@ def _suspect(new: sqlite3.Connection, found: Salvaged) -> None:
 
 def _end(new: sqlite3.Connection, session_id: str, missing: Counter[str], at_ms: int) -> None:
     """End a session of which something is missing; what is left of it stays."""
-    told = ", ".join(
+    losses = ", ".join(
         f"{count or 'some'} of its {table}" for table, count in sorted(missing.items())
     )
     is_sure = all(missing.values())
     how = "cannot be read" if is_sure else "cannot be read, or may be missing"
-    reason = encode(Other(detail=f"the journal was damaged: {told} {how}; {_WHERE_KEPT}"))
+    reason = encode(Other(detail=f"the journal was damaged: {losses} {how}; {_WHERE_KEPT}"))
     ended = new.execute(
         "UPDATE sessions SET ended_ms = ?, reason = ? WHERE session_id = ? AND ended_ms IS NULL",
         (at_ms, reason, session_id),

@@ -8,7 +8,7 @@ still, or its checksum is right, or it is damaged.
 The checksum is linear: a flipped bit changes it by an amount that names the bit, and two of them
 by one that names none.
 
-Where somebody else has written to the file since, which its time of change tells, SQLite's own
+Where somebody else has written to the file since, which its time of change shows, SQLite's own
 check is the judge.
 """
 
@@ -49,7 +49,7 @@ class PageSums:
         self.is_known = False
         """Whether there are any to go by."""
         self.is_untouched = False
-        """Whether nobody but us has written to the file since, as far as its time tells."""
+        """Whether nobody but us has written to the file since, as far as its time shows."""
 
     def load(self) -> bool:
         """Read them; False where there are none to go by."""

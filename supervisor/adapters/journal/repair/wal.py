@@ -3,8 +3,8 @@
 https://www.sqlite.org/fileformat2.html#walformat: a header of 32 bytes, then frames of 24 bytes and
 a page each. Each checksum goes on from the one before, so a damaged frame spoils all behind it for
 SQLite, which takes the log up to there and says nothing. Here a frame is checked against what the
-frame before it says, so those behind a damaged one can be told from it. The checksum is linear: a
-flipped bit changes it by an amount that names the bit.
+frame before it says, so those behind a damaged one can be distinguished from it. The checksum is
+linear: a flipped bit changes it by an amount that names the bit.
 
 What is committed since the last checkpoint stands in the log alone, and SQLite, which knows from
 memory what is where in it, never looks at what it has written. So a log that somebody cuts or
@@ -426,7 +426,7 @@ class LogCopy:
         self._in_file = len(self._data)
 
     def follow(self, status: os.stat_result | None, *, has_written: bool, is_unsure: bool) -> None:
-        """Take what a commit has written, before anybody is told of it.
+        """Take what a commit has written, before anybody gets its result.
 
         ``status`` is how the log stood at its path behind the commit, None: it is not there.
         ``has_written`` is what SQLite says; a row that stays as it was is no write, though.
