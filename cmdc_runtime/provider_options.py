@@ -126,7 +126,7 @@ OURS: Final[Mapping[str, str]] = {
     "function_call": "the model chooses among the session's tools; leave it out",
     "response_format": "give it beside provider_opts, as a JSON Schema or a type",
     "stream": "every answer comes as a stream; leave it out",
-    "stream_options": "every stream tells its usage; leave it out",
+    "stream_options": "every stream reports its usage; leave it out",
     "num_retries": "give max_retries beside provider_opts",
     "max_retries": "give it beside provider_opts",
 }

@@ -30,7 +30,7 @@ with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[search_archive]) a
                 print(f"{name} is killed: {reason}")
             # The gap between two requests: the model reads our words as the user's next message.
             case events.SteeringApplied(count=count):
-                print(f"the model is told {count} thing(s)")
+                print(f"the model reads {count} thing(s)")
             case events.MessageDelta(delta=delta):
                 print(delta, end="", flush=True)
             case _:

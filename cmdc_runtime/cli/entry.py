@@ -52,7 +52,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "config": ("config:config", "Show what holds for new agents, and where it comes from."),
     "plugins": ("plugins:plugins", "List the built-in plugins, or describe one."),
     "tail": ("follow:tail", "Print a session's events as they happen."),
-    "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),
+    "monitor": ("follow:monitor", "Print when a session's process ends, and why."),
     "prompt": ("sessions:prompt", "Send a prompt to a session."),
     "steer": ("sessions:steer", "Guide a session's running cycle."),
     "approve": ("questions:approve", "Allow a call that waits for approval, or list what waits."),

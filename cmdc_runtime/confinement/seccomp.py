@@ -133,7 +133,7 @@ RULES: Final[tuple[CallRule, ...]] = (
     CallRule("clock_settime",     (227, 112),      _PERM,   _KERNEL),
     CallRule("sethostname",       (170, 161),      _PERM,   _KERNEL),
     CallRule("setdomainname",     (171, 162),      _PERM,   _KERNEL),
-    CallRule("syslog",            (103, 116),      _PERM,   "the kernel's log tells addresses"),
+    CallRule("syslog",            (103, 116),      _PERM,   "the kernel's log shows addresses"),
     CallRule("vhangup",           (153, 58),       _PERM,   "the terminal is the user's"),
     # Landlock lets these pass for processes of the same user; 0 is the caller itself.
     CallRule("prlimit64",         (302, 261),  _PERM,   _OTHER, _ITSELF),

@@ -474,7 +474,7 @@ def _sealed_event(name: str, payload: object) -> tuple[str, Any]:
     if len(body) > ACTION_BYTES_MAX:
         raise BadActionError(
             f"emit {name!r} takes {len(body)} bytes, more than {ACTION_BYTES_MAX}: put large"
-            " values into a file and tell where it is"
+            " values into a file and name it"
         )
     if (order := KERNEL_EMITS.get(name)) is not None:
         try:
@@ -489,4 +489,4 @@ def _encoded(thing: object, label: str) -> bytes:
     try:
         return msgspec.msgpack.encode(thing)
     except Exception as error:  # a Struct of the plugin's own may hold anything
-        raise BadActionError(f"{label} can't be told: {error}") from error
+        raise BadActionError(f"{label} can't be published: {error}") from error

@@ -58,7 +58,7 @@ class Books:
     def missing(self, heard: Mapping[EventIndex, str]) -> list[str]:
         """Return which of the durable events that were published before are not there any more."""
         return [
-            f"event {index}, {kind}, was told and is not there any more"
+            f"event {index}, {kind}, was published and is not there any more"
             for index, kind in heard.items()
             if index not in self._durable
         ]

@@ -41,7 +41,7 @@ Each row of the tables is a write to the journal, as it comes in a session that 
 heading says. Each cell is a session of its own, in which a process is killed by SIGKILL before or
 after that write, and what came back then: `idle`, `stream` (the request is sent again) or `tools`
 (the calls are gone on with) are what the next process resumed; `goes on` is the same process.
-`uncertain` means that a write tool had been started and its result is told as uncertain;
+`uncertain` means that a write tool had been started and its result is reported as uncertain;
 `given up` that the cycle had killed its process too often; `not started` that the caller was told
 that its session did not start. `not reached` is a cell that was played and in which nobody died at
 that write; the last table has the reason for each. A dash is no cell: the victim does not make

@@ -313,7 +313,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     RunSubagent: lambda _: "start a subagent",
     EndSubagents: lambda one: f"end {len(one.child_ids)} subagent",
     CountSubagents: lambda _: "count what subagents used",
-    AskPlugins: lambda one: f"tell the plugins `{one.hook.kind}`",
+    AskPlugins: lambda one: f"notify the plugins `{one.hook.kind}`",
     AskAboutSteering: lambda _: "ask the plugins, then as above",
     LoadTools: lambda _: "open the parcels",
     ChangeTools: lambda one: "change the tools" if one.attached or one.detached else "drop them",

@@ -47,7 +47,7 @@ of it:
   without cgroups, after its own daemon has ended, with an environment of its own. So it is, in a
   daemon that a session has started, where it gives itself that session's mark. What /proc
   says of its own process names no path of its daemon; but `/proc/net/unix` lists the sockets of its
-  network namespace with their paths, and `getpeername` tells that of the socket that its standard
+  network namespace with their paths, and `getpeername` gives that of the socket that its standard
   output is: without a namespace of its own it knows where the daemon is. Another
   service of the same user that does something for it is not: cron, `systemd-run --user`, a
   terminal multiplexer, ssh to the same machine.

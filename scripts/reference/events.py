@@ -16,9 +16,9 @@ _INTRO: Final = (
 )
 _ABOUT: Final = {
     "session": (
-        "The session as a whole: subagents, compaction, hibernation, and what extensions tell."
+        "The session as a whole: subagents, compaction, hibernation, and what extensions publish."
     ),
-    "supervision": "What supervisors tell of their children, on the topic of the supervision tree.",
+    "supervision": "What supervisors say of their children, on the topic of the supervision tree.",
     "client": "What only the client makes, and how it hands events on.",
 }
 """What is said of a theme that shares its module; of another one, the module's own words."""

@@ -109,7 +109,7 @@ def _moves(first: Scene) -> Iterator[tuple[Scene, type, Scene]]:
             if likeness not in seen:
                 seen.add(likeness)
                 waiting.append(after)
-        assert len(seen) <= SITUATIONS_MAX, "tell fewer situations apart"  # noqa: S101 - ours
+        assert len(seen) <= SITUATIONS_MAX, "distinguish fewer situations"  # noqa: S101 - ours
 
 
 def _rested(policy: Policy, hooks: frozenset[str]) -> Scene:

@@ -46,7 +46,7 @@ temporary directory.
   agents that have answered; *adds* is without what was there before the first of them. Once.
 - *Goes on*: an agent that has had three answers is killed with -9 in the middle of the fourth,
   until the first piece of that answer comes again. *History kept*: how many of the messages before
-  it the model's server was told with it; {pages} kills in a turn. Of the interrupted answer
+  it the model's server was sent with it; {pages} kills in a turn. Of the interrupted answer
   everybody loses what was said: the model is asked again.
 - *CPU per chunk*: of an answer of 300 pieces, 2 ms apart, {pages} answers in a turn: of the agent's
   process, and of all processes of the peer, with what they do beside it in that time.
@@ -81,7 +81,7 @@ death; the death of the script or of the daemon, after which sessions go on wher
 daemon of their own; two programs at one session; a machine that is short of memory.
 """
 _QUICKSTART: Final = (
-    "What `time` tells of a script, from the start of its interpreter: it has a tool that counts"
+    "What `time` says of a script, from the start of its interpreter: it has a tool that counts"
     " the lines of a file, asks about one, and prints the answer as it comes. Ours is"
     " `examples/01_quickstart.py`, which starts a daemon for itself and has its tool in a process"
     " of its own; the others run the loop and the tool in the script. The CPU time is of the script"

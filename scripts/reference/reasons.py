@@ -109,7 +109,7 @@ def _row(kind: type[DownReason]) -> tuple[str, ...]:
 
 
 def _verdicts() -> str:
-    head = ("the kernel told", *(f"the process said: {said}" for said in Said))
+    head = ("the kernel reported", *(f"the process said: {said}" for said in Said))
     rows = ((told, *(_verdict(VERDICTS[told, said]) for said in Said)) for told in Told)
     return markdown.table(head, rows)
 

@@ -206,7 +206,8 @@ class Life:
                 await session.demonitor(monitor)
 
     async def _live(self) -> None:
-        if not self.plan.is_armed_early and not self.plan.is_armed_late:
+        # A session that goes on from another one is armed by then, and may have died of all of it.
+        if not (self.plan.is_armed_early or self.plan.is_armed_late or self.plan.is_continued):
             self._arm()
         for move in self.plan.moves:
             await self._make(move)

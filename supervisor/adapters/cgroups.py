@@ -476,7 +476,7 @@ class Cgroups:
     def _oom_layer(self) -> Layer:
         root = self._root_of(Controller.MEMORY)
         if root is None:
-            return Layer("oom", "watch", "only what the daemon's own watch ended is told apart")
+            return Layer("oom", "watch", "only what the daemon's own watch ended is distinguished")
         return Layer("oom", _BY[root.version], "the kernel counts its kills in each cgroup")
 
 

@@ -236,7 +236,7 @@ class RequestRouter:
             return
         error = ProtocolError(
             f"the answer to command {send.id!r} is damaged in the journal: it was carried out or"
-            " refused before, and is not done again; messages() and events() tell what came of it"
+            " refused before, and is not done again; messages() and events() show what came of it"
         )
         log.error("answer.damaged", session_id=send.session_id, command_id=send.id)
         self.control.send(client, failed(send.id, error))

@@ -96,7 +96,7 @@ async def checkpoint_row(
     row = await journal.read(FindCheckpoint(session_id, checkpoint_id))
     if row is None:
         which = "no checkpoint" if checkpoint_id is None else f"no checkpoint {checkpoint_id!r}"
-        raise CheckpointNotFound(f"session {session_id} has {which}; list_checkpoints tells them")
+        raise CheckpointNotFound(f"session {session_id} has {which}; list_checkpoints lists them")
     problem = checkpoint_problem(row)
     if problem is not None and not isinstance(row.body, bytes):
         raise CheckpointUnreadable(f"the checkpoint's row in the journal is damaged: {problem}")

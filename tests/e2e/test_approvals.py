@@ -207,7 +207,7 @@ def test_a_rejection_is_what_the_model_reads_next(agent, scripted, tmp_path, pol
 
 
 def test_rejection_may_open_a_cycle(agent, scripted, cycle_of, tmp_path):
-    """Then the model is told to go on without the call."""
+    """Then the model is asked to go on without the call."""
     model = scripted(launching(tmp_path / "log"), "Without.")
     session = agent(model, tools=[launch])
     wanted = blocked(session)

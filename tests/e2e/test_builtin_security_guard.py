@@ -1,4 +1,4 @@
-"""The guards in a running session: the model is told no, observers hear of it, nothing is read."""
+"""The guards in a running session: the model gets a no, observers hear of it, nothing is read."""
 
 from cmdc_runtime import events, plugins
 from cmdc_runtime.plugins.guards import SkillRule

@@ -181,7 +181,7 @@ def test_a_running_cycle_is_part_of_the_state(agent, scripted, resumed, cycle_of
 
 
 def test_what_may_not_run_twice_does_not_in_a_fork(agent, scripted, resumed):
-    """A call whose outcome the state does not know is uncertain, and the model is told so."""
+    """A call whose outcome the state does not know is uncertain, and the model reads so."""
     held = cmdc_held_tool()
     model = scripted(ToolCalls(ToolUse("held", {})), "as you say", "done")
     session = agent(model, tools=[held])

@@ -57,7 +57,7 @@ def test_steering_of_an_idle_session_is_a_prompt(agent, scripted):
 
 
 def test_steering_reaches_the_model_at_the_next_gap(agent, scripted):
-    """A running tool gives way; the model is told the text, and the same cycle goes on."""
+    """A running tool gives way; the model reads the text, and the same cycle goes on."""
     model = scripted(ToolCalls(ToolUse("shell", {"command": "sleep 60"})), "Left it is.")
     session = agent(model, tools=[cmdc.tools.Shell])
     stream = session.subscribe()

@@ -135,7 +135,7 @@ def test_read_tool_runs_again_after_a_kill(agent, scripted, cycle_of, tmp_path, 
 
 
 def test_write_tool_is_not_run_twice(agent, scripted, cycle_of, tmp_path, poll):
-    """A call that may have taken effect is not repeated: the model is told that it is uncertain."""
+    """A call that may have taken effect is not repeated: the model reads that it is uncertain."""
     log = tmp_path / "log"
     model = scripted(ToolCalls(ToolUse("change", {"log": str(log)})), ANSWER)
     session = agent(model, tools=[change])

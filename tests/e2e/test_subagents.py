@@ -252,7 +252,7 @@ def test_subagents_of_one_answer_work_at_the_same_time(agent, client, scripted):
 
 
 def test_subagent_that_takes_too_long_is_ended(agent, scripted):
-    """The task's timeout ends the subagent, and the model is told to ask for less."""
+    """The task's timeout ends the subagent, and the model reads that it should ask for less."""
     model, below = scripted(ToolCalls(task("scout")), "done"), scripted((Hold(), "never"))
     tool = cmdc.tools.Task(timeout=1.5)
     session = agent(model, tools=[tool], subagents=[scout(below)])

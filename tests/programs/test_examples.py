@@ -205,7 +205,7 @@ def test_steering(play, script):
         "search_archive {'query': 'penguins'} runs, so we say something",
         "steering: queued",
         "search_archive is killed: steered",
-        "the model is told 1 thing(s)",
+        "the model reads 1 thing(s)",
         "In the south.",
         "",
         "All in one cycle: 2 turns",

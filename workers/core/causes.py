@@ -362,7 +362,7 @@ def read_cause(cause: Cause, records: Sequence[Record], left: Memory) -> tuple[M
         return memory, quotes.read(kind, cause.given)
     except (msgspec.MsgspecError, ProtocolError, KeyError, TypeError, ValueError) as error:
         raise UnreadableCauseError(
-            f"what its cause tells of {cause.input} is odd: {error}"
+            f"what its cause says of {cause.input} is odd: {error}"
         ) from error
 
 

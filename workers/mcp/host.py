@@ -330,7 +330,7 @@ class ServerHost:
             elif self._process is not None and not self._is_over:
                 self._process.stdin.write(one.line + b"\n")
                 if self._process.stdin.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
-                    self._over("it does not read what it is told")
+                    self._over("it does not read what it is sent")
                 elif one.cancels:
                     self._probe()
 

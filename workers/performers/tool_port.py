@@ -347,7 +347,7 @@ class AgentPort:
         self._check_open()
         seen = checked_step(event)
         if self._tally.steps >= STEPS_MAX:
-            raise ToolError(f"a call may tell {STEPS_MAX:,} steps, and this is one more")
+            raise ToolError(f"a call may report {STEPS_MAX:,} steps, and this is one more")
         self._tally.steps += 1
         self._post(ToolStepReported(self._work, self._call_id, seen))
 
@@ -359,7 +359,9 @@ class AgentPort:
         try:
             return await self._recall(run_id, self._steps_before)
         except CmdcError as error:
-            raise ToolError(f"what was told of run {run_id!r} cannot be read: {error}") from error
+            raise ToolError(
+                f"what was published of run {run_id!r} cannot be read: {error}"
+            ) from error
 
     async def branch(  # noqa: PLR0913 - as the contract has it
         self,

@@ -516,7 +516,9 @@ class Run:
         told = self._to_pass.popleft()
         self._events.append(event if told is None else told)
         if told not in (None, event) and not isinstance(told, ReasoningDone):
-            raise NotDeterministicError(f"{name_of(told)} was told, and now it is {name_of(event)}")
+            raise NotDeterministicError(
+                f"{name_of(told)} was published, and now it is {name_of(event)}"
+            )
 
 
 def _why(failed: Failed) -> str:

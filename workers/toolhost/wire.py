@@ -318,7 +318,7 @@ def checked_event(
     if len(body) > PAYLOAD_BYTES_MAX:
         raise ToolError(
             f"the payload of {name!r} takes {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}: put"
-            " large data into a file and tell where it is"
+            " large data into a file and name it"
         )
     copy = msgspec.msgpack.decode(body)
     problem = problem_of(copy)

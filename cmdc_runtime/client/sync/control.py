@@ -288,7 +288,7 @@ class Control(Caller):
     def add_skills_dirs(self, session: SessionLike, dirs: Iterable[SkillsDir]) -> None:
         """Have the skills of more folders, as by ``skills_dirs``; they outrank the others.
 
-        The model is told of them with its next request, in the middle of a cycle, too.
+        The model reads of them in its next request, in the middle of a cycle, too.
 
         Raises:
             UsageError: one is no folder's path, or they are too many together.
@@ -489,13 +489,13 @@ class Control(Caller):
             group = checked_group(group_id)
             living = self._run(Exchange.list_sessions)
             ids = [one.session_id for one in living if one.group_id == group]
-        told: dict[SessionId, PromptReceipt | CmdcError] = {}
+        outcomes: dict[SessionId, PromptReceipt | CmdcError] = {}
         for one in dict.fromkeys(ids):
             try:
-                told[one] = self._run(Exchange.prompt, one, command)
+                outcomes[one] = self._run(Exchange.prompt, one, command)
             except CmdcError as error:
-                told[one] = error
-        return told
+                outcomes[one] = error
+        return outcomes
 
     def list_sessions(self, *, ended: bool = False) -> list[Status]:
         """Return how all live sessions stand.

@@ -121,8 +121,8 @@ class Runner:
         except SessionNotAlive as error:
             if not found:
                 raise
-            told = ReasoningResult.of(one for one in found if isinstance(one, ReasoningEvent))
-            return told if told.status != "running" else failed(told, str(error))
+            so_far = ReasoningResult.of(one for one in found if isinstance(one, ReasoningEvent))
+            return so_far if so_far.status != "running" else failed(so_far, str(error))
         finally:
             if not is_over:
                 with contextlib.suppress(CmdcError):
@@ -142,7 +142,7 @@ class Runner:
             while not (events and isinstance(events[-1], ReasoningDone)):
                 try:
                     envelope = stream.get(clock.left_s)
-                except (TimeoutError, SessionError):  # nobody tells its end any more
+                except (TimeoutError, SessionError):  # nobody publishes its end any more
                     break
                 event = envelope.event
                 if isinstance(event, ReasoningEvent) and event.run_id == run_id:

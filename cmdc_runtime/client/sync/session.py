@@ -193,9 +193,9 @@ class Client(Follower):
     ) -> Reply[Any]:
         """Send a prompt and return what its own cycle led to; raises as both calls above.
 
-        With ``result``, a type, the reply's ``output`` is one; without, as ``create_agent`` was
-        told, else the answer's text. An answer that is none is told to the model, once, and asked
-        for again.
+        With ``result``, a type, the reply's ``output`` is one; without, one of the type
+        that ``create_agent`` was given, else the answer's text. An answer that is none is reported
+        to the model, once, and asked for again.
 
         Raises:
             ResultInvalid: the second answer was none either.

@@ -62,7 +62,7 @@ def test_who_is_named_dies_once_a_call_has_begun(tmp_path, kill):
 
 
 def test_a_call_whose_end_is_not_kept_is_not_made_again(tmp_path):
-    """It has paid, and nobody knows: the model is told so, and nothing is paid twice."""
+    """It has paid, and nobody knows: the model reads so, and nothing is paid twice."""
     paid, results, _, audited = played(tmp_path, kill="agent", at="before_tool_end")
 
     assert paid == ["0"]

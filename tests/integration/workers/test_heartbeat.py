@@ -246,7 +246,7 @@ def test_what_is_noted_is_read_and_only_changes_are_written(beating):
     heartbeat.note("running", 1, ("shell c1",), 5)
     text = board.read(slot).activity
     written = bytes(board._memory[slot][48:])
-    heartbeat._slot.tell = pytest.fail
+    heartbeat._slot.set_activity = pytest.fail
     heartbeat.note("running", 1, ("shell c1",), 6)
 
     assert text == Activity("running", 1, ("shell c1",))

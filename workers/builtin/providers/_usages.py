@@ -348,7 +348,7 @@ def usage_problem(usage: Any) -> str | None:  # Any: JSON as it came
                 left.append((at, part))
     counts = [key for key in usage if _COUNT.search(key)]
     if counts and all(usage[key] is None for key in counts):
-        return f"[{plain.short(counts[0])}]: None, and no other count is told"
+        return f"[{plain.short(counts[0])}]: None, and no other count is reported"
     problem = plain.problem_of(usage)
     is_placed = problem is None or problem.startswith("[")
     return problem if is_placed else f": {problem}"

@@ -59,7 +59,7 @@ def test_provider_option_without_name_is_refused(text):
 
 
 def test_missing_model_names_the_ways_out():
-    """Who forgot the model is told of all three ways to name one."""
+    """Who forgot the model sees all three ways to name one."""
     with pytest.raises(click.UsageError) as caught:
         choice(model=None)
 

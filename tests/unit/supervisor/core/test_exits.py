@@ -153,7 +153,7 @@ def test_only_the_process_itself_says_that_no_start_can_work():
 
 
 def test_every_pair_of_words_has_a_verdict():
-    """What the kernel told and what the process said: the rows missing are shown."""
+    """What the kernel reported and what the process said: the rows missing are shown."""
     missing = set(product(Told, Said)) - set(VERDICTS)
 
     assert missing == set(), "add rows to VERDICTS in supervisor/core/exits.py"

@@ -231,7 +231,7 @@ def test_a_rejection_gives_no_leave(session, state):
 
 
 def test_a_rejection_may_go_on_without_the_call(session):
-    """Then the model is told so, in a cycle of its own."""
+    """Then the model reads so, in a cycle of its own."""
     after = waiting(session).give(Reject(approval_id=ID, auto_resume=True), "c-1")
 
     assert after.state is State.RUNNING

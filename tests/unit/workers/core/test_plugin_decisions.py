@@ -309,7 +309,7 @@ def test_what_was_said_before_a_plugin_ends_the_cycle_is_kept(session):
 
 @pytest.mark.parametrize("state", State)
 def test_plugins_may_speak_where_nothing_waits(session, state):
-    """The work goes on; the model is told at the next gap."""
+    """The work goes on; the model reads at the next gap."""
     before = session.at(state)
     after = before.post(PluginsReported(MIND))
 
