@@ -13,6 +13,7 @@ import ctypes
 import errno
 import os
 import platform
+import stat
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class CallRule:
     error: int
     why: str
     test: Test | None = None
+    also: Test | None = None
+    """A second condition: the rule refuses where both say so."""
 
 
 TIOCSTI: Final = 0x5412
@@ -73,7 +76,18 @@ _KERNEL = "it changes the kernel or the machine"
 _OTHER = "it slows another process down, or takes what it may have"
 _SURFACE = "much of it does what no filter sees"
 
+_GRANT = "who runs such a program is its owner for that time"
+
 _ITSELF: Final = Test(0, 0xFFFFFFFF, frozenset({0}), is_allowed=True)
+_GRANTING: Final = stat.S_ISUID | stat.S_ISGID
+_MAKING: Final = os.O_CREAT | (os.O_TMPFILE & ~os.O_DIRECTORY)
+"""Flags of open(2) with which it reads its mode; without them the argument is whatever it was."""
+
+
+def _without(bits: int, argument: int) -> Test:
+    """Refuse an argument that has any of these bits."""
+    return Test(argument, bits, frozenset({0}), is_allowed=True)
+
 
 # fmt: off
 RULES: Final[tuple[CallRule, ...]] = (
@@ -135,6 +149,20 @@ RULES: Final[tuple[CallRule, ...]] = (
     CallRule("setdomainname",     (171, 162),      _PERM,   _KERNEL),
     CallRule("syslog",            (103, 116),      _PERM,   "the kernel's log shows addresses"),
     CallRule("vhangup",           (153, 58),       _PERM,   "the terminal is the user's"),
+    # Of a folder, too: no filter sees what the path names.
+    CallRule("chmod",       (90, None),  _PERM, _GRANT, _without(_GRANTING, 1)),
+    CallRule("fchmod",      (91, 52),    _PERM, _GRANT, _without(_GRANTING, 1)),
+    CallRule("fchmodat",    (268, 53),   _PERM, _GRANT, _without(_GRANTING, 2)),
+    CallRule("fchmodat2",   (452, 452),  _PERM, _GRANT, _without(_GRANTING, 2)),
+    CallRule("mknod",       (133, None), _PERM, _GRANT, _without(_GRANTING, 1)),
+    CallRule("mknodat",     (259, 33),   _PERM, _GRANT, _without(_GRANTING, 2)),
+    CallRule("creat",       (85, None),  _PERM, _GRANT, _without(_GRANTING, 1)),
+    CallRule("open",        (2, None),   _PERM, _GRANT,
+         _without(_GRANTING, 2), _without(_MAKING, 1)),
+    CallRule("openat",      (257, 56),   _PERM, _GRANT,
+         _without(_GRANTING, 3), _without(_MAKING, 2)),
+    # No filter sees its mode. Who takes it does without it where a kernel does not have it.
+    CallRule("openat2",     (437, 437),  _NOSYS, _GRANT),
     # Landlock lets these pass for processes of the same user; 0 is the caller itself.
     CallRule("prlimit64",         (302, 261),  _PERM,   _OTHER, _ITSELF),
     CallRule("sched_setaffinity", (203, 122),  _PERM,   _OTHER, _ITSELF),
@@ -246,20 +274,27 @@ def _instructions(rules: Iterable[CallRule], on: Machine) -> Iterator[Instructio
 
 
 def _tested(rule: CallRule) -> Iterator[Instruction]:
-    """Yield what stands behind the comparison of the number: the refusal, or a test before it."""
+    """Yield what stands behind the comparison of the number: the refusal, and tests before it."""
     refuse = (_RETURN, 0, 0, _ERRNO | rule.error)
-    test = rule.test
-    if test is None:
+    if rule.test is None:
         yield refuse
         return
+    behind = [refuse]
+    for test in (rule.also, rule.test):
+        if test is not None:
+            behind = [*_test(test, len(behind)), *behind]
+    yield from behind
+    yield (_LOAD, 0, 0, _NUMBER_AT)
+
+
+def _test(test: Test, behind: int) -> Iterator[Instruction]:
+    """Yield a test: it goes on where it refuses, else over so many instructions behind it."""
     yield (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * test.argument)
     yield (_AND, 0, 0, test.mask)
     values = sorted(test.values)
     for at, value in enumerate(values):
         after = len(values) - at - 1
-        # Over the others: to the number again where it is allowed, else to the refusal.
-        yield (_EQUAL, after + 1, 0, value)
+        # Over the other values: to the number again where it is allowed, else to what is behind.
+        yield (_EQUAL, after + (behind if test.is_allowed else 1), 0, value)
     if not test.is_allowed:
-        yield (_EQUAL, 1, 1, 0)  # none of them: pass over the refusal
-    yield refuse
-    yield (_LOAD, 0, 0, _NUMBER_AT)
+        yield (_EQUAL, behind, behind, 0)  # none of them

@@ -249,3 +249,21 @@ def test_a_policy_that_is_none_is_refused_at_once():
     ):
         with pytest.raises((ValueError, cmdc.InvalidOptions)):
             cmdc.sandbox.Landlock(**options)
+
+
+ABSENT, OTHER = "is not there: make the folder first", "is no folder"
+
+
+@pytest.mark.parametrize("path", ["missing", "missing/below", "dangling", "file", "link"])
+def test_what_is_to_be_written_is_a_folder(agent, scripted, tmp_path, sandbox, path):
+    """A session whose every command would fail is not started."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("gone")
+    kind = type(sandbox)
+    with pytest.raises(cmdc.SandboxUnavailable) as caught:
+        agent(scripted(), sandbox=kind(writable=[".", path]), working_dir=str(tmp_path))
+
+    assert caught.value.layer == "writable"
+    why = OTHER if path in {"file", "link"} else ABSENT
+    assert caught.value.why == f"'{tmp_path / path}' {why}"

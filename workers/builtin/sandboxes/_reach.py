@@ -70,6 +70,10 @@ class Reach:
         self._tops = tuple({_names(root), _names(given or root)})
         self._is_kernels = has_openat2() if is_kernels is None else is_kernels
 
+    def go_alone(self) -> None:
+        """Follow links without the kernel's help from now on: a filter refuses openat2(2)."""
+        self._is_kernels = False
+
     # --- paths ------------------------------------------------------------------------------------
 
     def names_of(self, path: str) -> PathNames:

@@ -62,6 +62,7 @@ class Landlock(Local):
             apply.confine(self.wanted)
         except LayerMissing as missing:
             raise SandboxUnavailable(missing.layer, missing.why) from missing
+        self._reach.go_alone()
         self._is_confined = True
 
     @property
@@ -89,8 +90,17 @@ class Landlock(Local):
         wanted = confinement_of(self._policy, self._reach.root)
         own = (sys.prefix, sys.base_prefix, str(_OWN), str(_OWN.with_name("workers")))
         readable = (*wanted.readable, *apply.openness_of("/etc").open, *own)
-        writable = tuple(str(Path(path).resolve()) for path in wanted.writable)
+        writable = tuple(map(_folder, wanted.writable))
         return replace(wanted, readable=tuple(dict.fromkeys(readable)), writable=writable)
+
+
+def _folder(path: str) -> str:
+    """Return a folder without links; what is none holds up every command, and so the session."""
+    folder = Path(path).resolve()
+    if folder.is_dir():
+        return str(folder)
+    why = "is no folder" if folder.exists() else "is not there: make the folder first"
+    raise SandboxUnavailable("writable", f"{path!r} {why}")
 
 
 def launched(step: Step, wanted: Confinement, program: Sequence[str]) -> list[str]:

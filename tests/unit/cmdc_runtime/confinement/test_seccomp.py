@@ -1,6 +1,7 @@
 """The filter, played as the kernel plays it: each row refuses what it says, and nothing else."""
 
 import errno
+import os
 import struct
 from typing import get_args
 
@@ -28,9 +29,10 @@ def refused(error):
     return 0x00050000 | error
 
 
-def decided(machine, network, number, arguments=(0, 0, 0), audit=None):
+def decided(machine, network, number, arguments=(0, 0, 0, 0), audit=None):
     """Return what the filter says of a call."""
-    packed = struct.pack("=IIQ6Q", number, audit or machine.audit, 0, *arguments, 0, 0, 0)
+    six = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
+    packed = struct.pack("=IIQ6Q", number, audit or machine.audit, 0, *six)
     program_ = [*struct.iter_unpack("=HBBI", program(network, machine))]
     at, register = 0, 0
     while True:
@@ -127,6 +129,38 @@ def test_a_process_is_forked_without_namespaces_only(machine):
     assert decided(machine, "off", clone, (SIGCHLD, 0, 0)) == ALLOWED
     assert decided(machine, "off", clone, (SIGCHLD | NEW_USER, 0, 0)) == refused(errno.EPERM)
     assert decided(machine, "off", number_of(machine, "clone3")) == refused(errno.ENOSYS)
+
+
+@pytest.mark.parametrize("bits", [0o4755, 0o2755, 0o6000, 0o104755, 1 << 32 | 0o4000])
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("chmod", (0,)),
+        ("fchmod", (3,)),
+        ("fchmodat", (3, 0)),
+        ("fchmodat2", (3, 0)),
+        ("mknod", (0,)),
+        ("mknodat", (3, 0)),
+        ("creat", (0,)),
+        ("open", (0, os.O_WRONLY | os.O_CREAT)),
+        ("openat", (3, 0, os.O_RDWR | os.O_CREAT | os.O_EXCL)),
+        ("openat", (3, 0, os.O_RDWR | os.O_TMPFILE)),
+    ],
+)
+def test_no_program_runs_as_its_owner(machine, call, arguments, bits):
+    """By whatever call a file gets its mode, unless a call does not read it as one."""
+    number = number_of(machine, call)
+    if number is None:
+        pytest.skip("this architecture never had it")
+    *before, flags = arguments
+
+    assert decided(machine, "off", number, (*arguments, bits)) == refused(errno.EPERM)
+    assert decided(machine, "off", number, (*arguments, bits & 0o101777)) == ALLOWED
+    if call.startswith("open"):
+        plain = flags & ~os.O_CREAT & ~os.O_TMPFILE
+        assert decided(machine, "off", number, (*before, plain, bits)) == ALLOWED
+        folder = (*before, plain | os.O_DIRECTORY, bits)
+        assert decided(machine, "off", number, folder) == ALLOWED
 
 
 def test_nothing_types_into_a_terminal(machine):
