@@ -10,12 +10,15 @@ session's work; only that a list has changed is sent to all.
 To let one more method through, add it to its table.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from workers.core.mcp_lines import mended_line
 
 OPENINGS: Final = frozenset({"initialize", "server/discover"})
 """What is had once for all agents."""
@@ -104,11 +107,14 @@ class _Opening:
 
 
 def message_of(line: bytes) -> Message | None:
-    """Return a line as a message; None: it is none."""
-    try:
+    """Return a line as a message, with U+FFFD for what is no character in it; None: it is none."""
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
         return _DECODER.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    plain = mended_line(line)
+    if plain is not None:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            return _DECODER.decode(plain)
+    return None
 
 
 class Switchboard:

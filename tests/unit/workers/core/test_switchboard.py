@@ -404,3 +404,15 @@ def test_a_probe_is_answered_to_nobody(board):
         ToAgent(1, b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'),
         ToAgent(2, b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'),
     ]
+
+
+def test_half_a_surrogate_in_an_answer_is_replaced(board):
+    """Whoever asked has an answer, under its own number."""
+    number = asks(board, 1, 7)
+    answer = rb'{"jsonrpc": "2.0", "id": %d, "result": {"a": "y\ud800z"}}' % number
+
+    assert opened(board.from_server(answer, NOW_S))[0][1] == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "result": {"a": "y�z"},
+    }
