@@ -179,7 +179,8 @@ class McpServerChanged(Event, frozen=True, kw_only=True):
     """An MCP server has come to another state: connecting, ready, restarting or failed.
 
     One that is attached to a living session is declared, one that was removed is detached.
-    ``tools`` counts those that it lists; ``problem`` says why it was lost.
+    ``tools`` counts those that the model has of it; ``problem`` says why it was lost, and which of
+    its tools are left out.
     """
 
     notice = "quiet"

@@ -442,7 +442,7 @@ class McpToolsListed:
 
 @dataclass(frozen=True, slots=True)
 class McpServerReported:
-    """An MCP server has come to another state; ``tools`` counts those that it lists."""
+    """An MCP server has come to another state; ``tools`` counts those that the model has."""
 
     name: str
     state: str

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -31,17 +30,18 @@ from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cmdc_runtime.extensions.tool import ToolError
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.mcp_logins import LoginFile, LoginUnreadable
 from cmdc_runtime.mcp_oauth import LoginNeeded, Renewing
 from cmdc_runtime.version import VERSION
 from workers.core import elicitation
 from workers.core.elicitation import Answered, Question
+from workers.core.mcp_lines import mended_line
 from workers.mcp.process import ServerProcess
+from workers.mcp.tool_lists import TOOLS_MAX, ListReader, Transport, problem_of, summary_of
 
 PAGES_MAX: Final = 100
 """Of one list of tools; a server whose list goes on has failed."""
-TOOLS_MAX: Final = 512
-"""Of one server: as many as a session may have."""
 LIST_BYTES_MAX: Final = 4 * 2**20
 """Of what one server says about all its tools."""
 LISTEN_AGAIN_S: Final = 5.0
@@ -54,7 +54,8 @@ ROUNDS_MAX: Final = 10
 STATE_ONLY_S: Final = 0.25
 """Before a call goes on of which the server has asked nothing."""
 
-Transport = AbstractAsyncContextManager[TransportStreams]
+_UNREADABLE: Final = object()
+"""The data of an error that stands for an answer of this server that can't be read."""
 
 
 class OnProgress(Protocol):
@@ -95,6 +96,10 @@ class ConnectionFailedError(Exception):
     """The server cannot be spoken to; the message says why."""
 
 
+class UnusableAnswerError(ConnectionFailedError):
+    """The server has answered, and what it says can't be used; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListedTool:
     """One tool as its server lists it."""
@@ -102,6 +107,8 @@ class ListedTool:
     name: str
     description: str
     parameters: dict[str, Any]  # Any: a JSON Schema
+    problem: str = ""
+    """Why it can't be read; nobody can have it then."""
 
 
 class Connection:
@@ -115,17 +122,18 @@ class Connection:
         """Return all tools that the server lists, in its order.
 
         Raises:
-            ConnectionFailedError: it lists none, or too many.
+            UnusableAnswerError: it lists too many, or the list can't be read.
+            ConnectionFailedError: it lists none.
         """
-        with _translated():
+        with _translated("it lists tools that can't be read"):
             if self._client.server_capabilities.tools is None:
                 return ()
             found = await self._pages()
         if len(found) > TOOLS_MAX:
-            raise ConnectionFailedError(f"it lists {len(found)} tools, more than {TOOLS_MAX}")
+            raise UnusableAnswerError(f"it lists {len(found)} tools, more than {TOOLS_MAX}")
         size = sum(len(json.dumps(one.parameters)) + len(one.description) for one in found)
         if size > LIST_BYTES_MAX:
-            raise ConnectionFailedError(f"its tools take {size:,} bytes, over {LIST_BYTES_MAX:,}")
+            raise UnusableAnswerError(f"its tools take {size:,} bytes, over {LIST_BYTES_MAX:,}")
         return found
 
     async def _pages(self) -> tuple[ListedTool, ...]:
@@ -138,11 +146,8 @@ class Connection:
             if cursor is None or len(found) > TOOLS_MAX:
                 break
         else:
-            raise ConnectionFailedError(f"its list of tools has more than {PAGES_MAX} pages")
-        return tuple(
-            ListedTool(one.name, one.description or one.title or "", dict(one.input_schema))
-            for one in found
-        )
+            raise UnusableAnswerError(f"its list of tools has more than {PAGES_MAX} pages")
+        return tuple(map(_listed, found))
 
     async def call(
         self,
@@ -159,6 +164,7 @@ class Connection:
 
         Raises:
             ToolError: the tool says so.
+            UnusableAnswerError: what it answers can't be read.
             ConnectionFailedError: the server refuses the call, or it is gone.
         """
         with _translated():
@@ -178,14 +184,17 @@ class Connection:
         async def send(
             responses: types.InputResponses | None = None, state: str | None = None
         ) -> types.CallToolResult | types.InputRequiredResult:
-            return await self._client.session.call_tool(
-                name,
-                arguments,
-                progress_callback=on_progress,
-                input_responses=responses,
-                request_state=state,
-                allow_input_required=True,
-            )
+            try:
+                return await self._client.session.call_tool(
+                    name,
+                    arguments,
+                    progress_callback=on_progress,
+                    input_responses=responses,
+                    request_state=state,
+                    allow_input_required=True,
+                )
+            except RuntimeError as error:  # the result is not as the tool's own schema has it
+                raise UnusableAnswerError(one_line(str(error))) from error
 
         result: types.CallToolResult | types.InputRequiredResult
         is_first = keeping.kept in {b"", AT_FIRST}
@@ -220,6 +229,11 @@ class Connection:
         return responses
 
 
+def _listed(tool: types.Tool) -> ListedTool:
+    text = tool.description or tool.title or ""
+    return ListedTool(tool.name, text, dict(tool.input_schema), problem_of(tool))
+
+
 @contextlib.asynccontextmanager
 async def connected(transport: Transport, callbacks: Callbacks) -> AsyncIterator[Connection]:
     """Speak to a server until the block ends.
@@ -227,16 +241,18 @@ async def connected(transport: Transport, callbacks: Callbacks) -> AsyncIterator
     Raises:
         ConnectionFailedError: there is no common version of the protocol, or nobody answers.
     """
+    reader = ListReader()
     client = Client(
-        transport,
+        reader.over(transport),
         mode="auto",
         client_info=types.Implementation(name="cmdc-runtime", version=VERSION),
         elicitation_callback=_asker(callbacks),
         message_handler=_listener(callbacks),
         cache=None,
     )
-    with _translated():
+    with _translated("it answers what can't be read"):
         async with client:
+            reader.version = client.protocol_version
             hearing = asyncio.create_task(_hear(client, callbacks), name="mcp-hear")
             try:
                 yield Connection(client)
@@ -245,13 +261,17 @@ async def connected(transport: Transport, callbacks: Callbacks) -> AsyncIterator
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated(unreadable: str = "") -> Iterator[None]:
+    """Raise what fails as ours; ``unreadable`` stands before what is wrong with an answer."""
     try:
         yield
     except BaseExceptionGroup as group:
         if group.subgroup(asyncio.CancelledError) is not None:
             raise
-        raise ConnectionFailedError("; ".join(_leaves(group))) from group
+        found = [_failure_of(error, unreadable) for error in _leaves(group)]
+        is_answer = all(isinstance(one, UnusableAnswerError) for one in found)
+        kind = UnusableAnswerError if is_answer else ConnectionFailedError
+        raise kind("; ".join(map(str, found))) from group
     except (
         MCPError,
         RuntimeError,
@@ -260,18 +280,27 @@ def _translated() -> Iterator[None]:
         httpx2.HTTPError,
         anyio.ClosedResourceError,
         anyio.BrokenResourceError,
-        pydantic.ValidationError,
     ) as error:
-        raise ConnectionFailedError(str(error) or type(error).__name__) from error
+        raise _failure_of(error, unreadable) from error
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[str]:
-    found: list[str] = []
+def _failure_of(error: BaseException, unreadable: str) -> ConnectionFailedError:
+    """Return what a failure of the SDK is for us."""
+    if isinstance(error, ConnectionFailedError):
+        return error
+    if isinstance(error, pydantic.ValidationError):
+        problem = summary_of(error)
+    elif isinstance(error, MCPError) and error.error.data is _UNREADABLE:
+        problem = error.error.message
+    else:
+        return ConnectionFailedError(str(error) or type(error).__name__)
+    return UnusableAnswerError(f"{unreadable}: {problem}" if unreadable else problem)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
     for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            found += _leaves(error)
-        else:
-            found.append(str(error) or type(error).__name__)
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found
 
 
@@ -391,10 +420,39 @@ async def _read(process: ServerProcess, arrived: Any) -> None:  # Any: anyio's s
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
+    """Return a line as a message, with U+FFFD for what is no character in it.
+
+    An answer that can't be read is an error under the number of its request, which fails at once;
+    what a server prints besides is no message, and the session goes on.
+    """
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:  # what it prints besides is no message; the session goes on
-        return error
+    except ValueError as error:
+        plain = mended_line(line)
+        if plain is None:
+            return error
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(plain, by_name=False))
+    except ValueError as error:
+        return _unreadable(plain) or error
+
+
+def _unreadable(line: bytes) -> SessionMessage | None:
+    """Return the error that stands for an answer that is malformed; None: it is no answer."""
+    found = json.loads(line)
+    if not isinstance(found, dict) or "method" in found:
+        return None
+    own = found.get("id")
+    if not isinstance(own, int | str) or isinstance(own, bool):
+        return None
+    kind = types.JSONRPCError if "error" in found else types.JSONRPCResponse
+    try:
+        kind.model_validate_json(line, by_name=False)
+        problem = "it is no message"
+    except pydantic.ValidationError as error:
+        problem = summary_of(error)
+    failure = types.ErrorData(code=types.PARSE_ERROR, message=problem, data=_UNREADABLE)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=own, error=failure))
 
 
 async def _write(process: ServerProcess, written: Any, arrived: Any) -> None:  # Any: as above

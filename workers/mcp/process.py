@@ -107,7 +107,7 @@ class ServerProcess:
         return self.status == NOT_STARTED
 
     def ending(self, problem: str = "") -> str:
-        """Return how it ended, with its last words; ``problem`` is what else is known of that."""
+        """Return how it ended by itself, with its last words; ``problem``: where nobody knows."""
         status = self.status
         if status is None:
             text = problem or "it was ended"

@@ -82,6 +82,8 @@ class ServerLink:
         self._news = asyncio.Event()
         self._has_changed = False
         self._problem: str | None = None
+        self._loss: LostError | None = None
+        """Why it can't be connected to, which stays so while the rest is cleared away."""
         self._process: ServerProcess | SharedServer | None = None
         self._connection: Connection | None = None
         self._calls: dict[asyncio.Task[Any], tuple[Context, asyncio.Event]] = {}
@@ -106,7 +108,7 @@ class ServerLink:
                     await self._reach(self._declared.url, stack)
                 yield
         except self._sdk.ConnectionFailedError as error:  # it ends so where the server is gone
-            raise LostError(self._problem or str(error)) from error
+            raise self._loss or LostError(self._problem or str(error)) from error
 
     def _close(self) -> None:
         self._connection = None
@@ -157,8 +159,20 @@ class ServerLink:
         try:
             await self._connect(self._sdk.pipes(process), stack)
         except self._sdk.ConnectionFailedError as error:
+            self._loss = await self._unconnected(process, error)
+            raise self._loss from error
+
+    async def _unconnected(
+        self, process: ServerProcess | SharedServer, error: Exception
+    ) -> LostError:
+        """Close a process that can't be spoken to; return why: its own end, or what it said."""
+        if await _has_ended(process):
             await process.close()
-            raise LostError(process.ending(str(error)), is_final=process.is_final) from error
+            return LostError(process.ending(str(error)), is_final=process.is_final)
+        await process.close()
+        words = process.last_words
+        problem = f"{error}: {words}" if words else str(error)
+        return LostError(problem, is_final=isinstance(error, self._sdk.UnusableAnswerError))
 
     async def _started(self, program: ServerProgram) -> ServerProcess | SharedServer:
         """Return a process of the session's own, or a connection to one that sessions share."""
@@ -187,6 +201,8 @@ class ServerLink:
                     await self._connect(carry(url, self._declared.headers, login), trial)
                     stack.push_async_exit(trial.pop_all())
                     return
+            except self._sdk.UnusableAnswerError as error:
+                raise LostError(str(error), is_final=True) from error
             except self._sdk.ConnectionFailedError as error:
                 problems.append(str(error))
             if login is not None and login.problem is not None:
@@ -229,6 +245,9 @@ class ServerLink:
         try:
             async with asyncio.timeout(PROBE_S):
                 self.listed = await self._connection.tools()
+        except self._sdk.UnusableAnswerError as error:
+            self._lose(str(error))
+            return False
         except (TimeoutError, self._sdk.ConnectionFailedError) as error:
             why = str(error) or f"nothing within {PROBE_S:g} s"
             self._lose(f"it does not answer any more: {why}")
@@ -254,6 +273,10 @@ class ServerLink:
         try:
             keeping = _NothingKept() if context.session is None else context.session
             return await connection.call(own_name, args, _progress_of(name, context), keeping)
+        except self._sdk.UnusableAnswerError as error:
+            raise ToolError(
+                f"the MCP server {name!r} answered what can't be read: {error}"
+            ) from error
         except self._sdk.ConnectionFailedError as error:
             raise ToolError(await self._failure(str(error))) from error
         except asyncio.CancelledError:
@@ -267,10 +290,7 @@ class ServerLink:
     async def _failure(self, problem: str) -> str:
         """Return what a call that was not the tool's failure ends with; the server may be gone."""
         name, process = self._declared.name, self._process
-        if process is not None and (process.ended.is_set() or process.stdout.at_eof()):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(END_S):
-                    await process.ended.wait()
+        if process is not None and await _has_ended(process):
             return f"the MCP server {name!r} ended during this call: {process.ending(problem)}"
         if await self._answers():
             return f"the MCP server {name!r} refuses the call: {problem}"
@@ -306,6 +326,16 @@ class ServerLink:
             with contextlib.suppress(_CallOverError):
                 return await _response_in(*running[-1], text, options)
         raise ToolError("no call of this server runs, so nobody can be asked")
+
+
+async def _has_ended(process: ServerProcess | SharedServer) -> bool:
+    """Say whether a process has ended, or closed its pipe; it has time to be gone, too."""
+    if not process.ended.is_set() and not process.stdout.at_eof():
+        return False
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            await process.ended.wait()
+    return True
 
 
 class _NothingKept:

@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -76,6 +76,15 @@ class McpTool(Tool):
         return await self._call(self._own_name, args, context)
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A list of tools: those that a model can have, and why the others can't be had, by name."""
+
+    listed: tuple["ListedTool", ...] = ()
+    fit: tuple["ListedTool", ...] = ()
+    unfit: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(slots=True, eq=False)
 class _Server:
     """One server, and where it stands."""
@@ -85,11 +94,41 @@ class _Server:
     link: ServerLink | None = None
     """While it is ready."""
     task: asyncio.Task[None] | None = None
+    _checked: _Checked = _Checked()
 
     @property
-    def listed(self) -> tuple["ListedTool", ...]:
-        """The tools that it lists."""
-        return () if self.link is None else self.link.listed
+    def checked(self) -> _Checked:
+        """The tools that it lists, each list checked once."""
+        listed = () if self.link is None else self.link.listed
+        if listed is not self._checked.listed:
+            self._checked = _check(self.declared.name, listed)
+        return self._checked
+
+    def allows(self, tool: str) -> bool:
+        """Say whether the session wants a tool, by the server's own name for it."""
+        return self.declared.allow is None or tool in self.declared.allow
+
+
+def _check(server: str, listed: tuple["ListedTool", ...]) -> _Checked:
+    """Return a list of tools, checked as tools of a session are."""
+    fit: list[ListedTool] = []
+    unfit: list[tuple[str, str]] = []
+    for tool in listed:
+        name = mcp.tool_name(server, tool.name)
+        if tool.problem:
+            unfit.append((tool.name, f"it is left out: tool {name!r}: {tool.problem}"))
+            continue
+        try:
+            as_tool(McpTool(name, tool, _uncalled))
+        except InvalidTool as error:
+            unfit.append((tool.name, f"it is left out: {error}"))
+            continue
+        fit.append(tool)
+    return _Checked(listed, tuple(fit), tuple(unfit))
+
+
+async def _uncalled(name: str, _args: dict[str, Any], _context: Context) -> str:  # Any: as Call
+    raise ToolError(f"{name!r} is only looked at")
 
 
 def _digest(tool: "ListedTool") -> str:
@@ -123,7 +162,6 @@ class McpServers:
         self._threads = Threads("mcp")
         self._changed = asyncio.Event()
         self._is_closed = False
-        self._problems: Mapping[str, tuple[str, ...]] = {}
         self.change(memory().mcp_servers)
 
     def change(self, servers: Iterable[McpServer]) -> None:
@@ -167,27 +205,30 @@ class McpServers:
         A tool that cannot be had is left out, and the status of its server says so.
         """
         memory = self._memory()
-        ready = [one for one in self._servers.values() if one.life.state is ServerState.READY]
-        wanted = {
+        listed = {
             (one.declared.name, tool.name): tool
-            for one in ready
-            for tool in one.listed
-            if one.declared.allow is None or tool.name in one.declared.allow
+            for one in self._ready()
+            for tool in one.checked.fit
         }
-        names = mcp.named(wanted, frozenset(taken))
-        problems = {server: list(lines) for server, lines in names.problems.items()}
         found: list[McpTool] = []
-        for (server, own_name), name in names.given.items():
-            tool = McpTool(name, wanted[server, own_name], self._caller(server))
+        for (server, own_name), name in self._names(taken).given.items():
+            tool = McpTool(name, listed[server, own_name], self._caller(server))
             tool.needs_approval = serverset.needs_approval(memory, name)
-            try:
-                as_tool(tool)
-            except InvalidTool as error:
-                problems.setdefault(server, []).append(f"it is left out: {error}")
-                continue
             found.append(tool)
-        self._problems = {server: tuple(lines) for server, lines in problems.items()}
         return tuple(found)
+
+    def _ready(self) -> list[_Server]:
+        return [one for one in self._servers.values() if one.life.state is ServerState.READY]
+
+    def _names(self, taken: Iterable[str]) -> mcp.Names:
+        """Name the tools that can be had; ``taken`` are the session's other names."""
+        wanted = [
+            (one.declared.name, tool.name)
+            for one in self._ready()
+            for tool in one.checked.fit
+            if one.allows(tool.name)
+        ]
+        return mcp.named(wanted, frozenset(taken))
 
     def status(self) -> tuple[McpServerStatus, ...]:
         """Return how each server stands."""
@@ -271,8 +312,10 @@ class McpServers:
 
     def _note(self, one: _Server) -> None:
         """Have the definitions of a server's tools remembered."""
-        server = one.declared.name
-        tools = {mcp.tool_name(server, tool.name): _digest(tool) for tool in one.listed}
+        server, checked = one.declared.name, one.checked
+        tools = {mcp.tool_name(server, tool.name): _digest(tool) for tool in checked.fit}
+        for _, problem in checked.unfit:
+            log.warning("mcp_server.tool_refused", server=server, problem=one_line(problem))
         self._post(McpToolsListed(server, tools))
 
     def _lose(self, one: _Server, loss: LostError) -> None:
@@ -308,7 +351,7 @@ class McpServers:
         if self._is_closed:
             return
         shown = self._status_of(one)
-        self._post(McpServerReported(shown.name, shown.state, len(one.listed), shown.problem))
+        self._post(McpServerReported(shown.name, shown.state, len(shown.tools), shown.problem))
 
     def _wake(self) -> None:
         """Wake who waits for servers."""
@@ -316,17 +359,18 @@ class McpServers:
         self._changed = asyncio.Event()
 
     def _status_of(self, one: _Server) -> McpServerStatus:
-        name, allow, sandbox = one.declared.name, one.declared.allow, self._surroundings.sandbox
+        name, sandbox, checked = one.declared.name, self._surroundings.sandbox, one.checked
         is_confined = one.declared.url is None and sandbox.confines
-        allowed = [tool.name for tool in one.listed if allow is None or tool.name in allow]
-        missing = set(allow or ()) - {tool.name for tool in one.listed}
-        problems = [one.life.problem, *self._problems.get(name, ())]
+        names = self._names(tool.name for tool in self._memory().tools)
+        missing = set(one.declared.allow or ()) - {tool.name for tool in checked.listed}
+        unfit = [problem for tool, problem in checked.unfit if one.allows(tool)]
+        problems = [one.life.problem, *unfit, *names.problems.get(name, ())]
         if missing and one.life.state is ServerState.READY:
             problems.append(f"allow names {', '.join(sorted(missing))}, which it does not list")
         return McpServerStatus(
             name=name,
             state=one.life.state.value,
-            tools=tuple(mcp.tool_name(name, tool) for tool in allowed),
+            tools=tuple(given for (server, _), given in names.given.items() if server == name),
             problem=one_line("; ".join(filter(None, problems)), PROBLEM_CHARS_MAX),
             confined_by=sandbox.name if is_confined else "",
             network=one.declared.network,
