@@ -32,7 +32,7 @@ Transport = AbstractAsyncContextManager[TransportStreams]
 
 def summary_of(error: pydantic.ValidationError) -> str:
     """Return what is wrong with an answer in one line, without its values."""
-    return _told([(one["loc"], one["msg"]) for one in _errors(error)])
+    return _in_words([(one["loc"], one["msg"]) for one in _errors(error)])
 
 
 def problem_of(tool: types.Tool) -> str:
@@ -71,7 +71,7 @@ def _problems(result: Mapping[str, Any], version: str) -> dict[int, str]:
         name, *where = one["loc"]
         if name == "tools" and where:  # others are of the list as a whole, which the SDK refuses
             errors.setdefault(where[0], {})[tuple(where[1:]), one["msg"]] = None
-    return {number: _told(list(found)) for number, found in errors.items()}
+    return {number: _in_words(list(found)) for number, found in errors.items()}
 
 
 def _found(
@@ -106,7 +106,7 @@ def _errors(error: pydantic.ValidationError) -> list[Any]:  # Any: pydantic's ow
     return list(error.errors(include_url=False, include_context=False, include_input=False))
 
 
-def _told(errors: list[tuple[tuple[int | str, ...], str]]) -> str:
+def _in_words(errors: list[tuple[tuple[int | str, ...], str]]) -> str:
     lines = [
         f"{'.'.join(map(str, where))}: {message}" if where else message
         for where, message in errors[:ERRORS_MAX]
