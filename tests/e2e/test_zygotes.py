@@ -46,6 +46,14 @@ def test_a_session_whose_vendor_is_spoken_to_has_nothing_of_litellm(client, agen
     assert not has_litellm(zygote_pid(client))
 
 
+@pytest.mark.parametrize("model", ["openai:gpt-4o", "anthropic:claude-sonnet-4-5", "groq:llama"])
+def test_a_vendor_that_is_spoken_to_has_nothing_of_litellm(agent, model):
+    """Whatever its wire, before anything is asked."""
+    session = agent(model, provider_opts={"api_key": "k"})
+
+    assert not has_litellm(session.agent_pid())
+
+
 def test_a_session_that_needs_litellm_gets_a_process_that_has_it(client, agent, scripted):
     """From a zygote of its own, as does the one that takes its place when it is killed."""
     session = agent(ByLitellm(scripted("one", "two")))

@@ -24,6 +24,7 @@ from cmdc_runtime.extensions.provider import (
     ToolSpec,
 )
 from cmdc_runtime.message_parts import Medium
+from cmdc_runtime.messages import Message
 from cmdc_runtime.provider_options import HEADERS
 from cmdc_runtime.version import VERSION
 from workers.builtin.providers._answer_call import answer_call
@@ -38,6 +39,8 @@ from workers.builtin.wires.table import entry_of, facts_of
 log = structlog.get_logger()
 
 LITELLM: Final = "workers.builtin.providers.litellm"
+_ANYTHING: Final = (Message.user("Hello."),)
+"""What any session may ask."""
 _COMMON: Final = {
     "accept": "text/event-stream",
     "content-type": "application/json",
@@ -57,7 +60,9 @@ def needs_litellm(
 
     What is asked, as a schema for the reply that a vendor refuses, may send more of them there.
     """
-    request = ModelRequest(model=model, messages=(), tools=tools, provider_opts=provider_opts)
+    request = ModelRequest(
+        model=model, messages=_ANYTHING, tools=tools, provider_opts=provider_opts
+    )
     try:
         with border(request):
             return route_of(request) is None

@@ -8,6 +8,7 @@ import pytest
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.messages import Message, ToolCall
 from workers.builtin import tools
+from workers.builtin.providers.default import needs_litellm
 from workers.builtin.wires.routes import VENDORS, WireFormat, route_of, vendor_of
 
 LOCAL = {"api_base": "http://127.0.0.1:9/v1"}
@@ -291,6 +292,20 @@ def test_what_claude_takes_goes_to_it(goes, case):
     model, options, is_ours = ANTHROPIC[case]
 
     assert goes(f"anthropic:{model}", **options) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "is_ours"),
+    [
+        *((model, {}, True) for model in ADDRESSES),
+        *((f"anthropic:{name}", options, is_ours) for name, options, is_ours in ANTHROPIC.values()),
+        ("openai:gpt-4o", {"via": "litellm"}, False),
+    ],
+)
+def test_a_session_is_where_its_requests_go(goes, model, options, is_ours):
+    """Its process is chosen before anything is asked: by what any session may ask."""
+    assert goes(model, **options) is is_ours
+    assert needs_litellm(model, dict(options)) is not is_ours
 
 
 BOUND = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
