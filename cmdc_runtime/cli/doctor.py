@@ -203,7 +203,7 @@ def _temporary_files() -> Iterator[Finding]:
 
 def _state_dir() -> Iterator[Finding]:
     place = default_state_dir(os.environ, home=Path.home())
-    yield _writable("state directory", place, "the journal")
+    yield from _private("state directory", place, "the journal")
 
 
 def _confinement() -> Iterator[Finding]:
@@ -295,15 +295,20 @@ def _directory(address: str | None) -> Path:
 
 
 def _runtime_dir(place: Path) -> Iterator[Finding]:
+    yield from _private("runtime directory", place, "sockets and lock", path_problem(place))
+
+
+def _private(name: str, place: Path, purpose: str, problem: str | None = None) -> Iterator[Finding]:
+    """Say whether the daemon would take ``place``, of which ``problem`` is known already."""
     try:
-        problem = path_problem(place) or privacy_problem(place, uid=os.getuid())
-    except FileNotFoundError:
-        yield _writable("runtime directory", place, "sockets and lock")
+        problem = problem or privacy_problem(place, uid=os.getuid())
+    except (FileNotFoundError, NotADirectoryError):
+        yield _writable(name, place, purpose)
         return
     except OSError as error:
         problem = str(error)
     yield Finding(
-        name="runtime directory",
+        name=name,
         status="problem" if problem else "ok",
         found=str(place) if problem else f"{place}, open to you alone",
         advice=problem or "",

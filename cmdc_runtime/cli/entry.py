@@ -141,6 +141,8 @@ def _shown(error: click.ClickException) -> str:
     """Return an error as click shows it, its message on one line: it may repeat what was typed."""
     shown, message = io.StringIO(), error.format_message()
     error.show(shown)  # without colours that the message may ask for
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return neutral(shown.getvalue())  # a page of help, with nothing that was typed
     return neutral(shown.getvalue().replace(click.unstyle(message), unbroken(message)))
 
 

@@ -63,7 +63,7 @@ def waiting_lines(status: "Status", events: list[Waiting]) -> Iterator[str]:
     session = status.session_id
     for approval_id in status.pending_approvals:
         one = known.get(approval_id)
-        what = call_line(one.tool, one.args) if isinstance(one, ApprovalRequired) else "a call"
+        what = _asked(one) if isinstance(one, ApprovalRequired) else "a call"
         yield f"{what}: cmdc approve {session} {approval_id}"
     for ref in status.pending_questions:
         one = known.get(ref)
@@ -71,6 +71,12 @@ def waiting_lines(status: "Status", events: list[Waiting]) -> Iterator[str]:
         yield f"{what}: cmdc respond {session} {ref} TEXT"
     if status.spent_limit:
         yield f"the next request would break its budget: {status.spent_limit}"
+
+
+def _asked(wanted: ApprovalRequired) -> str:
+    """Return a call, and what its tool says of it to a person."""
+    hint = one_line(wanted.hint)
+    return call_line(wanted.tool, wanted.args) + (f" ({hint})" if hint else "")
 
 
 # --- show -----------------------------------------------------------------------------------------
@@ -246,8 +252,11 @@ def logs(
         raise LogNotFound(f"the log {path} cannot be read: {error.strerror}") from error
     with source:
         source.seek(max(0, os.fstat(source.fileno()).st_size - LOG_BYTES_READ))
-        for line in deque(_of_session(source, session_id), lines):
+        found = deque(_of_session(source, session_id), lines)
+        for line in found:
             terminal.line(line)
+        if not (found or is_followed):
+            raise LogNotFound(f"the log {path} has nothing of session {session!r}")
         while is_followed:
             for line in _of_session(source, session_id):
                 terminal.line(line)

@@ -10,6 +10,7 @@ To add a piece: one class here and in ``Piece``, its fragments in ``wire.deltas`
 """
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, TypeAlias, get_args
@@ -80,6 +81,17 @@ class ToolUse:
     arguments: dict[str, Any] | str  # Any: JSON
     id: str | None = None
 
+    def __post_init__(self) -> None:
+        """Check that it can be sent."""
+        _require(isinstance(self.name, str), f"a tool's name is a str, got {self.name!r}")
+        if not isinstance(self.arguments, dict | str):
+            kind = type(self.arguments).__name__
+            raise TypeError(f"the arguments of {self.name!r} are a dict, or JSON as a str: {kind}")
+        try:
+            json.dumps(self.arguments, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"the arguments of {self.name!r} are no JSON: {error}") from error
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class ToolCalls:
@@ -103,6 +115,12 @@ class ToolCalls:
     ) -> None:
         """Take the calls as positional arguments."""
         _require(bool(calls), "ToolCalls needs at least one ToolUse")
+        for call in calls:
+            if not isinstance(call, ToolUse):
+                kind = type(call).__name__
+                raise TypeError(
+                    f"ToolCalls takes each ToolUse as an argument by itself, got a {kind}"
+                )
         _require_pace(chunk_chars, delay)
         values = (calls, text, chunk_chars, delay, usage, finish)
         for name, value in zip(self.__slots__, values, strict=True):

@@ -47,7 +47,7 @@ def seen(daemon, *words):
     return [line.rstrip() for line in STYLE.sub("", raw).splitlines()], raw
 
 
-@cmdc.tool(needs_approval=True)
+@cmdc.tool(needs_approval=True, meta=lambda args: f"to everybody in {args['where']}")
 def deploy(where: str) -> str:
     """Deploy."""
     return f"deployed to {where}"
@@ -66,7 +66,8 @@ def test_what_waits_for_a_person_is_seen(cmdc_daemon, agent, scripted):
 
     assert "waits: approval" in next(line for line in lines if line.startswith("careful"))
     assert "\x1b[33m" in raw
-    command = f"deploy(where='production'): cmdc approve careful {approval_id}"
+    what = "deploy(where='production') (to everybody in production)"
+    command = f"{what}: cmdc approve careful {approval_id}"
     assert (command in listed, command in shown) == (True, True)
     assert allowed.returncode == 0
 
@@ -188,3 +189,11 @@ def test_logs_are_those_of_one_session(cmdc_daemon, agent, scripted, tmp_path):
     assert lines[-2:] == ["2026-11-28T01:02:03.4Z [error] x session_id=chatty", "Traceback: it"]
     assert any("agent.started" in line for line in lines), lines
     assert (found.returncode, found.stdout != "") == (0, True), found.stderr
+
+
+def test_a_session_of_which_the_log_has_nothing_is_named(cmdc_daemon):
+    """As every command does; the status says so, too."""
+    done = cmdc_of(cmdc_daemon, "logs", "nobody")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has nothing of session 'nobody'" in done.stderr

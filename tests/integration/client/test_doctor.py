@@ -165,6 +165,16 @@ def doctor_in(environment, soft_files):
 
 
 @pytest.mark.process
+def test_a_state_directory_that_the_daemon_refuses_is_a_problem(no_peer):
+    """With the way out that the daemon names."""
+    (no_peer / "state").mkdir(mode=0o755)
+    status, by_name = doctor_in({"CMDC_STATE_DIR": str(no_peer / "state")}, soft_files=1024)
+
+    assert status == 1
+    assert "chmod 700" in by_name["state directory"]["advice"]
+
+
+@pytest.mark.process
 def test_places_and_limits_that_will_not_do_are_problems(no_peer):
     """A directory that others can enter, a file in place of one, and too few descriptors."""
     shared, file = no_peer / "shared", no_peer / "file"

@@ -30,6 +30,17 @@ def test_unknown_command_is_none():
     assert cmdc.get_command(click.Context(cmdc), "no-such") is None
 
 
+@pytest.mark.parametrize("words", [[], ["mcp"], ["service"]], ids=" ".join)
+def test_who_names_no_command_reads_the_help(capsys, words):
+    """Line by line, as with --help."""
+    status = main(words)
+    shown = capsys.readouterr().err
+    main([*words, "--help"])
+
+    assert status == 2
+    assert shown.splitlines() == capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

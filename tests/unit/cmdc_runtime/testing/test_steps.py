@@ -73,3 +73,23 @@ def test_a_str_is_no_script():
 def test_filler_has_the_length_asked_for(count):
     """``after_chars`` is exact."""
     assert len(Stall(after_chars=count).text) == count
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "why"),
+    [
+        (lambda: ToolCalls([ToolUse("a", {})]), TypeError, "by itself, got a list"),
+        (lambda: ToolCalls(("a", {})), TypeError, "by itself, got a tuple"),
+        (lambda: ToolCalls(ToolUse("a", {}), "b"), TypeError, "by itself, got a str"),
+        (lambda: ToolUse("a", ["b"]), TypeError, "arguments of 'a' are a dict"),
+        (lambda: ToolUse("a", None), TypeError, "arguments of 'a' are a dict"),
+        (lambda: ToolUse(ToolUse, {}), ValueError, "a tool's name is a str"),
+        (lambda: ToolUse("a", {"b": object()}), ValueError, "arguments of 'a' are no JSON"),
+        (lambda: ToolUse("a", {"b": "\ud800"}), ValueError, "arguments of 'a' are no JSON"),
+    ],
+    ids=["a list", "a tuple", "a str", "no object", "None", "no name", "no JSON", "half a pair"],
+)
+def test_a_call_that_cannot_be_sent_is_refused_where_it_is_written(make, error, why):
+    """A step that fails while it is answered would be passed over by the next try."""
+    with pytest.raises(error, match=why):
+        make()
