@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from itertools import pairwise
 from typing import Final
 
 from workers.builtin.patches.hunks import FileChange, PatchError
@@ -20,11 +21,12 @@ _NAMED: Final = re.compile(
 )
 
 
-def changes_of(text: str) -> list[FileChange]:
-    """Return what a patch says, a change for each file.
+def changes_of(text: str, folder: str = "") -> list[FileChange]:
+    """Return what a patch says, a change for each file; relative paths begin in ``folder``.
 
     Raises:
-        PatchError: it can't be read, or is larger than is done at once.
+        PatchError: it can't be read, is larger than is done at once, or its paths exclude each
+            other.
     """
     if "\r\n" in text and not _BARE_LINE_FEED.search(text):  # the way here has made them so
         text = text.replace("\r\n", "\n")
@@ -37,18 +39,28 @@ def changes_of(text: str) -> list[FileChange]:
             f"it has {len(changes)} files and {hunks} hunks, at most {FILES_MAX} and {HUNKS_MAX}"
             " are taken at once"
         )
-    _refuse_twice(changes)
+    _refuse_conflicts(changes, folder)
     return changes
 
 
-def _refuse_twice(changes: list[FileChange]) -> None:
-    seen: set[str] = set()
-    for change in changes:
-        for path in (change.path, change.to):
-            plain = posixpath.normpath(path) if path is not None else ""
-            if plain in seen:
-                raise PatchError(f"it changes {path} twice; put all hunks of a file together")
-            seen |= {plain} - {""}
+def _refuse_conflicts(changes: list[FileChange], folder: str) -> None:
+    """Refuse a path that stands twice, or is a file and the folder of another one."""
+    paths = [path for change in changes for path in (change.path, change.to) if path is not None]
+    named = sorted(((_names(path, folder), path) for path in paths), key=lambda one: one[0])
+    # What begins as a path does stands right behind it.
+    for (names, path), (next_names, next_path) in pairwise(named):
+        if names == next_names:
+            raise PatchError(f"it changes {next_path} twice; put all hunks of a file together")
+        if names == next_names[: len(names)]:
+            raise PatchError(
+                f"{path} is a file in it, and the folder of {next_path}; only one of them can be:"
+                " make another patch of the other one"
+            )
+
+
+def _names(path: str, folder: str) -> tuple[str, ...]:
+    plain = posixpath.normpath(posixpath.join(folder, path))
+    return tuple(name for name in plain.split("/") if name not in {"", "."})
 
 
 def paths_of(text: str) -> list[str]:

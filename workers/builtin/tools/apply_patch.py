@@ -31,7 +31,7 @@ def apply_patch(patch: Patch, *, context: Context) -> str:  # noqa: D417 - the c
             (added), with some that stay around the change. Or a unified diff, as git has it.
     """
     try:
-        changes = changes_of(patch)
+        changes = changes_of(patch, context.working_dir)
     except PatchError as error:
         raise ToolError(f"Cannot read the patch: {error}. Nothing is changed.") from error
     sandbox = sandbox_of(context)
@@ -61,13 +61,16 @@ def _rehearse(sandbox: Sandbox, change: FileChange) -> None:
 
     try:
         sandbox.change_file(change.path, unchanged)
+        if change.to is not None:
+            _rehearse_move(sandbox, change.path, change.to)
     except ToolError as error:
         raise ToolError(f"{error}. Nothing is changed.") from error
-    if change.to is not None and sandbox.file_exists(change.to):
-        raise ToolError(
-            f"Cannot move {change.path} to {change.to}: something is there already."
-            " Nothing is changed."
-        )
+
+
+def _rehearse_move(sandbox: Sandbox, path: str, to: str) -> None:
+    if sandbox.file_exists(to):
+        raise ToolError(f"Cannot move {path} to {to}: something is there already")
+    sandbox.change_file(to, lambda content: content)  # a file in the way, or a path that leads out
 
 
 class _Changer:

@@ -26,13 +26,57 @@ def test_both_forms_are_told_apart():
     assert "it changes no file" in refused(DELETED.format(""))
 
 
-def test_a_file_is_changed_once():
-    """Under whatever path it is named."""
-    twice = "*** Delete File: a/f\n*** Delete File: a/./f\n"
+ADDED = "*** Add File: {}\n+x\n"
+MOVED = "*** Update File: {}\n*** Move to: {}\n"
+DROPPED = "*** Delete File: {}\n"
 
-    assert refused(DELETED.format(twice)) == (
-        "it changes a/./f twice; put all hunks of a file together"
-    )
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (DROPPED.format("a/f") + DROPPED.format("a/./f"), "a/./f"),
+        (ADDED.format("f") + ADDED.format("f"), "f"),
+        (ADDED.format("f") + ADDED.format("/work/f"), "/work/f"),
+        (ADDED.format("f") + ADDED.format("//work//f/"), "//work//f/"),
+        (MOVED.format("a", "c") + MOVED.format("b", "c"), "c"),
+        (MOVED.format("a", "b") + MOVED.format("b", "c"), "b"),
+        (MOVED.format("a", "a"), "a"),
+        (DROPPED.format("a") + ADDED.format("b") + MOVED.format("c", "x/../a"), "x/../a"),
+    ],
+)
+def test_a_file_is_changed_once(files, named):
+    """Under whatever path it is named, and a move names two."""
+    with pytest.raises(PatchError) as caught:
+        changes_of(DELETED.format(files), "/work")
+
+    assert str(caught.value) == f"it changes {named} twice; put all hunks of a file together"
+
+
+@pytest.mark.parametrize(
+    ("files", "file", "below"),
+    [
+        (ADDED.format("p") + ADDED.format("p/q"), "p", "p/q"),
+        (ADDED.format("p/q/r") + ADDED.format("p.x") + ADDED.format("p"), "p", "p/q/r"),
+        (ADDED.format("/work/p") + ADDED.format("./p/q"), "/work/p", "./p/q"),
+        (MOVED.format("a", "p") + ADDED.format("p/q"), "p", "p/q"),
+        (MOVED.format("a", "p/q") + MOVED.format("b", "p"), "p", "p/q"),
+        (MOVED.format("p", "p/q"), "p", "p/q"),
+        (DROPPED.format("p") + ADDED.format("p/q"), "p", "p/q"),
+    ],
+)
+def test_a_file_is_no_folder_of_another_one(files, file, below):
+    """In one patch, before or after it: whichever comes first would keep the other from being."""
+    with pytest.raises(PatchError) as caught:
+        changes_of(DELETED.format(files), "/work")
+
+    assert str(caught.value).startswith(f"{file} is a file in it, and the folder of {below};")
+
+
+def test_paths_that_only_look_alike_are_others():
+    """A name that begins as another does is in no folder of that name."""
+    files = "".join(map(ADDED.format, ("p", "p.q", "pq/r", "a/p", "b/p/q", "-", "p-/q")))
+
+    assert len(changes_of(DELETED.format(files), "/work")) == 7
 
 
 def test_a_patch_is_bounded():

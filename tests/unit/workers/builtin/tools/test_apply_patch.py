@@ -96,15 +96,20 @@ def test_what_git_writes_is_done(place):
     [
         (ALL.replace("-two", "-zwei"), "Cannot change kept.txt: the hunk at line 6 of the patch"),
         (ALL.replace("old.txt", "gone.txt"), "Cannot change gone.txt: there is no such file"),
-        (ALL.replace("new/n.txt", "old.txt").replace("Delete File: old", "Delete File: kept.txt/"),
+        (ALL.replace("new/n.txt", "old.txt").replace("Delete File: old", "Delete File: gone"),
          "it is there already"),
         (ALL.replace("new/n.txt", "../n.txt"), "it is outside of the working folder"),
         (ALL.replace("bin/run.sh", "bin"), "Cannot move run.sh to bin: something is there already"),
+        (ALL.replace("bin/run.sh", "kept.txt/run.sh"), "kept.txt is a file in it, and the folder"),
+        (ALL.replace("bin/run.sh", "binary/run.sh"), "change binary/run.sh: Not a directory"),
+        (ALL.replace("bin/run.sh", "../run.sh"), "it is outside of the working folder"),
+        (ALL.replace("old.txt", "new"), "new is a file in it, and the folder of new/n.txt"),
         (ALL.replace("kept.txt", "binary"), "it is a binary file of 3 bytes"),
         (ALL.replace("old.txt", "link"), "it is a symbolic link; only files are deleted and moved"),
         ("no patch", "Cannot read the patch: it changes no file"),
     ],
-    ids=["stale", "missing", "there", "outside", "target", "binary", "link", "none"],
+    ids=["stale", "missing", "there", "outside", "target", "below", "in the way", "target outside",
+         "both", "binary", "link", "none"],
 )  # fmt: skip
 def test_nothing_is_done_where_one_file_is_not_so(place, patch, why):
     """And what is wrong is told; the whole patch is looked at first."""
@@ -139,11 +144,11 @@ def test_a_file_without_permission_is_told_before_anything_is_done(place):
 
 
 def test_what_goes_wrong_on_the_way_is_told_with_what_is_done(place):
-    """Of a file that is in the way of a folder, which only the change itself finds."""
-    patch = ALL.replace("bin/run.sh", "kept.txt/run.sh")
-    text = place.failure(apply_patch.create(), patch=patch)
+    """Of a link that is to be moved, which only the change itself finds."""
+    (place.folder / "link").symlink_to("run.sh")
+    text = place.failure(apply_patch.create(), patch=ALL.replace("File: run.sh", "File: link"))
 
-    assert text.splitlines()[0].startswith("Cannot move to kept.txt/run.sh: Not a directory.")
+    assert text.splitlines()[0].startswith("Cannot change link: it is a symbolic link;")
     assert text.splitlines()[1:] == [
         "Added new/n.txt: 1 lines",
         "Deleted old.txt",
