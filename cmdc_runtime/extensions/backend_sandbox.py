@@ -38,6 +38,7 @@ from cmdc_runtime.extensions.sandbox import (
     Sandbox,
     SandboxError,
     WrittenFile,
+    refuse_folder_path,
 )
 
 _R = TypeVar("_R", bound=Result)
@@ -62,13 +63,16 @@ class BackendSandbox(Sandbox):
 
     def read_file(self, path: str, offset: int = 1, limit: int = LINES_MAX) -> FilePart:
         """Return lines of a text file; see the contract."""
-        found = self._well(self._backend.read(self._virtual(path), offset, limit), "read", path)
+        found = self._well(
+            self._backend.read(self._file(path, "read"), offset, limit), "read", path
+        )
         return _bounded(found.content, offset, found.next_offset)
 
     def write_file(self, path: str, content: str) -> WrittenFile:
         """Give a file its content; see the contract."""
+        virtual = self._file(path, "write")
         with self._changing:
-            done = self._backend.write(self._virtual(path), content)
+            done = self._backend.write(virtual, content)
         is_new = self._well(done, "write", path).is_new
         return WrittenFile(is_new=is_new, size_bytes=len(content.encode()))
 
@@ -76,7 +80,7 @@ class BackendSandbox(Sandbox):
         """Replace a passage; see the contract."""
         with self._changing:
             before = self._content(path, "edit") or b""
-            self._well(self._backend.edit(self._virtual(path), old, new), "edit", path)
+            self._well(self._backend.edit(self._file(path, "edit"), old, new), "edit", path)
         at = max(before.find(old.encode()), 0)
         return EditedFile(line=before.count(b"\n", 0, at) + 1)
 
@@ -161,6 +165,14 @@ class BackendSandbox(Sandbox):
         below = path.removeprefix(home) if path == home or path.startswith(f"{home}/") else path
         return "/" + below.removeprefix("/")
 
+    def _file(self, path: str, verb: str) -> str:
+        """Return the backend's path of what is to be a file."""
+        try:
+            refuse_folder_path(path)
+        except ValueError as error:
+            raise SandboxError(f"Cannot {verb} {path}: {error}") from error
+        return self._virtual(path)
+
     def _well(self, result: _R, verb: str, path: str) -> _R:
         if result.error is None:
             return result
@@ -168,7 +180,7 @@ class BackendSandbox(Sandbox):
 
     def _content(self, path: str, verb: str) -> bytes | None:
         """Return a file as it is, None where there is none."""
-        [found] = self._backend.download_files([self._virtual(path)])
+        [found] = self._backend.download_files([self._file(path, verb)])
         if found.error == FILE_NOT_FOUND:
             return None
         content = self._well(found, verb, path).content or b""

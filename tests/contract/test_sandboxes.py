@@ -93,6 +93,40 @@ def test_a_passage_is_replaced_where_it_is_the_only_one(sandbox):
     assert sandbox.read_file("a").text == "one\n2\nthree\n"
 
 
+@pytest.mark.parametrize("path", ["", ".", "./", "a/", "a//", "a/.", "a/./", "new/", "new/."])
+def test_a_path_of_a_folder_is_no_file(sandbox, folder, path):
+    """It is refused by what makes it one, and what stands there without that stays."""
+    sandbox.write_file("a", "x")
+    calls = {
+        "read": sandbox.read_file,
+        "write": partial(sandbox.write_file, content="y"),
+        "edit": partial(sandbox.edit_file, old="x", new="y"),
+    }
+    if not isinstance(sandbox, Plain):
+        calls["change"] = partial(sandbox.change_file, change=lambda _: b"y")
+    end = 'ends with "."' if path.endswith(".") else 'ends with "/"' if path else "is empty"
+    for verb, call in calls.items():
+        assert refused(call, path).startswith(
+            f"Cannot {verb} {path}: it is a folder, since the path {end}; that of a file"
+        )
+
+    assert sorted(one.name for one in folder.iterdir()) == ["a"]
+    assert (folder / "a").read_text() == "x"
+
+
+@pytest.mark.parametrize("path", ["..", "a/..", "b/.."])
+def test_a_path_that_goes_up_is_no_file(sandbox, folder, path):
+    """It leads out where paths are judged by their text, and is a folder where they are not."""
+    sandbox.write_file("a", "x")
+    (folder / "b").mkdir()
+    is_virtual = getattr(sandbox, "_is_virtual")  # noqa: B009 - as a test of what is chosen
+    why = "it is outside of the working folder" if is_virtual else 'the path ends with ".."'
+
+    assert why in refused(sandbox.write_file, path, "y")
+    assert why in refused(sandbox.read_file, path)
+    assert why in refused(sandbox.edit_file, path, "x", "y")
+
+
 def test_a_file_is_changed_by_a_function(sandbox, folder):
     """It sees what is there, None for nothing; what it returns unchanged is not written."""
     seen = []

@@ -20,6 +20,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
+from cmdc_runtime.extensions.sandbox import refuse_folder_path
+
 PathNames: TypeAlias = tuple[str, ...]
 
 PATH_BYTES_MAX: Final = 4096
@@ -120,6 +122,16 @@ class Reach:
                 return _beneath(top, names, flags)
             return _plain(top, _resolved(top, names), flags)
 
+    def open_file(self, path: str, flags: int) -> int:
+        """Return a descriptor of what is there, as ``open`` does, for a path that may be a file's.
+
+        Raises:
+            OSError: it can't be opened.
+            ValueError: it can be no path of a file, or leads out.
+        """
+        self._refuse_folder_path(path)
+        return self.open(path, flags)
+
     @contextlib.contextmanager
     def folder_of(self, path: str, *, makes: bool = False) -> Iterator[tuple[int, str]]:
         """Give the folder that a file stands in, and the name it has there, links followed.
@@ -129,8 +141,9 @@ class Reach:
 
         Raises:
             OSError: there is no such folder, or it can't be made.
-            ValueError: it can be no path, or leads out.
+            ValueError: it can be no path of a file, or leads out.
         """
+        self._refuse_folder_path(path)
         if self.is_virtual:
             with self._top() as top:
                 names = _resolved(top, self.names_of(path))
@@ -145,6 +158,11 @@ class Reach:
             yield folder, names[-1] if names else ""
         finally:
             os.close(folder)
+
+    def _refuse_folder_path(self, path: str) -> None:
+        if self.is_virtual:
+            self.names_of(path)  # that it leads out comes first
+        refuse_folder_path(path)
 
     @contextlib.contextmanager
     def _top(self) -> Iterator[int]:

@@ -102,7 +102,7 @@ class Local(Sandbox):
 
     def read_file(self, path: str, offset: int = 1, limit: int = LINES_MAX) -> FilePart:
         """Return a part of a text file; see the contract."""
-        with _in_our_words("read", path), text_file(self._reach.open(path, READING)) as file:
+        with _in_our_words("read", path), text_file(self._reach.open_file(path, READING)) as file:
             return _part(file, offset, limit)
 
     def write_file(self, path: str, content: str) -> WrittenFile:

@@ -61,6 +61,22 @@ def test_files_are_those_of_the_backend(sandbox):
     assert "invalid path" in refused(sandbox.read_file, "../x")
 
 
+@pytest.mark.parametrize("path", ["", ".", "a/", "a/.", "a/..", "new/", "new/."])
+def test_a_path_of_a_folder_is_no_file(sandbox, path):
+    """It is refused, whatever the backend makes of it."""
+    sandbox.write_file("a", "x")
+    for verb, call in (
+        ("read", lambda: sandbox.read_file(path)),
+        ("write", lambda: sandbox.write_file(path, "y")),
+        ("edit", lambda: sandbox.edit_file(path, "x", "y")),
+        ("change", lambda: sandbox.change_file(path, lambda _: b"y")),
+    ):
+        assert refused(call).startswith(f"Cannot {verb} {path}: it is a folder, since the path ")
+
+    assert [one.name for one in sandbox.list_dir().entries] == ["a"]
+    assert sandbox.read_file("a").text == "x"
+
+
 def test_what_is_there_is_listed_and_found(sandbox):
     """Files with their sizes; of folders a search finds none, and says so."""
     for name in ("a.py", "b.py", "src/c.py"):
