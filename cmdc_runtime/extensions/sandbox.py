@@ -67,7 +67,8 @@ class FilePart(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of a text file."""
 
     text: str
-    """With their line ends; bytes that are no UTF-8 are shown as U+FFFD."""
+    """With their line ends; bytes that are no UTF-8 are shown as U+FFFD. A byte order mark is no
+    part of it."""
     next_line: int | None = None
     """Where to go on; None: this is the end."""
     is_cut: bool = False

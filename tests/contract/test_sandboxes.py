@@ -226,6 +226,58 @@ def test_what_is_protected_is_not_changed_by_a_function(sandbox, folder):
     assert sorted(path.name for path in (folder / ".git/hooks").iterdir()) == ["h"]
 
 
+MARK = b"\xef\xbb\xbf"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(sandbox, folder):
+    """Reads and searches are without it; one further on in a file is text."""
+    (folder / "a").write_bytes(MARK + b"import x\nimport y\n" + MARK + b"z\n")
+    (folder / "empty").write_bytes(MARK)
+    found = [sandbox.grep("^import", place).matches for place in (".", "a")]
+
+    assert sandbox.read_file("a").text == "import x\nimport y\n\ufeffz\n"
+    assert sandbox.read_file("a", 3).text == "\ufeffz\n"
+    assert not sandbox.read_file("empty").text
+    assert [[(at.line, at.content) for at in one] for one in found] == [
+        [(1, "import x"), (2, "import y")],
+        [(1, "import x"), (2, "import y")],
+    ]
+    assert not sandbox.grep("", "empty").matches
+    assert [at.line for at in sandbox.grep("\ufeff").matches] == [3]
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        (lambda sandbox: sandbox.edit_file("a", "one", "1"), b"1\ntwo\n"),
+        (lambda sandbox: sandbox.edit_file("a", "one\ntwo\n", ""), b""),
+        (lambda sandbox: sandbox.edit_file("a", "two\n", ""), b"one\n"),
+        (lambda sandbox: sandbox.write_file("a", "new"), b"new"),
+        (lambda sandbox: sandbox.write_file("a", ""), b""),
+        (lambda sandbox: sandbox.write_file("a", "\ufeffnew"), b"new"),
+    ],
+    ids=["first", "all", "last", "written", "emptied", "written with it"],
+)
+def test_a_byte_order_mark_is_kept(sandbox, folder, change, after):
+    """Once, whatever becomes of the text behind it; where none was, none comes."""
+    (folder / "a").write_bytes(MARK + b"one\ntwo\n")
+    change(sandbox)
+    sandbox.write_file("b", "x")
+    sandbox.write_file("b", "y")
+
+    assert (folder / "a").read_bytes() == MARK + after
+    assert (folder / "b").read_bytes() == b"y"
+    assert "does not occur" in refused(sandbox.edit_file, "a", "\ufeff", "x")
+
+
+def test_a_file_that_is_written_with_a_byte_order_mark_has_one(sandbox, folder):
+    """That is how one is made; its size counts it."""
+    written = sandbox.write_file("a", "\ufeffx")
+
+    assert (folder / "a").read_bytes() == MARK + b"x"
+    assert written.size_bytes == 4
+
+
 def test_a_folder_is_listed(sandbox):
     """Sorted, with the kind of each and the size of files."""
     sandbox.write_file("b", "12")

@@ -16,8 +16,22 @@ from workers.builtin.tools._files import FILE_BYTES_MAX, whole
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 
 NAMES = st.sampled_from(["a.py", "b", ".hidden", "tmp", "vendor", ".git", "é", "-x", "src", "n\n"])
+MARK = b"\xef\xbb\xbf"
 WORDS = st.sampled_from(
-    [b"foo", b"bar", b"Foo", b"foo.bar", b"\n", b"\r\n", b" ", b"\0", b"\xff", "é".encode(), b"x"]
+    [
+        b"foo",
+        b"bar",
+        b"Foo",
+        b"foo.bar",
+        b"\n",
+        b"\r\n",
+        b" ",
+        b"\0",
+        b"\xff",
+        "é".encode(),
+        b"x",
+        MARK,
+    ]
 )
 CONTENT = st.lists(WORDS, max_size=8).map(b"".join)
 TREE = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), CONTENT, max_size=8)

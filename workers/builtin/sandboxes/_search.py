@@ -22,6 +22,7 @@ from workers.builtin.sandboxes._candidates import candidates
 from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.sandboxes._walk import DEPTH_MAX, Found, Walk, is_regular
 from workers.builtin.tools._files import (
+    BYTE_ORDER_MARK,
     FILE_BYTES_MAX,
     READING,
     compiled,
@@ -205,10 +206,10 @@ def _lines_of(found: Found, walk: Walk, *, is_likely: bool) -> list[str]:
 
 
 def _lines(content: bytes) -> list[str]:
-    if not content:
+    text = content.removeprefix(BYTE_ORDER_MARK).decode("utf-8", errors="replace")
+    if not text:
         return []
-    text = content.decode("utf-8", errors="replace").removesuffix("\n")
-    return [line.removesuffix("\r") for line in text.split("\n")]
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def _clipped(line: str, start: int) -> str:

@@ -45,7 +45,9 @@ from cmdc_runtime.tool_environment import passed_on
 from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.sandboxes._search import found_lines, found_paths, is_folder, place_of
 from workers.builtin.tools._files import (
+    BYTE_ORDER_MARK,
     READING,
+    mark_of,
     one_at_a_time,
     put,
     reason_of,
@@ -106,10 +108,12 @@ class Local(Sandbox):
             return _part(file, offset, limit)
 
     def write_file(self, path: str, content: str) -> WrittenFile:
-        """Replace a file; see the contract."""
+        """Replace a file; see the contract. A byte order mark stays where one was."""
         with _in_our_words("write", path):
             encoded = content.encode()
             with one_at_a_time(), self._reach.folder_of(path, makes=True) as (folder, name):
+                mark = mark_of(folder, name)
+                encoded = encoded if encoded.startswith(mark) else mark + encoded
                 return WrittenFile(is_new=put(folder, name, encoded), size_bytes=len(encoded))
 
     def edit_file(self, path: str, old: str, new: str) -> EditedFile:
@@ -121,8 +125,10 @@ class Local(Sandbox):
             before, after = old.encode(), new.encode()
             with one_at_a_time(), self._reach.folder_of(path) as (folder, name):
                 descriptor = os.open(name or ".", READING | os.O_NOFOLLOW, dir_fd=folder)
-                edited, line = _edited(whole(text_file(descriptor)), before, after)
-                put(folder, name, edited)
+                content = whole(text_file(descriptor))
+                mark = BYTE_ORDER_MARK if content.startswith(BYTE_ORDER_MARK) else b""
+                edited, line = _edited(content[len(mark) :], before, after)
+                put(folder, name, mark + edited)
         return EditedFile(line=line)
 
     def change_file(
@@ -330,6 +336,8 @@ def _part(file: BinaryIO, offset: int, limit: int) -> FilePart:
         if not is_whole:
             next_line, is_cut = number + 1, True
             break
+    if offset == 1 and kept:
+        kept[0] = kept[0].removeprefix(BYTE_ORDER_MARK)
     text = b"".join(kept).decode("utf-8", errors="replace")
     return FilePart(text=text, next_line=next_line, is_cut=is_cut)
 

@@ -75,6 +75,8 @@ CHANGE_WAIT_S: Final = 10.0
 """A change takes milliseconds, unless the disk of an earlier one does not answer."""
 READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """How a file is opened that may be anything: a named pipe would wait for its writer."""
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""Of UTF-8: where a file begins with it, it is kept, and is no part of its text."""
 _BINARY_PROBE_BYTES: Final = 8192
 _A_FOLDER: Final = "it is a folder; list_dir shows what is in it"
 _DRAFT: Final = re.compile(r"\.cmdc-[0-9a-f]{16}\.part")
@@ -147,6 +149,26 @@ def whole(text: BinaryIO) -> bytes:
     if len(content) > FILE_BYTES_MAX:
         raise ValueError(f"it is larger than {FILE_BYTES_MAX} bytes")
     return content
+
+
+def mark_of(folder: int, name: str) -> bytes:
+    """Return the byte order mark that the file of a folder begins with, b"" for none.
+
+    Raises:
+        OSError: it can't be looked at.
+        ValueError: there is something else than a file, or it is write-protected.
+    """
+    if status_of_writable(folder, name) is None:
+        return b""
+    try:
+        descriptor = os.open(name, READING | os.O_NOFOLLOW, dir_fd=folder)
+    except PermissionError:  # it may be written, and not read
+        return b""
+    try:
+        begin = os.pread(descriptor, len(BYTE_ORDER_MARK), 0)
+    finally:
+        os.close(descriptor)
+    return begin if begin == BYTE_ORDER_MARK else b""
 
 
 @contextlib.contextmanager
