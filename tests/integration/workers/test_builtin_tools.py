@@ -114,14 +114,23 @@ def test_read_file_takes_a_range(workspace):
     assert text == "line 2\nline 3\n\n[more lines follow: go on with offset=5]"
 
 
-def test_read_file_cuts_an_endless_line(workspace):
-    """A file of one line cannot fill the conversation, and the line after it can be reached."""
-    (workspace / "wide").write_text("x" * 300_000 + "\nnext\n")
-    first = call(read_file.create(), workspace, path="wide")
-    second = call(read_file.create(), workspace, path="wide", offset=2)
+@pytest.mark.parametrize("name", ["wide", "wide file's"])
+@pytest.mark.parametrize("after", ["\nnext\n", "\n", ""])
+def test_read_file_cuts_an_endless_line(workspace, name, after):
+    """It can't fill the conversation; the hint has the way to its rest, and to what is after it."""
+    line = "".join(f"{number} " for number in range(50_000))
+    (workspace / name).write_text("first\n" + line + after)
+    text, _, hint = call(read_file.create(), workspace, path=name, offset=2).partition("\n[")
+    rest = run_shell(workspace, f"({hint.split('`')[1]}) > rest; wc -c < rest")
+    following = int(hint.rpartition("offset=")[2].rstrip("]"))
 
-    assert first.startswith("x" * BYTES_MAX + "\n[line 1 is longer than")
-    assert second == "next\n"
+    assert text == line[:BYTES_MAX]
+    assert hint.startswith(f"line 2 is longer than {BYTES_MAX} bytes, and only they are shown: ")
+    assert (workspace / "rest").read_text().removesuffix("\n") == line[BYTES_MAX:]
+    assert int(rest) >= len(line) - BYTES_MAX
+    assert call(read_file.create(), workspace, path=name, offset=following) == (
+        after.removeprefix("\n") or "(no more lines)"
+    )
 
 
 def test_read_file_says_when_there_is_nothing(workspace):

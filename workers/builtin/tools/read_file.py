@@ -1,5 +1,6 @@
 """``read_file``: a part of a text file, never more than a model can use."""
 
+import shlex
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -17,6 +18,8 @@ def read_file(  # noqa: D417 - the context is not the model's
 ) -> str:
     """Read a text file: at most 2,000 lines or 50 KB at once, with a hint how to go on.
 
+    Of a line over 50 KB it shows the first 50 KB; a shell command such as `cut` has the rest.
+
     Args:
         path: The file, relative to the working directory or absolute.
         offset: The first line to read, counted from 1.
@@ -25,7 +28,7 @@ def read_file(  # noqa: D417 - the context is not the model's
     part = sandbox_of(context).read_file(path, offset, limit)
     if not part.text:
         return "(empty file)" if offset == 1 else "(no more lines)"
-    return part.text + _hint(part)
+    return part.text + _hint(part, path)
 
 
 def create() -> Tool:
@@ -37,11 +40,15 @@ def _meta(args: dict[str, Any]) -> str:
     return f"Read {args.get('path')}"
 
 
-def _hint(part: FilePart) -> str:
+def _hint(part: FilePart, path: str) -> str:
     at = part.next_line
     if at is None:
         return ""
     if not part.is_cut:
         return f"\n[more lines follow: go on with offset={at}]"
-    cut = f"[line {at - 1} is longer than {READ_BYTES_MAX} bytes, its rest is left out"
-    return f"\n{cut}: go on with offset={at}]"
+    rest = f"sed -n {at - 1}p -- {shlex.quote(path)} | cut -b {READ_BYTES_MAX + 1}-"
+    return (
+        f"\n[line {at - 1} is longer than {READ_BYTES_MAX} bytes, and only they are shown: a shell"
+        f" command has its rest, as `{rest}`, and grep the part around a match; lines after it, if"
+        f" there are any, begin at offset={at}]"
+    )
