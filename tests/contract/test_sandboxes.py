@@ -332,6 +332,18 @@ def test_a_command_runs_in_the_folder(sandbox, folder):
     assert (failed.output, failed.exit_status) == ("no\n", 3)
 
 
+@pytest.mark.parametrize("shell", [None, "sh"])
+def test_a_command_is_as_long_as_an_argument_may_be(sandbox, shell):
+    """Whatever stands before it; one byte more is refused by that number."""
+    command = "echo x #".ljust(local.COMMAND_BYTES_MAX, "'")
+    settings = ExecuteSettings(shell=shell)
+    ended = asyncio.run(sandbox.execute(command, settings))
+    with pytest.raises(SandboxError, match="it has 131072 bytes, and 131071 at most are taken"):
+        asyncio.run(sandbox.execute(f"{command}'", settings))
+
+    assert (ended.output, ended.exit_status) == ("x\n", 0)
+
+
 def test_a_command_is_killed_when_its_time_is_up(sandbox):
     """And says so by having no status."""
     ended = asyncio.run(sandbox.execute("sleep 60", ExecuteSettings(timeout_s=0.2)))

@@ -14,6 +14,7 @@ import pytest
 
 from cmdc_runtime.extensions import Context, ToolError
 from workers.builtin.sandboxes._capture import BYTES_MAX, FILE_BYTES_MAX, LINES_MAX
+from workers.builtin.sandboxes.local import COMMAND_BYTES_MAX
 from workers.builtin.tools import glob, grep, list_dir, read_file, shell
 
 RESULT_BYTES_MAX = BYTES_MAX + 1024  # the text of a hint comes on top
@@ -235,7 +236,43 @@ def test_shell_that_cannot_start_is_told(tmp_path):
     """A folder that is gone and a command that no system takes are errors to read."""
     assert "No such file" in failing_shell(tmp_path / "gone", "true")
     assert "null byte" in failing_shell(tmp_path, "echo \0")
-    assert "too long" in failing_shell(tmp_path, "#" * 3_000_000)
+
+
+@pytest.mark.parametrize("kind", [None, "sh", "bash"])
+def test_shell_runs_commands_up_to_a_bound(tmp_path, kind):
+    """One of as many bytes as the kernel takes writes a big file, quotes and all."""
+    before, after = "cat > big <<'END'\n", "'\nEND\nwc -c < big"
+    line = "'" * (COMMAND_BYTES_MAX - len(before + after))
+    wrote = run_shell(tmp_path, before + line + after, shell=kind)
+
+    assert int(wrote) == len(line) + 2
+
+
+@pytest.mark.parametrize("kind", [None, "sh", "bash"])
+@pytest.mark.parametrize(
+    ("more", "size"),
+    [
+        ("#", COMMAND_BYTES_MAX + 1),
+        ("é", COMMAND_BYTES_MAX + 2),
+        ("#" * 3_000_000, COMMAND_BYTES_MAX + 3_000_000),
+    ],
+    ids=["a byte", "a character", "a lot"],
+)
+def test_shell_refuses_a_longer_command_by_name(tmp_path, more, size, kind):
+    """In bytes and before anything starts, with the way out."""
+    start = "touch made #"
+    command = start + "x" * (COMMAND_BYTES_MAX - len(start)) + more
+
+    assert failing_shell(tmp_path, command, shell=kind) == (
+        f"Cannot run the command: it has {size} bytes, and 131071 at most are taken;"
+        " write what is long to a file first, as with write_file, and use the file in the command"
+    )
+    assert not (tmp_path / "made").exists()
+
+
+def test_shell_names_its_bound():
+    """Models read it before they write a command."""
+    assert f"{COMMAND_BYTES_MAX:,} bytes" in str(shell.create().parameters)
 
 
 def test_shell_sees_no_keys(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from cmdc_runtime.confinement.layer import Confinement, LayerMissing, Network
 from cmdc_runtime.confinement.policy import Policy, confinement_of
 from cmdc_runtime.confinement.protection import is_protected
 from cmdc_runtime.errors import SandboxUnavailable
-from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S, Sandbox, SandboxPlace
+from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S, Sandbox, SandboxPlace, ShellKind
 from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.sandboxes.local import Local
 
@@ -70,9 +70,9 @@ class Landlock(Local):
         """Whether ``program`` confines: not in a process that is confined already."""
         return not self._is_confined
 
-    def program(self, command: str) -> Sequence[str]:
+    def program(self, command: str, shell: ShellKind | None = None) -> Sequence[str]:
         """Return a command line behind what confines it."""
-        program = super().program(command)
+        program = super().program(command, shell)
         return program if self._is_confined else self._behind(program, self.wanted)
 
     def server_program(

@@ -9,7 +9,6 @@ folder. Commands are not confined. A sandbox that confines them is one of this k
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +59,8 @@ ENTRIES_MAX: Final = 1000
 """Of one listing."""
 PLACES_MAX: Final = 5
 """So many places of a text that is not unique are named."""
+COMMAND_BYTES_MAX: Final = 128 * 1024 - 1
+"""Of a command line: it is one argument of the shell, and Linux takes none of more."""
 
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 
@@ -228,12 +229,17 @@ class Local(Sandbox):
 
     # --- commands ---------------------------------------------------------------------------------
 
-    def program(self, command: str) -> Sequence[str]:
+    def program(self, command: str, shell: ShellKind | None = None) -> Sequence[str]:
         """Return what is run for a command line: a program with its arguments.
 
-        A sandbox that confines puts its own program before it.
+        A shell of None is the sandbox's own. A sandbox that confines puts its own program before
+        it, and leaves the command line the argument that it is.
+
+        Raises:
+            SandboxError: the shell is not installed.
         """
-        return (shutil.which("bash") or "/bin/sh", "-c", command)
+        found = (shutil.which("bash") or "/bin/sh") if shell is None else _installed(shell)
+        return (found, "-c", command)
 
     @property
     def confines_commands_itself(self) -> bool:
@@ -245,6 +251,7 @@ class Local(Sandbox):
         # Here, since a tool's process of its own has no use for it, and asyncio is large.
         from workers.builtin.sandboxes import _capture, _commands  # noqa: PLC0415
 
+        _refuse_long(command)
         given = settings or ExecuteSettings()
         environment = {
             **passed_on(os.environ),
@@ -253,7 +260,7 @@ class Local(Sandbox):
             **given.env,
         }
         order = _commands.CommandOrder(
-            program=self.program(_read_by(given.shell, command)),
+            program=self.program(command, given.shell),
             working_dir=self._reach.root,
             environment=environment,
             timeout_s=self._timeout_s if given.timeout_s is None else given.timeout_s,
@@ -288,20 +295,33 @@ def sandbox_of(context: Context) -> Sandbox:
     return sandbox
 
 
-def _read_by(shell: ShellKind | None, command: str) -> str:
-    """Return a command line that has another one read by a shell; None is the sandbox's own.
+def _refuse_long(command: str) -> None:
+    """Refuse a command line that is no argument of a program.
 
     Raises:
-        SandboxError: the shell is not installed.
+        SandboxError: it has more than ``COMMAND_BYTES_MAX`` bytes.
     """
-    if shell is None:
-        return command
+    size = len(command.encode("utf-8", "surrogatepass"))
+    if size > COMMAND_BYTES_MAX:
+        raise SandboxError(
+            f"Cannot run the command: it has {size} bytes, and {COMMAND_BYTES_MAX} at most are"
+            " taken; write what is long to a file first, as with write_file, and use the file in"
+            " the command"
+        )
+
+
+def _installed(shell: ShellKind) -> str:
+    """Return where a shell is.
+
+    Raises:
+        SandboxError: it is not installed.
+    """
     found = shutil.which(shell)
     if found is None:
         kinds = [kind for kind in get_args(ShellKind) if shutil.which(kind)]
         there = f"there are {', '.join(kinds)}" if kinds else "and neither is any other one"
         raise SandboxError(f"Cannot run the command: {shell} is not installed; {there}")
-    return f"exec {shlex.quote(found)} -c {shlex.quote(command)}"
+    return found
 
 
 @contextlib.contextmanager

@@ -43,7 +43,8 @@ def create(
         There is no terminal and no input. Long output is cut in the middle and kept in a file.
 
         Args:
-            command: The command line.
+            command: The command line, of at most 131,071 bytes; what is longer, such as the text of
+                a file, is written with another tool first.
             timeout: Seconds after which the command is killed, if it is to be sooner than usual.
         """
         settings = ExecuteSettings(
