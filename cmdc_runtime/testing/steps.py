@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from types import UnionType
 from typing import Any, Final, TypeAlias, get_args
 
 from cmdc_runtime.messages import TokenUsage
@@ -30,6 +31,11 @@ FILLER: Final = "and so on "
 def _require(held: bool, rule: str) -> None:  # noqa: FBT001 - a condition is what it takes
     if not held:
         raise ValueError(rule)
+
+
+def _require_type(value: object, kind: type | UnionType, rule: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{rule}, got a {type(value).__name__}")
 
 
 def _require_pace(chunk_chars: int, delay: float) -> None:
@@ -84,9 +90,9 @@ class ToolUse:
     def __post_init__(self) -> None:
         """Check that it can be sent."""
         _require(isinstance(self.name, str), f"a tool's name is a str, got {self.name!r}")
-        if not isinstance(self.arguments, dict | str):
-            kind = type(self.arguments).__name__
-            raise TypeError(f"the arguments of {self.name!r} are a dict, or JSON as a str: {kind}")
+        _require_type(
+            self.arguments, dict | str, f"the arguments of {self.name!r} are a dict or str"
+        )
         try:
             json.dumps(self.arguments, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:

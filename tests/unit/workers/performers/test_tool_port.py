@@ -436,7 +436,7 @@ def test_steps_are_bounded(monkeypatch):
         for _ in range(3):
             await call.port.publish(step())
 
-    with pytest.raises(ToolError, match="may tell 2 steps"):
+    with pytest.raises(ToolError, match="may report 2 steps"):
         using(ask)
 
 

@@ -488,7 +488,7 @@ def test_a_strategy_that_decides_otherwise_is_refused():
     assert result.usage.total_tokens == 2 * USAGE.total_tokens
     assert result.status == "failed"
     assert result.reason == (
-        "strategy is not deterministic: branch 'b2' of prompt 'b' was told, and now it is"
+        "strategy is not deterministic: branch 'b2' of prompt 'b' was published, and now it is"
         " branch 'b2' of prompt 'B'"
     )
     assert not of(outputs, StartBranch)
