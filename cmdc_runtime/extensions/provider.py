@@ -13,6 +13,7 @@ beside text is in ``MediaTable``.
 
 import contextlib
 import inspect
+import math
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from enum import StrEnum
@@ -21,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.errors import ExtensionError
+from cmdc_runtime.errors import ExtensionError, InvalidFields
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.message_parts import Medium
 from cmdc_runtime.messages import Message, TokenUsage
@@ -121,23 +122,71 @@ class FailureKind(StrEnum):
     """Nobody is at the address: try again only where the model has answered before."""
 
 
+_KINDS: Final = tuple(kind.value for kind in FailureKind)
+
+
 class ProviderError(ExtensionError):
     """A request failed; ``reason`` is one readable line without any secret."""
 
     def __init__(
         self,
-        kind: FailureKind,
+        kind: FailureKind | str,
         reason: str,
         *,
         status: int | None = None,
-        retry_after_s: float | None = None,
+        retry_after_s: float | str | None = None,
     ) -> None:
-        """Keep what is known; ``retry_after_s`` is the provider's own wish."""
+        """Keep what is known, each as its type says.
+
+        ``kind`` may be the word of one. ``retry_after_s`` is the provider's own wish, in seconds; a
+        text that is a number is taken as one, since the header ``Retry-After`` is a text.
+
+        Raises:
+            InvalidFields: values are of another kind; the text names each.
+        """
+        checks = (
+            ("kind", kind, _kind_problem),
+            ("reason", reason, _reason_problem),
+            ("status", status, _status_problem),
+            ("retry_after_s", retry_after_s, _wait_problem),
+        )
+        found = [(name, value, check(value)) for name, value, check in checks]
+        if problems := [
+            f"ProviderError: {name}: expected {wanted}, got {short(value, (name,))}"
+            for name, value, wanted in found
+            if wanted is not None
+        ]:
+            raise InvalidFields(problems)
         super().__init__(reason)
-        self.kind = kind
+        self.kind = FailureKind(kind)
         self.reason = reason
         self.status = status
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = None if retry_after_s is None else float(retry_after_s)
+
+
+def _kind_problem(kind: object) -> str | None:
+    return None if isinstance(kind, str) and kind in _KINDS else f"one of {', '.join(_KINDS)}"
+
+
+def _reason_problem(reason: object) -> str | None:
+    return None if isinstance(reason, str) else "a text"
+
+
+def _status_problem(status: object) -> str | None:
+    is_number = isinstance(status, int) and not isinstance(status, bool)
+    return None if status is None or is_number else "a number such as 429, or None"
+
+
+def _wait_problem(wait_s: object) -> str | None:
+    wanted = "a finite number of seconds from 0 on, or None to leave the wait to the agent"
+    if wait_s is None:
+        return None
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float | str):
+        return wanted
+    try:
+        return None if 0 <= float(wait_s) < math.inf else wanted
+    except (ValueError, OverflowError):  # a date, or a number that no float is
+        return wanted
 
 
 class Provider(Protocol):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -56,6 +57,10 @@ class Broken:
         last = request.messages[-1].content
         if last == "bug":
             raise ValueError("a bug of its own")
+        if last == "exit":
+            sys.exit(4)
+        if last == "kind":
+            raise cmdc.ProviderError("rate_limit", "slow")
         raise cmdc.ProviderError(cmdc.FailureKind.PERMANENT, "no such model here")
         yield
 
@@ -118,12 +123,22 @@ def test_a_subagent_asks_by_the_provider_of_its_parent(agent):
     assert session.run("Go.", timeout=TURN_S).text == "helped"
 
 
-@pytest.mark.parametrize(("prompt", "told"), [("bug", "bug of its own"), ("x", "no such model he")])
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ("bug", "bug of its own"),
+        ("x", "no such model he"),
+        ("exit", "the provider's code tried to end the process: SystemExit: 4"),
+        ("kind", "ProviderError: kind: expected one of transient, .*, got 'rate_limit'"),
+    ],
+)
 def test_a_failure_of_it_ends_the_cycle(agent, prompt, told):
-    """Its own errors say their kind; a bug is no reason to try again."""
+    """Its own errors say their kind; a bug is no reason to try again, and no end of the process."""
     session = agent(MODEL, provider=Broken)
     with pytest.raises(cmdc.AgentFailed, match=told):
         session.run(prompt, timeout=TURN_S)
+
+    assert session.status().incarnation == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cmdc_runtime.errors import UsageError
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError, classify
 
 # fmt: off
@@ -41,15 +42,20 @@ class Backoff:
 
 
 def failure_kind(error: BaseException) -> FailureKind:
-    """Return the kind of any exception, also of one that a provider forgot to translate."""
+    """Return the kind of any exception, also of one that a provider forgot to translate.
+
+    A wrong call of ours is permanent whatever its text says: the same code makes it again.
+    """
     if isinstance(error, ProviderError):
         return error.kind
-    status = getattr(error, "status_code", None)
-    return classify(
-        status if isinstance(status, int) else None,
-        [cls.__name__ for cls in type(error).__mro__],
-        str(error),
-    )
+    if isinstance(error, UsageError):
+        return FailureKind.PERMANENT
+    try:
+        status, text = getattr(error, "status_code", None), str(error)
+    except BaseException:  # noqa: BLE001 - both may be code of a foreign class
+        status, text = None, ""
+    names = [cls.__name__ for cls in type(error).__mro__]
+    return classify(status if isinstance(status, int) else None, names, text)
 
 
 def should_retry(

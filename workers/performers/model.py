@@ -22,7 +22,7 @@ import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import structlog
@@ -44,7 +44,6 @@ from cmdc_runtime.extensions.provider import (
     ToolSpec,
     UsageChunk,
 )
-from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message, TokenUsage
 from cmdc_runtime.provider_options import model_parts
@@ -74,27 +73,10 @@ from workers.core.tags import FoundTag
 from workers.core.verdict import Aborted
 from workers.mcp.servers import McpServers
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
+from workers.performers.provider_edge import provided
 from workers.performers.toolbox import Toolbox
 
 # --- the provider's code --------------------------------------------------------------------------
-
-_T = TypeVar("_T")
-
-
-async def provided(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Return what ``work``, which asks a provider, returns; what it raises comes out as it is.
-
-    Raises:
-        ProviderError: the provider cancelled its own request.
-    """
-    try:
-        return await foreign.wait(work)
-    except ForeignError as failed:
-        error = failed.error
-    if isinstance(error, asyncio.CancelledError):
-        reason = "the provider cancelled its own request"
-        raise ProviderError(FailureKind.TRANSIENT, reason) from error
-    raise error
 
 
 class KeyedProvider:

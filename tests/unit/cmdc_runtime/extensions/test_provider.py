@@ -2,6 +2,7 @@
 
 import pytest
 
+from cmdc_runtime.errors import InvalidFields
 from cmdc_runtime.extensions.provider import (
     CLASS_KINDS,
     OVERFLOW_TEXTS,
@@ -12,6 +13,7 @@ from cmdc_runtime.extensions.provider import (
     FailureKind,
     ModelRequest,
     ModelTable,
+    ProviderError,
     classify,
     context_window_of,
     price_usd_of,
@@ -250,3 +252,65 @@ def test_a_class_that_takes_another_string_for_the_conversation_does_not_decide(
     assert classify(400, names, NO_OVERFLOWS["tool"]) == P
     assert classify(400, names, NO_OVERFLOWS["vllm, a long answer"]) == P
     assert classify(400, names, "oh") == O
+
+
+SECONDS = "a finite number of seconds from 0 on, or None to leave the wait to the agent"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        *(
+            ({"kind": kind}, f"kind: expected one of {', '.join(FailureKind)}, got {kind!r}")
+            for kind in ("rate_limit", "TRANSIENT", "", None, 5, True, ["transient"])
+        ),
+        *(({"reason": one}, f"reason: expected a text, got {one!r}") for one in (5, None, b"no")),
+        *(
+            ({"status": one}, f"status: expected a number such as 429, or None, got {one!r}")
+            for one in ("429", 4.0, True)
+        ),
+        *(
+            (
+                {"retry_after_s": one},
+                f"retry_after_s: expected {SECONDS}, got {one!r}",
+            )
+            for one in (-1, float("nan"), float("inf"), True, "soon", "nan", "-3", "", [3])
+        ),
+        ({"retry_after_s": 10**400}, "retry_after_s: expected a finite number of seconds"),
+    ],
+    ids=lambda one: repr(one)[:60],
+)
+def test_a_failure_with_a_wrong_field_is_refused_where_it_is_made(fields, problem):
+    """The field, its value and what would be right are named; else it would end in the kernel."""
+    with pytest.raises(InvalidFields) as refused:
+        ProviderError(**{"kind": "transient", "reason": "slow", **fields})
+
+    assert str(refused.value).startswith(f"ProviderError: {problem}")
+
+
+def test_all_wrong_fields_of_a_failure_are_named_at_once():
+    """Nobody mends them one by one."""
+    with pytest.raises(InvalidFields) as refused:
+        ProviderError("no", 5, status="x", retry_after_s=-1)
+
+    assert [problem.split(": ")[1] for problem in refused.value.problems] == [
+        *("kind", "reason", "status", "retry_after_s")
+    ]
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_the_kind_of_a_failure_may_be_its_word(kind):
+    """It is the kind then."""
+    assert ProviderError(kind.value, "no").kind is kind
+    assert ProviderError(kind, "no").kind is kind
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(None, None), (0, 0.0), (3, 3.0), (0.5, 0.5), ("30", 30.0), (" 1.5 ", 1.5)],
+)
+def test_a_wait_may_be_the_text_of_a_header(given, kept):
+    """``Retry-After`` is a text; all there is of it is a number here."""
+    error = ProviderError(FailureKind.TRANSIENT, "no", retry_after_s=given)
+
+    assert (error.retry_after_s, type(error.retry_after_s)) == (kept, type(kept))

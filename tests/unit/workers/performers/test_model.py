@@ -138,6 +138,63 @@ def test_a_providers_bug_is_this_requests_failure(run, error, kind):
     assert [entry["event"] for entry in logs] == ["provider.crashed"]
 
 
+class Unmade(ProviderError):
+    """Its class never ran."""
+
+    def __init__(self):
+        Exception.__init__(self, "no fields")
+
+
+def with_field(**fields):
+    error = ProviderError("transient", "busy")
+    vars(error).update(fields)
+    return error
+
+
+class Unreadable(Exception):
+    """Whatever is asked of it fails."""
+
+    def __str__(self):
+        raise ZeroDivisionError
+
+    @property
+    def status_code(self):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Unmade(), "Unmade: its __init__ has to call super().__init__(kind, reason)"),
+        (with_field(kind="rate_limit"), "ProviderError: kind: expected one of transient"),
+        (with_field(reason=5), "ProviderError: reason: expected a text, got 5"),
+        (with_field(retry_after_s=float("nan")), "ProviderError: retry_after_s: expected a finite"),
+        (Unreadable(), "Unreadable: <Unreadable has no text"),
+        (SystemExit(503), "the provider's code tried to end the process: SystemExit: 503"),
+        (KeyboardInterrupt(), "the provider's code tried to end the process: KeyboardInterrupt"),
+        (GeneratorExit(), "the provider's code tried to end the process: GeneratorExit"),
+    ],
+    ids=lambda one: one[:40] if isinstance(one, str) else type(one).__name__,
+)
+def test_whatever_a_provider_raises_ends_the_request_at_worst(run, error, reason):
+    """In one line, at once, and with a traceback in the log; the process goes on."""
+    with capture_logs() as logs:
+        (failed,) = run(called(error))
+
+    assert failed.kind is FailureKind.PERMANENT
+    assert reason in failed.reason
+    assert "\n" not in failed.reason
+    assert [entry["event"] for entry in logs] == ["provider.crashed"]
+
+
+def test_a_failure_whose_kind_is_a_word_is_of_that_kind(run):
+    """It may have been set behind the making."""
+    (failed,) = run(called(with_field(kind="timeout", retry_after_s="3")))
+
+    assert failed.kind is FailureKind.TIMEOUT
+    assert failed.retry_after_s == 3.0
+
+
 def test_what_can_not_be_sent_is_marked(run):
     """Half of a surrogate pair from a provider must not end the process."""
     call = ToolCallChunk(index=0, name="t\ud83d", arguments="\ud83d")
