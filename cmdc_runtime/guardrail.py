@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.option_checks import is_function
+from cmdc_runtime.option_checks import check_returns, is_function
 from cmdc_runtime.plain import short
 
 GUARDRAILS_MAX: Final = 32
@@ -32,4 +32,5 @@ def check_guardrails(value: object) -> list[object]:
     for one in value:
         if not is_function(one):
             raise TypeError(f'expected functions, or "module:name" of one, got {short(one)}')
+        check_returns(one)
     return list(value)

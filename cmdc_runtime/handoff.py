@@ -16,7 +16,7 @@ import msgspec
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.option_checks import Unfit, is_function
-from cmdc_runtime.plain import nearest, short
+from cmdc_runtime.plain import nearest, short, yield_problem
 from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.subagent import TRANSFER_PREFIX, SubAgent
 
@@ -152,6 +152,8 @@ def _check_history(history: object) -> None:
     if not is_word and not is_function(history):
         expected = 'expected "all", "none", a function, or "module:name" of one'
         raise Unfit(f".history: {expected}, got {short(history)}")
+    if (problem := yield_problem(history)) is not None:
+        raise Unfit(f".history: {short(history)}: {problem}")
 
 
 def _text(source: object, name: str) -> str:

@@ -33,6 +33,7 @@ from cmdc_runtime.plain import (
     problem_of,
     short,
     text_problem,
+    yield_problem,
 )
 from cmdc_runtime.provider_keys import api_key_problems
 from cmdc_runtime.provider_options import options_problem
@@ -237,11 +238,22 @@ def is_function(value: object) -> bool:
     return callable(value) and not isinstance(value, type)
 
 
+def check_returns(function: object) -> None:
+    """Refuse what yields where a function is called for what it returns.
+
+    Raises:
+        TypeError: it is a generator function, or calls one.
+    """
+    if (problem := yield_problem(function)) is not None:
+        raise TypeError(f"{short(function)}: {problem}")
+
+
 def check_redact(value: object) -> object:
     """Return a function, the name of one, or None; that it can travel shows when it is packed."""
     is_name = isinstance(value, str) and REFERENCE.fullmatch(value)
     if value is not None and not callable(value) and not is_name:
         raise TypeError('expected a function, or "module:name" of one')
+    check_returns(value)
     return value
 
 

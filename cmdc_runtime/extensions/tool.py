@@ -45,7 +45,7 @@ from cmdc_runtime.extensions.schema import (
 )
 from cmdc_runtime.extensions.tool_error import OtherBranchError as OtherBranchError  # noqa: PLC0414
 from cmdc_runtime.extensions.tool_error import ToolError as ToolError  # noqa: PLC0414 - handed on
-from cmdc_runtime.plain import short
+from cmdc_runtime.plain import short, yield_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -209,6 +209,8 @@ class FunctionTool(Tool, Generic[P, R]):
             raise InvalidTool(f"tool {name!r}: @tool takes no {', '.join(sorted(unknown))}")
         if not inspect.isfunction(function):
             raise InvalidTool(f"@tool takes a function, got {short(function)}")
+        if (problem := yield_problem(function)) is not None:
+            raise InvalidTool(f"tool {name!r}: {problem}, or hand progress to context.emit()")
         summary, self._described = read_docstring(function.__doc__)
         self.name = name
         self.description = options.get("description", summary)
@@ -421,6 +423,8 @@ def _problems(candidate: Tool) -> list[str]:
 
 def _isolation_problem(candidate: Tool) -> str | None:
     function = candidate.__wrapped__ if isinstance(candidate, FunctionTool) else candidate.execute
+    if (problem := yield_problem(function)) is not None:
+        return f"execute: {problem}"
     fitting = _fitting_of(function)
     if candidate.isolation not in fitting:
         given = short(candidate.isolation)
