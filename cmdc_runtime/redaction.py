@@ -21,7 +21,7 @@ import json
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
@@ -39,8 +39,18 @@ DEPTH_MAX: Final = 64
 HIDDEN: Final = "[hidden]"
 
 SECRET_NAME: Final = re.compile(
-    r"key|token|secret|password|passwd|credential|authorization|cookie|signature", re.IGNORECASE
+    r"key|token|secret|password|passwd|credential|authorization|cookie|signature"
+    # Short ones are words of a name, not parts of "compass", "passes", "path" or "pattern".
+    r"|(?<![a-z0-9])(?:pg|db|my|mysql|redis|smtp)?(?:pass|pwd|pw|passphrase)(?![a-z0-9])"
+    r"|(?<![a-z0-9])pat(?![a-z0-9])",
+    re.IGNORECASE,
 )
+_OPTION: Final = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
+"""A part of a command that is an option, with its value where that is not the next part."""
+_COUNTS: Final = re.compile(
+    r"tokens$|(?:max|num|count|limit)[_.-]|[_.-](?:count|limit)s?$", re.IGNORECASE
+)
+"""Options whose name has a secret's in it, and that are numbers of them."""
 _OPTIONS: Final = re.compile(
     r"(?:^|_)(?:opts|user_data|headers|state)$|^(?:api_key|keys)$", re.IGNORECASE
 )
@@ -123,6 +133,8 @@ def shown(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Any:
         return HIDDEN
     if isinstance(value, Mapping):
         return {key: shown(one, (*path, str(key)), depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple) and path[-1:] == ("command",):
+        value = type(value)(command_shown(value))
     if isinstance(value, list | tuple | set | frozenset):
         kind = next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
         return kind(shown(one, _path_in(value, path), depth + 1) for one in value)
@@ -154,6 +166,25 @@ def text_shown(text: str, path: tuple[str, ...] = ()) -> str:
     for secret in sorted(set(of_address(text)) - _NO_USERS, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return _FIELD_SHOWN.sub(rf"\1{HIDDEN}", text)
+
+
+def command_shown(command: Sequence[Any]) -> Iterator[Any]:
+    """Yield the parts of a command without the values of options that have a secret's name.
+
+    A value stands behind ``=``, or as the next part where that is no option itself. Any: whatever
+    somebody gave as a command.
+    """
+    hides_next = False
+    for part in command:
+        found = _OPTION.fullmatch(part) if isinstance(part, str) else None
+        if found is None:
+            yield HIDDEN if hides_next and isinstance(part, str) else part
+            hides_next = False
+            continue
+        name, value = found.groups()
+        is_secret = SECRET_NAME.search(name) is not None and _COUNTS.search(name) is None
+        hides_next = is_secret and value is None
+        yield f"{part[: found.start(2)]}{HIDDEN}" if is_secret and value else part
 
 
 def is_header(path: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from cmdc_runtime.commands import SwitchModel
 from cmdc_runtime.extensions import actions
 from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.plugins.thinking import Rule, UserTier
-from cmdc_runtime.redaction import DEPTH_MAX, HIDDEN, printed, shown
+from cmdc_runtime.redaction import DEPTH_MAX, HIDDEN, SECRET_NAME, printed, shown
 from cmdc_runtime.spec import agent_spec
 from tests.unit.workers.builtin.providers.test_secrets import GIVEN, VALUE
 
@@ -117,3 +117,51 @@ def test_whatever_holds_options_of_a_provider_hides_them():
 
     assert len(holders) > 5
     assert [one.__name__ for one in holders if one.__repr__ is not printed] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PGPASS", "MY_PW", "DB_PWD", "GITHUB_PAT", "pass", "db-pass", "MYSQL_PWD", "pw", "pat"),
+        *("API_TOKEN", "api-key", "SSH_PASSPHRASE", "PGPASSWORD", "client_secret"),
+    ],
+)
+def test_a_variable_is_a_secret_by_its_words(name):
+    """Its value is hidden in the environment of a server."""
+    server = cmdc.McpServer("a", command=["x"], env={name: "SECRET", "LEVEL": "debug-9"})
+
+    assert "SECRET" not in repr(server)
+    assert "debug-9" in repr(server)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("path", "PATH", "compass", "pattern", "passes", "passive", "bypass", "patch", "pwn"),
+        *("spawn", "repath", "PATIENT", "dispatch", "power", "PW3"),
+    ],
+)
+def test_words_that_hold_the_letters_of_a_secret_are_none(name):
+    """Whole words count."""
+    assert SECRET_NAME.search(name) is None
+
+
+COMMANDS = {
+    "the next part": (["x", "--token", "SECRET"], ["x", "--token", HIDDEN]),
+    "behind the sign": (["x", "--api-key=SECRET"], ["x", f"--api-key={HIDDEN}"]),
+    "with a sign in it": (["x", "--api-key=SEC=RET"], ["x", f"--api-key={HIDDEN}"]),
+    "one dash": (["x", "-password", "SECRET"], ["x", "-password", HIDDEN]),
+    "two of them": (["--pw", "a", "--pat", "b"], ["--pw", HIDDEN, "--pat", HIDDEN]),
+    "nothing behind": (["x", "--token"], ["x", "--token"]),
+    "an option behind": (["--token", "--all"], ["--token", "--all"]),
+    "a port": (["x", "-p", "8080"], ["x", "-p", "8080"]),
+    "a path": (["--path", "/srv", "--pattern=*.py"], ["--path", "/srv", "--pattern=*.py"]),
+    "a count": (["--max-tokens", "9", "--max_tokens=9"], ["--max-tokens", "9", "--max_tokens=9"]),
+    "a word": (["token", "store"], ["token", "store"]),
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), COMMANDS.values(), ids=COMMANDS)
+def test_a_secret_among_the_arguments_of_a_command_is_hidden(command, expected):
+    """The name of the option says so, wherever its value stands; all else can be read."""
+    assert dict(cmdc.McpServer("a", command=command).__rich_repr__())["command"] == expected
