@@ -41,7 +41,9 @@ HIDDEN: Final = "[hidden]"
 SECRET_NAME: Final = re.compile(
     r"key|token|secret|password|passwd|credential|authorization|cookie|signature"
     # Short ones are words of a name, not parts of "compass", "passes", "path" or "pattern".
-    r"|(?<![a-z0-9])(?:pg|db|my|mysql|redis|smtp)?(?:pass|pwd|pw|passphrase)(?![a-z0-9])"
+    r"|(?<![a-z0-9])(?:pg|db|my|mysql|redis|smtp)?(?:pass|pw|passphrase)(?![a-z0-9])"
+    # PWD by itself is the folder that a shell works in.
+    r"|(?<=[a-z0-9][_.-])pwd(?![a-z0-9])"
     r"|(?<![a-z0-9])pat(?![a-z0-9])",
     re.IGNORECASE,
 )

@@ -138,7 +138,7 @@ def test_a_variable_is_a_secret_by_its_words(name):
     "name",
     [
         *("path", "PATH", "compass", "pattern", "passes", "passive", "bypass", "patch", "pwn"),
-        *("spawn", "repath", "PATIENT", "dispatch", "power", "PW3"),
+        *("PWD", "OLDPWD", "pwd", "spawn", "repath", "PATIENT", "dispatch", "power", "PW3"),
     ],
 )
 def test_words_that_hold_the_letters_of_a_secret_are_none(name):
