@@ -122,11 +122,7 @@ class ToolCalls:
         """Take the calls as positional arguments."""
         _require(bool(calls), "ToolCalls needs at least one ToolUse")
         for call in calls:
-            if not isinstance(call, ToolUse):
-                kind = type(call).__name__
-                raise TypeError(
-                    f"ToolCalls takes each ToolUse as an argument by itself, got a {kind}"
-                )
+            _require_type(call, ToolUse, "ToolCalls takes each ToolUse as an argument by itself")
         _require_pace(chunk_chars, delay)
         values = (calls, text, chunk_chars, delay, usage, finish)
         for name, value in zip(self.__slots__, values, strict=True):
