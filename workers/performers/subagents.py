@@ -94,7 +94,8 @@ TRIES: Final = 5
 """How often the daemon is asked, before what it knows counts as unknown."""
 RETRY_S: Final = 1.0
 SPAN: Final = 2_000
-"""Events that are read at a time, backwards from the newest one."""
+"""Events that are read at first, backwards from the newest one; each next span is twice as long.
+Each death of a daemon leaves a million indexes out."""
 
 
 class PastEvents:
@@ -124,24 +125,26 @@ class PastEvents:
         """Return the latest ``count`` steps of a reasoning run, in their order; fewer if gone."""
         found: SessionInfo = await self._asked(FindSession(session_id=session_id))
         steps: list[Envelope] = []
-        end = found.last_index
+        end, length = found.last_index, SPAN
         while end > 0 and len(steps) < count:
-            begin = EventIndex(max(0, end - SPAN))
+            begin = EventIndex(max(0, end - length))
             span = [one async for one in self._between(session_id, begin, end)]
             steps[:0] = [one for one in span if getattr(one.event, "run_id", None) == run_id]
-            end = begin
+            end, length = begin, 2 * length
         return tuple(steps[-count:])
 
     async def _between(
         self, session_id: SessionId, after: EventIndex, last: EventIndex
     ) -> AsyncIterator[Envelope]:
+        """Yield the events behind ``after`` up to ``last``; a batch may reach beyond both."""
         while after < last:
             wanted = Replay(session_id=session_id, after=after, through=last)
             part: Replayed = await self._asked(wanted)
             for batch in part.batches:
                 for place, (at_ms, event) in enumerate(decode_events(batch.body), batch.first):
                     index = EventIndex(place)
-                    yield Envelope(session_id=session_id, index=index, at_ms=at_ms, event=event)
+                    if after < index <= last:
+                        yield Envelope(session_id=session_id, index=index, at_ms=at_ms, event=event)
             if part.through <= after:
                 return
             after = part.through
