@@ -11,7 +11,7 @@ To have something else of a subagent's life come back, read it from its events i
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -78,6 +78,7 @@ from cmdc_runtime.requests import (
     Origin,
     Replay,
     Replayed,
+    ReplayedBatch,
     SessionInfo,
     StartSession,
     StopSession,
@@ -140,11 +141,11 @@ class PastEvents:
         while after < last:
             wanted = Replay(session_id=session_id, after=after, through=last)
             part: Replayed = await self._asked(wanted)
-            for batch in part.batches:
-                for place, (at_ms, event) in enumerate(decode_events(batch.body), batch.first):
-                    index = EventIndex(place)
-                    if after < index <= last:
-                        yield Envelope(session_id=session_id, index=index, at_ms=at_ms, event=event)
+            for envelope in chain.from_iterable(
+                _envelopes(session_id, one) for one in part.batches
+            ):
+                if after < envelope.index <= last:
+                    yield envelope
             if part.through <= after:
                 return
             after = part.through
@@ -165,6 +166,12 @@ class PastEvents:
                     raise
                 log.info("past_events.delayed", problem=str(error))
                 await asyncio.sleep(RETRY_S)
+
+
+def _envelopes(session_id: SessionId, batch: ReplayedBatch) -> Iterator[Envelope]:
+    for place, (at_ms, event) in enumerate(decode_events(batch.body), batch.first):
+        index = EventIndex(place)
+        yield Envelope(session_id=session_id, index=index, at_ms=at_ms, event=event)
 
 
 # --- subagents ------------------------------------------------------------------------------------
