@@ -11,7 +11,7 @@ To have something else of a subagent's life come back, read it from its events i
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -168,10 +168,11 @@ class PastEvents:
                 await asyncio.sleep(RETRY_S)
 
 
-def _envelopes(session_id: SessionId, batch: ReplayedBatch) -> Iterator[Envelope]:
-    for place, (at_ms, event) in enumerate(decode_events(batch.body), batch.first):
-        index = EventIndex(place)
-        yield Envelope(session_id=session_id, index=index, at_ms=at_ms, event=event)
+def _envelopes(session_id: SessionId, batches: Iterable[ReplayedBatch]) -> Iterator[Envelope]:
+    for batch in batches:
+        for place, (at_ms, event) in enumerate(decode_events(batch.body), batch.first):
+            index = EventIndex(place)
+            yield Envelope(session_id=session_id, index=index, at_ms=at_ms, event=event)
 
 
 # --- subagents ------------------------------------------------------------------------------------
