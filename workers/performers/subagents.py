@@ -141,9 +141,7 @@ class PastEvents:
         while after < last:
             wanted = Replay(session_id=session_id, after=after, through=last)
             part: Replayed = await self._asked(wanted)
-            for envelope in chain.from_iterable(
-                _envelopes(session_id, one) for one in part.batches
-            ):
+            for envelope in _envelopes(session_id, part.batches):
                 if after < envelope.index <= last:
                     yield envelope
             if part.through <= after:
