@@ -12,7 +12,7 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import (
     Annotated,
@@ -32,6 +32,7 @@ from cmdc_runtime.answer_schema import (
     reference_problem,
     values_problem,
 )
+from cmdc_runtime.content import File, Image
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.foreign_types import (
@@ -51,6 +52,11 @@ from cmdc_runtime.plain import TOO_DEEP, problem_of, reason_of
 _SHOWN_AS_TEXT: Final = (bool, int, float, bytes, bytearray, memoryview, type(None))
 
 
+_NO_MEDIA: Final = (
+    "it is an image or a file, which models do not take as a result: return text, such as its path"
+)
+
+
 def text_of(value: object) -> str:
     """Return what the model reads of a tool's result.
 
@@ -60,9 +66,11 @@ def text_of(value: object) -> str:
 
     Raises:
         ValueError: the model would read something else than what is there, as null for nan, or it
-            nests without an end; the text says what of it and where.
+            is an image or a file, or nests without an end; the text says what of it and where.
         BaseException: whatever a class of the tool's own raises when it is asked for its text.
     """
+    if any(isinstance(one, Image | File) for one in _parts_of(value)):
+        raise ValueError(_NO_MEDIA)
     if type(value) in _SHOWN_AS_TEXT or isinstance(value, str):
         return _valid(str.__str__(value) if isinstance(value, str) else str(value))
     try:
@@ -73,6 +81,10 @@ def text_of(value: object) -> str:
         raise ValueError(problem)
     body = msgspec.json.encode(data)
     return _written(value) if _loses_keys(value, body) else body.decode()
+
+
+def _parts_of(value: object) -> Iterable[object]:
+    return (value, *value) if isinstance(value, list | tuple) else (value,)
 
 
 def _written(value: object) -> str:
@@ -148,6 +160,9 @@ class Signature:
     context_names: tuple[str, ...]
 
 
+_OF_METHODS: Final = frozenset({"self", "cls"})
+
+
 def signature_of(function: Callable[..., object]) -> Signature:
     """Return the parameters of ``function``, those annotated ``Context`` apart.
 
@@ -161,6 +176,11 @@ def signature_of(function: Callable[..., object]) -> Signature:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in _NAMED:
             raise InvalidTool(f"parameter {parameter}: a model gives arguments by name, one by one")
+        if name not in hints and name in _OF_METHODS:
+            raise InvalidTool(
+                f"parameter {name!r} is a method's: write a function outside of the class that"
+                " calls it, or a cmdc.Tool class with `execute`"
+            )
         if name not in hints:
             raise InvalidTool(
                 f"parameter {name!r} has no annotation: write its type, as in `{name}: str`;"

@@ -194,6 +194,12 @@ class ToolOptions(TypedDict, total=False):
     needs_approval: NeedsApproval
 
 
+_CALLING: Final = (
+    "write a function that calls it, decorated with @cmdc.tool, or a cmdc.Tool class with `execute`"
+)
+"""The way out where something is called that is no function."""
+
+
 class FunctionTool(Tool, Generic[P, R]):
     """A function as a tool; calling it is calling the function."""
 
@@ -208,7 +214,7 @@ class FunctionTool(Tool, Generic[P, R]):
         if unknown:
             raise InvalidTool(f"tool {name!r}: @tool takes no {', '.join(sorted(unknown))}")
         if not inspect.isfunction(function):
-            raise InvalidTool(f"@tool takes a function, got {short(function)}")
+            raise InvalidTool(f"@tool takes a function, got {short(function)}: {_CALLING}")
         if (problem := yield_problem(function)) is not None:
             raise InvalidTool(f"tool {name!r}: {problem}, or hand progress to context.emit()")
         summary, self._described = read_docstring(function.__doc__)
@@ -330,6 +336,8 @@ def as_tool(candidate: object) -> Tool:
         return as_tool(_named(candidate))
     if inspect.isroutine(candidate):
         name = getattr(candidate, "__qualname__", repr(candidate))
+        if not inspect.isfunction(candidate):
+            raise InvalidTool(f"method {name!r} is no tool: {_CALLING}")
         raise InvalidTool(f"function {name!r} is no tool: decorate it with @cmdc.tool")
     raise InvalidTool(
         f"{short(candidate)} is no tool: give a function decorated with @cmdc.tool, a cmdc.Tool"

@@ -12,6 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
+from cmdc_runtime.content import File, Image
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import ToolError, tool
 from cmdc_runtime.extensions.schema import arguments_struct, text_of
@@ -331,6 +332,17 @@ def test_a_tool_with_fields_travels():
     assert found.check({"count": 2, "note": "a"})["count"] == 2
     with pytest.raises(ToolError, match="less than or equal to 9"):
         found.check({"count": 10, "note": "a"})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Image(b"x"), File("a.pdf"), [Image("a.png")], ("see", Image("a.png")), ["a", File(b"x")]],
+    ids=["image", "file", "images", "with a text", "files"],
+)
+def test_an_image_is_no_result(value):
+    """What it is made of would be read as text, all its bytes as base64."""
+    with pytest.raises(ValueError, match="it is an image or a file, which models do not take"):
+        text_of(value)
 
 
 def test_a_parameter_without_an_annotation_is_refused():

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import math
 import pickle
 from typing import Annotated, Literal, NamedTuple
@@ -496,10 +497,44 @@ def test_option_that_does_not_exist_is_refused():
         tool(effect="read")(undecorated)
 
 
-def test_only_functions_are_decorated():
-    """A class is a tool by deriving from ``Tool``."""
-    with pytest.raises(InvalidTool, match="takes a function"):
-        tool(Point)
+class Account:
+    """What has methods."""
+
+    def add(self, x: int) -> int:
+        return x
+
+    @classmethod
+    def make(cls, x: int) -> int:
+        return x
+
+    def __call__(self, x: int) -> int:
+        return x
+
+
+CALLED = {
+    "a class": Point,
+    "a bound method": Account().add,
+    "a method of a class": Account.make,
+    "a partial": functools.partial(undecorated),
+    "what is called": Account(),
+}
+
+
+@pytest.mark.parametrize("what", CALLED)
+def test_only_functions_are_decorated(what):
+    """A class is a tool by deriving from ``Tool``; the way out is the same wherever it is given."""
+    way_out = "write a function that calls it, decorated with @cmdc.tool, or a cmdc.Tool class"
+    with pytest.raises(InvalidTool, match=f"takes a function, got .*: {way_out}"):
+        tool(CALLED[what])
+    if what.endswith(("bound method", "of a class")):
+        with pytest.raises(InvalidTool, match=f"method '.*' is no tool: {way_out}"):
+            as_tool(CALLED[what])
+
+
+def test_a_method_is_no_tool():
+    """Nobody would fill its first parameter in, whatever its annotation."""
+    with pytest.raises(InvalidTool, match=r"'self' is a method's: write a function outside"):
+        tool(Account.add)
 
 
 def test_loaded_tool_checks_as_before():
