@@ -24,6 +24,7 @@ from cmdc_runtime.errors import (
     InvalidTool,
 )
 from cmdc_runtime.lines import neutral, unbroken
+from cmdc_runtime.plain import nearest
 from cmdc_runtime.version import VERSION
 
 EXIT_FAILED: Final = 1
@@ -89,6 +90,17 @@ class _Commands(click.Group):
         found = getattr(importlib.import_module(f"cmdc_runtime.cli.{module}"), function)
         assert isinstance(found, click.Command)  # noqa: S101 - a row of our own table
         return found
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named first; what is none may be like one."""
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            if (near := nearest(args[0], COMMANDS)) is None:
+                raise
+            raise click.UsageError(f"{error.message} Do you mean {near}?", context) from error
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview from the table, so that it imports nothing."""

@@ -45,7 +45,7 @@ from cmdc_runtime.extensions.schema import (
 )
 from cmdc_runtime.extensions.tool_error import OtherBranchError as OtherBranchError  # noqa: PLC0414
 from cmdc_runtime.extensions.tool_error import ToolError as ToolError  # noqa: PLC0414 - handed on
-from cmdc_runtime.plain import short, yield_problem
+from cmdc_runtime.plain import nearest, short, yield_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -210,9 +210,11 @@ class FunctionTool(Tool, Generic[P, R]):
             InvalidTool: this function, or an option, cannot make a tool.
         """
         name = options.get("name", getattr(function, "__name__", repr(function)))
-        unknown = options.keys() - ToolOptions.__annotations__.keys()
-        if unknown:
-            raise InvalidTool(f"tool {name!r}: @tool takes no {', '.join(sorted(unknown))}")
+        known = ToolOptions.__annotations__
+        if unknown := sorted(options.keys() - known.keys()):
+            near = nearest(unknown[0], known)
+            way_out = f"it takes {', '.join(known)}" if near is None else f"do you mean {near}?"
+            raise InvalidTool(f"tool {name!r}: @tool takes no {', '.join(unknown)}: {way_out}")
         if not inspect.isfunction(function):
             raise InvalidTool(f"@tool takes a function, got {short(function)}: {_CALLING}")
         if (problem := yield_problem(function)) is not None:
@@ -373,6 +375,8 @@ def _named(reference: str) -> object:
 
 def _instance(tool_class: type[Tool]) -> Tool:
     name = tool_class.__qualname__
+    if missing := sorted(getattr(tool_class, "__abstractmethods__", ())):
+        raise InvalidTool(f"class {name!r} has no {', '.join(missing)}: define it")
     try:
         return tool_class()
     except Exception as error:

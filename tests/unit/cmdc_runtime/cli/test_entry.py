@@ -30,6 +30,15 @@ def test_unknown_command_is_none():
     assert cmdc.get_command(click.Context(cmdc), "no-such") is None
 
 
+@pytest.mark.parametrize(
+    ("word", "near"), [("chta", " Do you mean chat?"), ("stopp", " Do you mean stop?"), ("xyz", "")]
+)
+def test_a_command_that_is_like_another_is_named_with_it(capsys, word, near):
+    """One that is like none is named alone."""
+    assert main([word]) == 2
+    assert f"No such command '{word}'.{near}\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["mcp"], ["service"]], ids=" ".join)
 def test_who_names_no_command_reads_the_help(capsys, words):
     """Line by line, as with --help."""

@@ -316,7 +316,7 @@ def test_every_form_of_a_tool_is_taken(candidate, monkeypatch):
         ("nowhere", "'nowhere' is no tool: a tool by name is"),
         ("no_such_module:x", "tool 'no_such_module:x': No module named 'no_such_module'"),
         ("json:nothing", "has no attribute 'nothing'"),
-        (Tool, "class 'Tool' cannot be made without arguments"),
+        (Tool, "class 'Tool' has no execute: define it"),
         (made(name=""), "tool 'Odd': name must be 1 to 64 of A-Z a-z 0-9 _ -, got ''"),
         (made(name="a b"), "name must be 1 to 64"),
         (made(effects="none"), "effects must be one of"),
@@ -493,8 +493,10 @@ def test_parameters_that_no_model_can_give_are_refused():
 
 def test_option_that_does_not_exist_is_refused():
     """A typo in the decorator is an error, not a tool with the default."""
-    with pytest.raises(InvalidTool, match=r"takes no effect$"):
+    with pytest.raises(InvalidTool, match=r"takes no effect: do you mean effects\?$"):
         tool(effect="read")(undecorated)
+    with pytest.raises(InvalidTool, match="takes no colour: it takes name, description"):
+        tool(colour="red")(undecorated)
 
 
 class Account:
