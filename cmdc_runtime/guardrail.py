@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.option_checks import check_returns, is_function
+from cmdc_runtime.option_checks import check_returns, check_takes, is_function
 from cmdc_runtime.plain import short
 
 GUARDRAILS_MAX: Final = 32
@@ -33,4 +33,5 @@ def check_guardrails(value: object) -> list[object]:
         if not is_function(one):
             raise TypeError(f'expected functions, or "module:name" of one, got {short(one)}')
         check_returns(one)
+        check_takes(one, "text", "context")
     return list(value)

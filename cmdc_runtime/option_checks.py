@@ -4,6 +4,7 @@
 the value to what is raised. To check one more field, add its function here and its row there.
 """
 
+import inspect
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -246,6 +247,27 @@ def check_returns(function: object) -> None:
     """
     if (problem := yield_problem(function)) is not None:
         raise TypeError(f"{short(function)}: {problem}")
+
+
+def check_takes(function: object, *given: str) -> None:
+    """Refuse what can't be called with so many values; ``given`` are their names, for people.
+
+    What has no signature, as some functions of C, is taken at its word.
+
+    Raises:
+        TypeError: it takes fewer of them, or needs others.
+    """
+    if not callable(function):  # a name: it is looked up where it is loaded
+        return
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        words = ", ".join(given)
+        raise TypeError(f"{short(function)} is called with ({words}): {error}") from error
 
 
 def check_redact(value: object) -> object:
