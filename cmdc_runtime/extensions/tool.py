@@ -339,7 +339,8 @@ def as_tool(candidate: object) -> Tool:
     if inspect.isroutine(candidate):
         name = getattr(candidate, "__qualname__", repr(candidate))
         if not inspect.isfunction(candidate):
-            raise InvalidTool(f"method {name!r} is no tool: {_CALLING}")
+            kind = "method" if inspect.ismethod(candidate) else "function"
+            raise InvalidTool(f"{kind} {name!r} is no tool: {_CALLING}")
         raise InvalidTool(f"function {name!r} is no tool: decorate it with @cmdc.tool")
     raise InvalidTool(
         f"{short(candidate)} is no tool: give a function decorated with @cmdc.tool, a cmdc.Tool"
