@@ -101,7 +101,7 @@ class _Server:
         """The tools that it lists, each list checked once."""
         listed = () if self.link is None else self.link.listed
         if listed is not self._checked.listed:
-            self._checked = _check(self.declared.name, listed)
+            self._checked = _sorted_out(self.declared.name, listed)
         return self._checked
 
     def allows(self, tool: str) -> bool:
@@ -109,7 +109,7 @@ class _Server:
         return self.declared.allow is None or tool in self.declared.allow
 
 
-def _check(server: str, listed: tuple["ListedTool", ...]) -> _Checked:
+def _sorted_out(server: str, listed: tuple["ListedTool", ...]) -> _Checked:
     """Return a list of tools, checked as tools of a session are."""
     fit: list[ListedTool] = []
     unfit: list[tuple[str, str]] = []
@@ -230,9 +230,14 @@ class McpServers:
         ]
         return mcp.named(wanted, frozenset(taken))
 
+    def _own_names(self) -> mcp.Names:
+        """Name the tools that can be had beside those that the session has now."""
+        return self._names(tool.name for tool in self._memory().tools)
+
     def status(self) -> tuple[McpServerStatus, ...]:
         """Return how each server stands."""
-        return tuple(map(self._status_of, self._servers.values()))
+        names = self._own_names()
+        return tuple(self._status_of(one, names) for one in self._servers.values())
 
     def found(self, frame: ServerFound) -> None:
         """Receive from the daemon where a shared server is."""
@@ -350,7 +355,7 @@ class McpServers:
             log.warning("mcp_server.lost", server=one.declared.name, problem=life.problem)
         if self._is_closed:
             return
-        shown = self._status_of(one)
+        shown = self._status_of(one, self._own_names())
         self._post(McpServerReported(shown.name, shown.state, len(shown.tools), shown.problem))
 
     def _wake(self) -> None:
@@ -358,10 +363,9 @@ class McpServers:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _status_of(self, one: _Server) -> McpServerStatus:
+    def _status_of(self, one: _Server, names: mcp.Names) -> McpServerStatus:
         name, sandbox, checked = one.declared.name, self._surroundings.sandbox, one.checked
         is_confined = one.declared.url is None and sandbox.confines
-        names = self._names(tool.name for tool in self._memory().tools)
         missing = set(one.declared.allow or ()) - {tool.name for tool in checked.listed}
         unfit = [problem for tool, problem in checked.unfit if one.allows(tool)]
         problems = [one.life.problem, *unfit, *names.problems.get(name, ())]

@@ -46,6 +46,7 @@ from workers.builtin.sandboxes._search import found_lines, found_paths, is_folde
 from workers.builtin.tools._files import (
     BYTE_ORDER_MARK,
     READING,
+    mark_in,
     mark_of,
     one_at_a_time,
     put,
@@ -127,7 +128,7 @@ class Local(Sandbox):
             with one_at_a_time(), self._reach.folder_of(path) as (folder, name):
                 descriptor = os.open(name or ".", READING | os.O_NOFOLLOW, dir_fd=folder)
                 content = whole(text_file(descriptor))
-                mark = BYTE_ORDER_MARK if content.startswith(BYTE_ORDER_MARK) else b""
+                mark = mark_in(content)
                 edited, line = _edited(content[len(mark) :], before, after)
                 put(folder, name, mark + edited)
         return EditedFile(line=line)

@@ -151,6 +151,11 @@ def whole(text: BinaryIO) -> bytes:
     return content
 
 
+def mark_in(content: bytes) -> bytes:
+    """Return the byte order mark that ``content`` begins with, b"" for none."""
+    return BYTE_ORDER_MARK if content.startswith(BYTE_ORDER_MARK) else b""
+
+
 def mark_of(folder: int, name: str) -> bytes:
     """Return the byte order mark that the file of a folder begins with, b"" for none.
 
@@ -165,10 +170,9 @@ def mark_of(folder: int, name: str) -> bytes:
     except PermissionError:  # it may be written, and not read
         return b""
     try:
-        begin = os.pread(descriptor, len(BYTE_ORDER_MARK), 0)
+        return mark_in(os.pread(descriptor, len(BYTE_ORDER_MARK), 0))
     finally:
         os.close(descriptor)
-    return begin if begin == BYTE_ORDER_MARK else b""
 
 
 @contextlib.contextmanager
