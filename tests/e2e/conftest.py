@@ -13,6 +13,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.testing import ScriptedModel
+from tests.ended import has_ended
 
 TURN_S = 20.0
 """For anything that a session does in a test, the machine being busy."""
@@ -33,15 +34,9 @@ def poll(condition, timeout=TURN_S):
 
 def below(daemon):
     """Return the living processes that the daemon started, directly or not."""
-    return [one for one in psutil.Process(daemon.pid).children(recursive=True) if is_alive(one)]
-
-
-def is_alive(process):
-    """Say whether a process runs and is no zombie."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return [
+        one for one in psutil.Process(daemon.pid).children(recursive=True) if not has_ended(one)
+    ]
 
 
 @pytest.fixture(scope="session")

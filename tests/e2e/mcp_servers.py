@@ -4,8 +4,6 @@ import socket
 import sys
 from pathlib import Path
 
-import psutil
-
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ToolCalls, ToolUse
 
@@ -50,7 +48,3 @@ def free_port():
 def answers(port):
     with socket.socket() as tried:
         return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
-def is_gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

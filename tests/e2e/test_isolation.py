@@ -13,6 +13,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Signal
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from tests.ended import has_ended
 
 pytestmark = pytest.mark.process
 
@@ -58,13 +59,6 @@ def report(*, context: cmdc.Context) -> str:
 def pids_of(log):
     path = Path(f"{log}.pids")
     return [int(pid) for pid in path.read_text().split()] if path.exists() else []
-
-
-def is_running(pid):
-    try:
-        return psutil.Process(pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
-    except psutil.NoSuchProcess:
-        return False
 
 
 def results(session):
@@ -117,7 +111,7 @@ def test_nothing_writes_beside_the_next_incarnation(agent, scripted, cycle_of, t
     pids = begin_to_write(session, log, poll)
     os.kill(session.agent_pid(), signal.SIGKILL)
     down = monitor.wait(TURN_S)
-    running, size = [pid for pid in pids if is_running(pid)], log.stat().st_size
+    running, size = [pid for pid in pids if not has_ended(pid)], log.stat().st_size
     found = cycle_of(stream)
 
     assert (down.reason, running) == (KILLED, [])
@@ -144,7 +138,7 @@ def test_a_killed_host_ends_its_calls_with_its_reason(agent, scripted, tmp_path,
 
     assert reply == ANSWER
     assert "ended with this call in it: killed by signal 9 (SIGKILL)\nIt may or may not" in lost
-    assert [pid for pid in pids if is_running(pid)] == []
+    assert [pid for pid in pids if not has_ended(pid)] == []
     assert told.split()[2] != str(host)
 
 
@@ -160,7 +154,7 @@ def test_an_abort_kills_a_call_with_all_that_it_started(agent, scripted, tmp_pat
 
     assert session.status().state == "idle"
     assert took_s < PATIENCE_S
-    assert poll(lambda: not any(map(is_running, pids)))
+    assert poll(lambda: all(map(has_ended, pids)))
 
 
 def test_a_stop_leaves_nothing_of_a_call(agent, scripted, tmp_path, poll):
@@ -172,7 +166,7 @@ def test_a_stop_leaves_nothing_of_a_call(agent, scripted, tmp_path, poll):
     host = psutil.Process(pids[0]).ppid()
     session.stop()
 
-    assert [pid for pid in (*pids, host) if is_running(pid)] == []
+    assert [pid for pid in (*pids, host) if not has_ended(pid)] == []
 
 
 def test_observers_hear_what_a_call_tells(agent, scripted, cycle_of):

@@ -8,7 +8,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from tests.e2e.mcp_servers import TURN_S, call, declared, is_gone, result_of, states, status_of
+from tests.e2e.mcp_servers import TURN_S, call, declared, result_of, states, status_of
+from tests.ended import has_ended
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytestmark = pytest.mark.process
@@ -174,7 +175,7 @@ def test_a_server_that_is_killed_leaves_nothing(agent, scripted, left, poll):
 
     os.kill(pid, signal.SIGKILL)
 
-    assert poll(lambda: is_gone(pid) and is_gone(stray))
+    assert poll(lambda: has_ended(pid) and has_ended(stray))
 
 
 def test_an_agent_that_is_killed_leaves_nothing_and_lists_again(agent, scripted, left, poll):
@@ -188,7 +189,7 @@ def test_an_agent_that_is_killed_leaves_nothing_and_lists_again(agent, scripted,
 
     os.kill(killed, signal.SIGKILL)
 
-    assert poll(lambda: is_gone(pid) and is_gone(stray))
+    assert poll(lambda: has_ended(pid) and has_ended(stray))
     assert poll(lambda: session.agent_pid() not in {None, killed})
     session.run("again", timeout=TURN_S)
     assert int(result_of(session, "c2").content) != pid
@@ -203,4 +204,4 @@ def test_a_session_that_stops_leaves_nothing(agent, scripted, left, poll):
 
     session.stop()
 
-    assert poll(lambda: is_gone(pid) and is_gone(stray))
+    assert poll(lambda: has_ended(pid) and has_ended(stray))

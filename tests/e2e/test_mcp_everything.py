@@ -12,7 +12,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from tests.e2e.mcp_servers import TURN_S, is_gone, result_of, states, status_of
+from tests.e2e.mcp_servers import TURN_S, result_of, states, status_of
+from tests.ended import has_ended
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 FOLDER = Path(__file__).parents[2] / ".mcp" / "node_modules" / ".bin"
@@ -89,4 +90,4 @@ def test_a_server_behind_npx_ends_with_its_session(agent, scripted, poll):
     agent_process.kill()
 
     assert len(below) >= 3
-    assert poll(lambda: all(map(is_gone, below)))
+    assert poll(lambda: all(map(has_ended, below)))

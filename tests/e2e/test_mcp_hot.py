@@ -6,7 +6,8 @@ import signal
 import pytest
 
 import cmdc_runtime as cmdc
-from tests.e2e.mcp_servers import TURN_S, call, declared, is_gone, result_of, states, status_of
+from tests.e2e.mcp_servers import TURN_S, call, declared, result_of, states, status_of
+from tests.ended import has_ended
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytestmark = pytest.mark.process
@@ -24,7 +25,7 @@ def test_a_server_is_attached_and_detached(agent, scripted, poll):
 
     assert before.state == "declared"
     assert session.status().mcp_servers == ()
-    assert poll(lambda: is_gone(pid))
+    assert poll(lambda: has_ended(pid))
     session.run("again", timeout=TURN_S)
     assert "there is no tool named 'mcp__tests__pid'" in result_of(session, "c2").content
 

@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
-from tests.e2e.mcp_servers import TURN_S, call, declared, is_gone, result_of, states, status_of
+from tests.e2e.mcp_servers import TURN_S, call, declared, result_of, states, status_of
+from tests.ended import has_ended
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 OLDER = [sys.executable, str(Path(__file__).parents[1] / "mcp" / "older.py")]
@@ -190,7 +191,7 @@ def test_a_death_is_an_error_of_the_calls_and_another_server_comes(pair, tmp_pat
     assert why in result_of(calling, "c2").content
     assert pid_of(calling, "c3") == pid_of(idle, "c3") != pid
     assert strays
-    assert poll(lambda: all(map(is_gone, [pid, host, *strays])), TURN_S)
+    assert poll(lambda: all(map(has_ended, [pid, host, *strays])), TURN_S)
 
 
 def test_a_server_ends_when_nobody_has_it(agent, scripted, tmp_path, poll):
@@ -205,8 +206,8 @@ def test_a_server_ends_when_nobody_has_it(agent, scripted, tmp_path, poll):
     session.stop()
 
     assert len(pids) >= 3
-    assert not is_gone(pid)
-    assert poll(lambda: all(map(is_gone, pids)), CROWD_S)
+    assert not has_ended(pid)
+    assert poll(lambda: all(map(has_ended, pids)), CROWD_S)
 
 
 def test_a_program_that_is_not_there_fails_at_once(agent, scripted):

@@ -15,7 +15,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
-from tests.fault.ended import has_ended
+from tests.ended import has_ended
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
+from tests.ended import has_ended
 from tests.fault.conftest import GONE_S, poll_for
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -43,7 +44,7 @@ def marked(marks):
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            if words and words[-1] in found and process.status() != psutil.STATUS_ZOMBIE:
+            if words and words[-1] in found and not has_ended(process):
                 found[words[-1]].add(process)
         except psutil.Error:
             continue
@@ -52,11 +53,6 @@ def marked(marks):
 
 def of(found, marks):
     return {process for mark in marks for process in found[mark]}
-
-
-def are_gone(processes):
-    """Say whether none of them lives; another one of its number is none of them."""
-    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
 
 def server_in(processes):
@@ -92,7 +88,7 @@ def test_nothing_of_a_server_outlives_who_is_killed(cradle, crowd):
         psutil.Process(crowd[mark].agent_pid()).kill()
 
     assert {len(before[mark]) for mark in crowd} == {PROCESSES, PROCESSES + 1}
-    assert poll_for(lambda: are_gone(of(before, [*servers, *agents])), END_S)
+    assert poll_for(lambda: all(map(has_ended, of(before, [*servers, *agents]))), END_S)
     assert all(one.is_running() for one in of(before, others))
     assert poll_for(lambda: all(marked(servers).values()), END_S)
 

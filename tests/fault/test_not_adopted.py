@@ -7,7 +7,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from tests.fault.ended import has_ended
+from tests.ended import has_ended
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 

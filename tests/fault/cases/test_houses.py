@@ -16,7 +16,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Normal, Signal, StartFailed
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from tests.fault.ended import has_ended
+from tests.ended import has_ended
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 

@@ -14,6 +14,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from tests.ended import has_ended
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -161,7 +162,7 @@ def sleepers(name):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.cmdline() == ["sleep", name] and process.status() != psutil.STATUS_ZOMBIE:
+            if process.cmdline() == ["sleep", name] and not has_ended(process):
                 found.append(process)
     return found
 

@@ -13,6 +13,7 @@ import pytest
 
 from cmdc_runtime.client.detached import LOG_BYTES_KEPT, default_log
 from cmdc_runtime.runtime_dir import running_daemon
+from tests.ended import has_ended
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -51,14 +52,6 @@ def cmdc(*words, place):
     )
 
 
-def is_gone(process):
-    """Say whether a process has ended; who has to reap it may be late."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_a_detached_daemon_serves_until_it_is_shut_down(place):
     """The command returns when it takes calls; its parent is nobody who waits; its end is seen."""
     begun = cmdc("serve", "--detach", "--json", place=place)
@@ -74,7 +67,7 @@ def test_a_detached_daemon_serves_until_it_is_shut_down(place):
     assert facts == (True, None, True)
     assert json.loads(listed.stdout) == []
     assert json.loads(ended.stdout)["stopped"] is True
-    assert is_gone(daemon)
+    assert has_ended(daemon)
     assert cmdc("shutdown", place=place).returncode == 3
 
 

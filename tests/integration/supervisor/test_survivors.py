@@ -17,6 +17,7 @@ from cmdc_runtime.runtime_dir import (
 from cmdc_runtime.wire.frames import WIRE_VERSION
 from supervisor.adapters.orphans import find_survivors
 from supervisor.adapters.pidfd import exit_status
+from tests.ended import has_ended
 
 pytestmark = pytest.mark.process
 
@@ -109,11 +110,6 @@ def family(tmp_path):
         for one in found:
             if one.is_running():
                 one.kill()
-
-
-def has_ended(process):
-    """Say whether it is gone, or waits for whoever is its parent now."""
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def test_what_an_agent_has_started_ends_with_it(family, tmp_path):

@@ -18,6 +18,7 @@ from cmdc_runtime.extensions import Context, tool
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packing import pack
 from cmdc_runtime.wire.frames import HostLost
+from tests.ended import has_ended
 from workers.core.inputs import ToolEmitted, ToolReturned
 from workers.core.step import RunTools
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
@@ -142,13 +143,6 @@ def folder():
         yield Path(name)
 
 
-def has_ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def ends(pid):
     """Say whether a process ends within the patience of a test."""
     deadline = time.monotonic() + WAIT_S
@@ -222,12 +216,6 @@ def tell():
 def stay():
     """Return a tool that burns a core, with a child, until it is killed."""
     return stayed
-
-
-@pytest.fixture(name="has_ended")
-def _has_ended():
-    """Say whether a process has ended."""
-    return has_ended
 
 
 @pytest.fixture(name="ends")

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from cmdc_runtime.extensions import Context, tool
+from tests.ended import has_ended
 from tests.escapees import leave, watched
 
 pytestmark = pytest.mark.process
@@ -123,7 +124,7 @@ def end(how: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["returns", "dies"])
-def test_what_a_call_has_set_free_is_its_own_until_it_ends(opened, has_ended, how):
+def test_what_a_call_has_set_free_is_its_own_until_it_ends(opened, how):
     """It survives the end of a call beside it, and does not survive that of its own."""
 
     async def scenario():
@@ -190,7 +191,7 @@ def pass_by() -> str:
 
 
 @pytest.mark.parametrize("who", ["call", "spare"])
-def test_what_a_call_left_that_ended_well_survives_who_died_beside_it(opened, has_ended, who):
+def test_what_a_call_left_that_ended_well_survives_who_died_beside_it(opened, who):
     """The host hears of both ends at once, and of that death first."""
 
     async def scenario():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.extensions import Context, ToolError, tool
+from tests.ended import has_ended
 
 pytestmark = pytest.mark.process
 
@@ -145,7 +146,7 @@ def test_a_death_is_tried_again_only_where_that_does_no_harm(opened, folder, eff
     assert len((folder / "log").read_text()) == times
 
 
-def test_a_call_that_takes_too_long_is_killed_with_all_it_started(opened, stay, ends, has_ended):
+def test_a_call_that_takes_too_long_is_killed_with_all_it_started(opened, stay, ends):
     """When the model reads of it, nothing of it runs any more."""
 
     async def scenario():
