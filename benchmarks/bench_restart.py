@@ -5,12 +5,18 @@ Expected: the kernel needs about 7 ms to take a process of litellm's size down; 
 """  # noqa: D400 - a question
 
 import os
+import shutil
 import signal
+import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from benchmarks.daemon import Daemon
 from benchmarks.metrics import TAIL, Metric, at_most, measured
@@ -25,12 +31,18 @@ from cmdc_runtime.testing import ScriptedModel, Text
 DOWN: Final = at_most(0.6)
 DOWN_P99: Final = at_most(0.6, rank=TAIL)
 ANSWERS: Final = at_most(0.6)
+RECOVERS: Final = at_most(3.0)
 CYCLES: Final = 20
 """Of five durable events and as many records each: a history of 100."""
 LONG_CYCLES: Final = 300
 """A history of 1,500 events."""
 RESTARTS_MAX: Final = 100_000
 RUN_S: Final = 3_600.0
+_ROWS: Final = """
+    WITH last AS (SELECT coalesce(max(seq), 0) AS seq FROM snapshots WHERE session_id = :id)
+    SELECT body FROM snapshots, last WHERE session_id = :id AND snapshots.seq = last.seq
+    UNION ALL SELECT body FROM records, last WHERE session_id = :id AND records.seq > last.seq
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +53,10 @@ class Place:
     wire: Wire
     session_id: SessionId
     raw: Peer
-    sized: Peer
 
     def kill_raw(self) -> float:
-        """Time kill -9 of a raw fork as large as an agent to its pidfd, in ms."""
-        (pid,) = self.sized.ask("hold", count=1)
+        """Time kill -9 of a raw fork to its pidfd, in ms."""
+        (pid,) = self.raw.ask("hold", count=1)
         pidfd = os.pidfd_open(pid)
         try:
             start = time.perf_counter()
@@ -54,7 +65,7 @@ class Place:
             took_ms = (time.perf_counter() - start) * 1e3
         finally:
             os.close(pidfd)
-            self.sized.ask("reap")
+            self.raw.ask("reap")
         return took_ms
 
     def kill_to_pidfd(self) -> float:
@@ -93,6 +104,20 @@ class Place:
             raise RuntimeError(f"incarnation {after.incarnation} after {before.incarnation}")
         return took_ms
 
+    def read_rows(self) -> float:
+        """Time to read and decode the rows that a restart stands on, in ms.
+
+        Of a copy: the daemon alone has the journal's lock.
+        """
+        with tempfile.TemporaryDirectory(prefix="cmdc-bench-") as folder:
+            for path in (self.daemon.directory / "state").glob("journal.sqlite3*"):
+                shutil.copy(path, folder)
+            with closing(sqlite3.connect(Path(folder) / "journal.sqlite3")) as db:
+                start = time.perf_counter()
+                for (body,) in db.execute(_ROWS, {"id": self.session_id}):
+                    msgspec.msgpack.decode(body)
+                return (time.perf_counter() - start) * 1e3
+
     def _settled(self) -> Status:
         """Return the status of an agent that is up beside all its spares."""
         self.daemon.await_spares(self.wire)
@@ -104,13 +129,12 @@ def run(settings: Settings) -> Iterator[Metric]:
     """Yield every metric of the subject."""
     with ExitStack() as stack:
         raw = stack.enter_context(Peer("benchmarks.frozen", "litellm"))
-        sized = stack.enter_context(Peer("benchmarks.frozen", "workers.preload"))
         model = stack.enter_context(ScriptedModel([], default=Text("An answer of some words.")))
         daemon = stack.enter_context(Daemon())
         daemon.await_warm()
         wire = stack.enter_context(Wire(daemon.runtime_dir))
         session_id = _with_history(wire, model)
-        place = Place(daemon, wire, session_id, raw, sized)
+        place = Place(daemon, wire, session_id, raw)
         raw.ask("hold", count=1)
         for warm in (place.kill_raw, place.kill_to_down, place.kill_to_answer):
             warm()
@@ -121,15 +145,20 @@ def run(settings: Settings) -> Iterator[Metric]:
             here = count
             yield from _measure(place, settings.fewer, f"_beside_{count}")
         if settings.crowds:
-            yield _recovery_of_1500(place, model, settings.fewer)
+            yield from _recovery_of_1500(place, model, settings.fewer)
 
 
-def _recovery_of_1500(place: Place, model: ScriptedModel, repeats: int) -> Metric:
-    """Measure the answer of an agent with a long history, beside that of one with a short one."""
+def _recovery_of_1500(place: Place, model: ScriptedModel, repeats: int) -> Iterator[Metric]:
+    """Measure the answer of an agent with a long history, and how much later it is for that."""
     long = replace(place, session_id=_with_history(place.wire, model, LONG_CYCLES))
-    short = [place.kill_to_answer() for _ in range(repeats)]
-    answers = [long.kill_to_answer() for _ in range(repeats)]
-    return measured("restart.answers_1500_events", "ms", answers, baseline=short)
+    new = replace(place, session_id=_with_history(place.wire, model, 0))
+    found = [
+        (new.kill_to_answer(), long.kill_to_answer(), long.read_rows()) for _ in range(repeats)
+    ]
+    without, answers, rows = ([*column] for column in zip(*found, strict=True))
+    later = [answer - first for first, answer, _ in found]
+    yield measured("restart.answers_1500_events", "ms", answers, baseline=without)
+    yield measured("restart.recovers_1500_events", "ms", later, baseline=rows, bar=RECOVERS)
 
 
 def _measure(place: Place, repeats: int, suffix: str) -> Iterator[Metric]:

@@ -7,6 +7,13 @@ a worker module by a string and never imports it, and what crosses by pickle sta
 import importlib
 from typing import Final
 
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long a thread of a daemon or an agent may keep the interpreter from one that asks for it.
+
+Python's own 5 ms (``sys.setswitchinterval``) are what an event loop would wait behind a thread that
+computes, each time that it has waited for anything itself.
+"""
+
 EXIT_OK: Final = 0
 EXIT_CRASHED: Final = 70
 """Python code raised; the exit notice has the traceback (EX_SOFTWARE)."""

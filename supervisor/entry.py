@@ -26,7 +26,7 @@ from cmdc_runtime.errors import CmdcError, InvalidOptions
 from cmdc_runtime.installation import has_supervisor_beside, package_problem
 from cmdc_runtime.lines import unbroken
 from cmdc_runtime.prctl import set_dumpable, set_title
-from cmdc_runtime.process import DAEMON_TITLE
+from cmdc_runtime.process import DAEMON_TITLE, SWITCH_INTERVAL_S
 from supervisor.adapters import systemd
 from supervisor.adapters.endpoint import DaemonRunning
 from supervisor.adapters.systemd import Notifier
@@ -58,6 +58,7 @@ def main() -> None:
     _check_platform(config)
     set_title(DAEMON_TITLE, " ".join((DAEMON_TITLE, *sys.argv[1:])))
     bound_arenas()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     configure_logs(config.log_level, config.log_format)
     _warn_of_neighbours()
     # The stacks of all threads, when a watchdog's SIGABRT or a crash ends the process.

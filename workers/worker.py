@@ -36,6 +36,7 @@ from cmdc_runtime.process import (
     FRAME_STAGE,
     HIBERNATE,
     SANDBOX_STAGE,
+    SWITCH_INTERVAL_S,
     TITLE_PREFIX,
 )
 from cmdc_runtime.reasons import PlainReason
@@ -538,6 +539,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     # The daemon asks a silent process for its stacks: it writes them without its interpreter's
     # help, and goes on.
     faulthandler.register(signal.SIGQUIT, all_threads=True, chain=False)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     lines = own_lines() if is_sent else None
     configure_logs(str(boot.get("log_level", "info")), as_records=is_sent, file=lines)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -3,9 +3,10 @@
 A worker connects twice and says who it is (``cmdc_runtime.lines``); tools that it starts hold the
 same sockets. Who has made a connection the kernel says: one that names a worker and comes from
 another process than that worker's is closed. Rules: the thread serves everybody in turn,
-``READ_BYTES`` each and at most once in ``ROUND_S``, and rests for as long as it has worked. So it
-takes half of a core at most, and reads 64 MiB/s of one stream at most: a worker that writes more
-waits in its ``write``. Nobody else waits, for what the others wrote is read in the same round.
+``READ_BYTES`` each and at most once in ``ROUND_S``, and rests for as long as it has worked, or
+until the daemon asks for something, which a Down may wait for. So it takes half of a core at most,
+and reads 64 MiB/s of one stream at most: a worker that writes more waits in its ``write``. Nobody
+else waits, for what the others wrote is read in the same round.
 Every connection has bounded memory, and there is a bound of connections: one too many is closed at
 once, since nobody would read it and its worker would wait for ever.
 
@@ -16,6 +17,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import select
 import selectors
 import socket
 import struct
@@ -379,8 +381,15 @@ class Outputs:
             self._log.report_losses()
         if is_all_accepted:  # a dead worker's connection may be among the others
             self._waiters = [waiter for waiter in self._waiters if not self._is_answered(waiter)]
-        time.sleep(min(max(ROUND_S, time.monotonic() - began), REST_S_MAX))
+        self._rest(min(max(ROUND_S, time.monotonic() - began), REST_S_MAX))
         return bool(ready)
+
+    def _rest(self, rest_s: float) -> None:
+        """Rest for so long, or until something is asked for; what was asked for may be heard."""
+        if not self._inbox:
+            asked = select.poll()
+            asked.register(self._wake_fd, select.POLLIN)
+            asked.poll(rest_s * 1e3)
 
     def _take_orders(self) -> bool:
         """Do what was asked for; True when somebody waits who was not looked after yet."""

@@ -10,6 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+import cmdc_runtime as cmdc
+from cmdc_runtime.process import SWITCH_INTERVAL_S
+from cmdc_runtime.testing import ToolCalls, ToolUse
+
 TURN_S = 20.0
 HEAVY = {"cloudpickle", "litellm", "mcp", "openai", "pydantic", "tiktoken", "workers"}
 LISTING = "import json, sys, supervisor.daemon, supervisor.entry; print(json.dumps([*sys.modules]))"
@@ -49,6 +53,21 @@ def test_running_daemon_has_nothing_of_litellm_in_memory(cmdc_daemon, agent):
 
     assert "pydantic_core" in loaded_libraries(session.agent_pid())
     assert "pydantic_core" not in loaded_libraries(cmdc_daemon.pid)
+
+
+@cmdc.tool(isolation="thread", effects="read")
+def waited_s() -> float:
+    """Return how long a thread of the agent keeps the interpreter from its loop."""
+    return sys.getswitchinterval()
+
+
+def test_a_thread_that_computes_does_not_keep_the_loop_of_an_agent_long(agent, scripted):
+    """Python's 5 ms each time that the loop has waited for anything make an abort wait for 8."""
+    session = agent(scripted(ToolCalls(ToolUse("waited_s", {})), "fine"), tools=[waited_s])
+    session.run("1", timeout=TURN_S)
+
+    (result,) = [one for one in session.messages() if one.role == "tool_result"]
+    assert float(result.content) == pytest.approx(SWITCH_INTERVAL_S)
 
 
 def test_zygote_has_one_thread(client, agent, scripted):

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from cmdc_runtime.process import SWITCH_INTERVAL_S
+
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 RUN_S = 120.0
@@ -22,3 +24,22 @@ def test_a_start_loads_nothing_for_a_console(program):
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_thread_that_computes_does_not_keep_the_loop_of_a_daemon_long(tmp_path):
+    """What would run the loop says how long a thread keeps the interpreter from it."""
+    program = """
+import asyncio, sys
+from supervisor.entry import main
+asyncio.run = lambda loop: (loop.close(), print(sys.getswitchinterval()))
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--runtime-dir", tmp_path, "--state-dir", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=True,
+    )
+
+    assert float(done.stdout) == pytest.approx(SWITCH_INTERVAL_S)

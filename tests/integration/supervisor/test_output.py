@@ -20,6 +20,7 @@ from supervisor.core.output import LINES_BURST, TAIL_BYTES_MAX
 pytestmark = pytest.mark.process
 
 WAIT_S = 10.0
+RUN_S = 3_600.0
 WAIT = "import sys; sys.stdin.readline()\n"
 BEGIN = """
 import os, subprocess, sys
@@ -258,6 +259,19 @@ os.kill(os.getpid(), 9)
     assert tail == "last words\n"
     assert lines(entries) == ["half and more"]
     assert outputs.tail("w-1") == ""
+
+
+def test_whoever_waits_for_a_drain_ends_the_rest(outputs, monkeypatch):
+    """A Down is sent behind it: the rest is for workers that write without an end."""
+    monkeypatch.setattr("supervisor.adapters.output.ROUND_S", RUN_S)
+    monkeypatch.setattr("supervisor.adapters.output.REST_S_MAX", RUN_S)
+
+    async def drain_twice():
+        async with asyncio.timeout(WAIT_S):
+            for _ in range(2):  # after the first of which the thread rests
+                await outputs.drained("w-1", RUN_S)
+
+    asyncio.run(drain_twice())
 
 
 def test_the_stack_of_a_segfault_is_in_the_tail(path, outputs):
