@@ -10,6 +10,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -71,8 +72,13 @@ class Wire:
         identity = f"bench-{os.getpid()}-{secrets.token_hex(4)}".encode()
         self._socket = open_socket(self._context, Role.CLIENT, identity=identity)
         self._socket.connect(socket_address(directory, CONTROL_SOCKET))
-        self._token = read_token(directory)
+        self._directory = directory
         self._downs: deque[Down] = deque()
+
+    @cached_property
+    def _token(self) -> str:
+        """The daemon's, which it has written when it can be spoken with."""
+        return read_token(self._directory)
 
     def __enter__(self) -> Self:
         """Return the connection."""
