@@ -48,7 +48,7 @@ Request = dict[str, Any]  # Any: the body of a model request
 @cmdc.tool(effects="read", isolation="task")
 async def wait(number: int, context: cmdc.Context) -> str:
     """Wait for ever."""
-    _tell(context)
+    _report(context)
     await asyncio.Event().wait()
     return f"{number}"
 
@@ -56,7 +56,7 @@ async def wait(number: int, context: cmdc.Context) -> str:
 @cmdc.tool(effects="read", isolation="process")
 def burn(number: int, context: cmdc.Context) -> str:
     """Burn CPU for ever."""
-    _tell(context)
+    _report(context)
     while number < PARALLEL:
         sum(range(STEPS))
     return f"{number}"
@@ -66,7 +66,7 @@ def burn(number: int, context: cmdc.Context) -> str:
 def burn_beside(number: int, context: cmdc.Context) -> str:
     """Burn CPU beside the agent's loop until the flag is there, and remove it."""
     flag = Path(context.working_dir, FLAG)
-    _tell(context)
+    _report(context)
     while not flag.exists():
         until_s = time.monotonic() + LOOK_AGAIN_S
         while time.monotonic() < until_s:
@@ -75,7 +75,7 @@ def burn_beside(number: int, context: cmdc.Context) -> str:
     return f"{number}"
 
 
-def _tell(context: cmdc.Context) -> None:
+def _report(context: cmdc.Context) -> None:
     assert context.session is not None
     context.session.emit(WORKS, os.getpid())
 
@@ -180,8 +180,8 @@ class Stage:
         self._model.wait_request(self._requests)
         if situation.shows is None:
             return
-        told = self._ear.hear(situation.shows, situation.count)
-        pids = {event.payload for event in told if isinstance(event, PluginEvent)}
+        heard = self._ear.hear(situation.shows, situation.count)
+        pids = {event.payload for event in heard if isinstance(event, PluginEvent)}
         for pid in pids - {session.agent_pid()}:
             pidfd = os.pidfd_open(pid)
             after.callback(os.close, pidfd)

@@ -1,7 +1,7 @@
 """How soon are many monitors notified, and many agents there again, that were killed at once?
 
 1, 10, 100 (and with BIG=1 1,000) idle sessions, each with a monitor; all of their processes get
-SIGKILL in one go, and each is asked for its status at once. *Told* is the Down, *ready* the status
+SIGKILL in one go, and each is asked for its status at once. *told* is the Down, *ready* the status
 of the next process. The baseline of the last Down is as many raw forks of a process of the same
 size, killed at once, until the last pidfd is readable; that of the last status is as many forks of
 one that has only litellm imported, each of which answers a ping.
@@ -27,7 +27,7 @@ from cmdc_runtime.ids import SessionId, new_monitor_ref
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import Monitor
 
-TOLD = at_most(1.0)
+DOWN = at_most(1.0)
 BACK = at_most(1.0)
 RESTARTS_MAX = 100_000
 ALONE = 1
@@ -37,7 +37,7 @@ ALONE = 1
 class Times:
     """Milliseconds since the first kill; one of each session."""
 
-    told: list[float] = field(default_factory=list)
+    downs: list[float] = field(default_factory=list)
     ready: list[float] = field(default_factory=list)
 
 
@@ -74,9 +74,9 @@ class _Place:
             self.wire.post_command(session_id, GetStatus())
         for at_s, arrived in self.wire.arrivals(2 * len(sessions)):
             took_ms = (at_s - start) * 1e3
-            (times.told if isinstance(arrived, Down) else times.ready).append(took_ms)
-        if len(times.told) != len(times.ready):
-            raise RuntimeError(f"{len(times.told)} were told of, {len(times.ready)} are back")
+            (times.downs if isinstance(arrived, Down) else times.ready).append(took_ms)
+        if len(times.downs) != len(times.ready):
+            raise RuntimeError(f"{len(times.told)} have a Down, {len(times.ready)} are back")
 
     def kill_raw(self, count: int) -> float:
         """Return how long it takes until the last of as many raw forks has ended, in ms."""
@@ -110,7 +110,7 @@ class _Place:
 def _measure(place: _Place, sessions: list[SessionId], rounds: int) -> Iterator[Metric]:
     count = len(sessions)
     times = Times()
-    last_told: list[float] = []
+    last_down: list[float] = []
     last_ready: list[float] = []
     raw: list[float] = []
     forks: list[float] = []
@@ -119,13 +119,13 @@ def _measure(place: _Place, sessions: list[SessionId], rounds: int) -> Iterator[
         raw.append(place.kill_raw(count))
         forks.append(place.fork_raw(count))
         place.kill_all(sessions, one)
-        last_told.append(max(one.told))
+        last_down.append(max(one.downs))
         last_ready.append(max(one.ready))
-        times.told += one.told
+        times.downs += one.downs
         times.ready += one.ready
-    yield measured(f"recovery.told_of_{count}", "ms", times.told)
+    yield measured(f"recovery.told_of_{count}", "ms", times.downs)
     yield measured(f"recovery.ready_of_{count}", "ms", times.ready)
-    yield measured(f"recovery.last_told_of_{count}", "ms", last_told, baseline=raw, bar=TOLD)
+    yield measured(f"recovery.last_told_of_{count}", "ms", last_down, baseline=raw, bar=DOWN)
     yield measured(f"recovery.last_ready_of_{count}", "ms", last_ready, baseline=forks, bar=BACK)
 
 

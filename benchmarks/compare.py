@@ -74,8 +74,8 @@ class Side:
             CompareError: it fails, or takes too long.
         """
         flags = ["--json", "--no-save", "--no-crowds", "--repeats", str(repeats)]
-        told = self.run(["-m", "benchmarks", subject, *flags], PLAY_S)
-        metrics = [msgspec.json.decode(line, type=Metric) for line in told.splitlines()]
+        printed = self.run(["-m", "benchmarks", subject, *flags], PLAY_S)
+        metrics = [msgspec.json.decode(line, type=Metric) for line in printed.splitlines()]
         return {metric.metric: metric for metric in metrics}
 
     def run(self, arguments: Sequence[str], bound_s: float) -> bytes:
@@ -285,7 +285,7 @@ def _run(
         start_new_session=True,  # a Ctrl-C is for us, who end it
     ) as process:
         try:
-            told, problem = process.communicate(timeout=bound_s)
+            printed, problem = process.communicate(timeout=bound_s)
         except subprocess.TimeoutExpired as error:
             _end(process)
             shown = " ".join(command)
@@ -296,7 +296,7 @@ def _run(
     if process.returncode:
         shown = f"{' '.join(command)} ended with status {process.returncode}"
         raise CompareError(f"{problem.decode(errors='replace')}{shown}, in {cwd}")
-    return told
+    return printed
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

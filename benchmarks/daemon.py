@@ -48,7 +48,7 @@ class Daemon:
         self._program = program
         self.directory = Path(tempfile.mkdtemp(prefix="cmdc-bench-"))
         self._spares = spares
-        self._told = {"NOTIFY_SOCKET": notify_socket} if notify_socket else {}
+        self._variables = {"NOTIFY_SOCKET": notify_socket} if notify_socket else {}
         self._start()
 
     def _start(self) -> None:
@@ -63,7 +63,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment() | self._told,
+                env=environment() | self._variables,
                 pass_fds=(theirs,),
                 start_new_session=True,
             )

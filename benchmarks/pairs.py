@@ -61,13 +61,13 @@ def compare(pairs: Sequence[tuple[Play, Play]]) -> Comparison:
             if len(units) == 1:
                 metrics.append(_paired(both))
             else:
-                left_out.append(f"{name} is told in different units: {', '.join(units)}")
+                left_out.append(f"{name} is measured in different units: {', '.join(units)}")
         elif all(old is None for old, _ in found):
-            left_out.append(f"{name} is not told by the old revision")
+            left_out.append(f"{name} is not measured by the old revision")
         elif all(new is None for _, new in found):
-            left_out.append(f"{name} is not told by the new revision")
+            left_out.append(f"{name} is not measured by the new revision")
         else:
-            left_out.append(f"{name} is not told by both revisions in any pair")
+            left_out.append(f"{name} is not measured by both revisions in any pair")
     return Comparison(metrics, left_out)
 
 

@@ -61,8 +61,8 @@ KILLED: Final = Panel(
     "kill -9 of so many at once",
     "milliseconds since the first kill",
     (
-        _curve(r"recovery\.told_of_(\d+)", "told, median", "blue"),
-        _curve(r"recovery\.last_told_of_(\d+)", "told, the last one", "blue", "--"),
+        _curve(r"recovery\.told_of_(\d+)", "Down, median", "blue"),
+        _curve(r"recovery\.last_told_of_(\d+)", "Down, the last one", "blue", "--"),
         _curve(r"recovery\.ready_of_(\d+)", "ready again, median", "green"),
         _curve(r"recovery\.last_ready_of_(\d+)", "ready again, the last one", "green", "--"),
         _curve(
@@ -98,7 +98,7 @@ GROWTH: Final = (
         "kill -9 of one, beside so many",
         "milliseconds",
         (
-            _curve(r"restart\.down_beside_(\d+)", "told", "blue"),
+            _curve(r"restart\.down_beside_(\d+)", "Down", "blue"),
             _curve(r"restart\.answers_beside_(\d+)", "the next one answers", "green"),
             _curve(r"restart\.answers_beside_(\d+)", "raw", "gray", ":", "baseline"),
         ),

@@ -33,7 +33,7 @@ class CmdcAgent:
 
     def ask(self, prompt: str, hear: Hear) -> None:
         """Return when the answer has ended; raises ``Gone``."""
-        self._told = self._session.stream_events(prompt)
+        self._events = self._session.stream_events(prompt)
         self._listen(hear)
 
     def go_on(self, _prompt: str, hear: Hear) -> None:
@@ -41,7 +41,7 @@ class CmdcAgent:
         self._listen(hear)
 
     def _listen(self, hear: Hear) -> None:
-        for event in self._told:
+        for event in self._events:
             match event:
                 case events.MessageDelta(delta=delta):
                     hear(delta)

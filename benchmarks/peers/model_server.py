@@ -69,11 +69,11 @@ def spoken(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     Raises:
         ValueError: nobody has asked anything.
     """
-    told = [message for message in messages if message["role"] in SPOKEN]
-    asked = [at for at, message in enumerate(told) if message["role"] == "user"]
+    parts = [message for message in messages if message["role"] in SPOKEN]
+    asked = [at for at, message in enumerate(parts) if message["role"] == "user"]
     if not asked:
         raise ValueError("a request without a prompt")
-    return asked[-1], str(told[asked[-1]]["content"])
+    return asked[-1], str(parts[asked[-1]]["content"])
 
 
 if __name__ == "__main__":

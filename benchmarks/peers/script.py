@@ -126,44 +126,44 @@ class Script:
 def main() -> None:
     """Be a user's script."""
     module, url, *flags = sys.argv[1:]
-    told = _own_output()
+    output = _own_output()
     fleet: Fleet = importlib.import_module(module).open_fleet(url)
     script = Script(fleet)
     if flags:
-        _cold(fleet, told)
+        _cold(fleet, output)
     else:
         names = ("first", "crowd", "hold", "answer", "release", "crash", "roots")
-        _serve({name: getattr(script, name) for name in names}, told)
+        _serve({name: getattr(script, name) for name in names}, output)
         script.release()
     fleet.close()
 
 
 def _own_output() -> TextIO:
     """Return what was standard output; what a peer prints goes to standard error."""
-    told = os.fdopen(os.dup(1), "w")
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    return told
+    return output
 
 
-def _serve(orders: Mapping[str, Order], told: TextIO) -> None:
+def _serve(orders: Mapping[str, Order], output: TextIO) -> None:
     """Carry out orders from stdin until it ends."""
     for line in sys.stdin.buffer:
         order, arguments = json.loads(line)
-        _tell(told, orders[order](**arguments))
+        _answer(output, orders[order](**arguments))
 
 
-def _tell(told: TextIO, answer: object) -> None:
-    told.write(json.dumps(answer) + "\n")
-    told.flush()
+def _answer(output: TextIO, answer: object) -> None:
+    output.write(json.dumps(answer) + "\n")
+    output.flush()
 
 
-def _cold(fleet: Fleet, told: TextIO) -> None:
+def _cold(fleet: Fleet, output: TextIO) -> None:
     """Say when the first piece of the first answer has come."""
     heard: list[str] = []
 
     def hear(piece: str) -> None:
         if not heard:
-            _tell(told, "heard")
+            _answer(output, "heard")
         heard.append(piece)
 
     agent = fleet.create()

@@ -181,7 +181,7 @@ class Proxy:
 
     rules: HostRules
     resolve: Callable[[str, int], Sequence[Address]] = _resolved
-    tell: Callable[[str], None] = _write_error
+    report: Callable[[str], None] = _write_error
     bytes_max: int = BYTES_MAX
     _lines: set[str] = field(default_factory=set)
     _passed: int = 0
@@ -299,7 +299,7 @@ class Proxy:
             if is_new:
                 self._lines.add(line)
         if is_new:
-            self.tell(line)
+            self.report(line)
 
 
 @dataclass(slots=True)

@@ -122,7 +122,7 @@ Decision: TypeAlias = Continue_ | Branch | list[Branch] | Revise | Done | Failed
 """What a strategy answers with; ``(decision, state)`` has another state from then on."""
 DECISIONS: Final = (Continue_, Branch, list, Revise, Done, Failed)
 _NO_STATES: Final = (Continue_, Branch, Revise, Done, Failed)
-Told: TypeAlias = Decision | tuple[Decision, Any]
+Decided: TypeAlias = Decision | tuple[Decision, Any]
 """What ``step``, ``aggregate`` and ``early`` may return."""
 
 
@@ -183,11 +183,11 @@ class ReasoningStrategy:
         """Return the state that the run begins with."""
         return None
 
-    def step(self, state: Any, context: ReasoningContext) -> Told:  # noqa: ARG002 - for subclasses
+    def step(self, state: Any, context: ReasoningContext) -> Decided:  # noqa: ARG002 - for subclasses
         """Decide what comes next; asked at the beginning and after each ``Continue_``."""
         return Failed(f"{self.name} has no method step")
 
-    def aggregate(self, thoughts: list[Thought], state: Any) -> Told:  # noqa: ARG002 - for subclasses
+    def aggregate(self, thoughts: list[Thought], state: Any) -> Decided:  # noqa: ARG002 - for subclasses
         """Decide what comes next, when all branches of a decision have ended.
 
         ``thoughts`` are theirs, in the order in which the branches were asked for, those that
@@ -195,7 +195,7 @@ class ReasoningStrategy:
         """
         return Failed(f"{self.name} has no method aggregate")
 
-    def early(self, thoughts: list[Thought], state: Any) -> Told | None:  # noqa: ARG002 - for subclasses
+    def early(self, thoughts: list[Thought], state: Any) -> Decided | None:  # noqa: ARG002 - for subclasses
         """Decide before all branches have ended; None waits for the others.
 
         Asked after each that ends but the last. ``thoughts`` are those that are there, in the order

@@ -62,10 +62,10 @@ class Found:
         """Whether memory stayed as it was."""
         return self.growth_bytes <= GROWTH_BYTES_MAX
 
-    def add(self, problem: str, seed: str, told: str) -> None:
+    def add(self, problem: str, seed: str, shown: str) -> None:
         """Count a problem, and keep the first example of its kind."""
         self.problems[problem] += 1
-        self.examples.setdefault(problem, f"seed {seed}\n{told}")
+        self.examples.setdefault(problem, f"seed {seed}\n{shown}")
 
 
 def play(target: Target, inputs: int, seed: str) -> Found:

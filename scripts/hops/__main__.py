@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROUNDS: Final = 5
 LOOK_S: Final = 0.01
-TELL_S: Final = 30.0
+WRITE_S: Final = 30.0
 TURN_S: Final = 30.0
 _WATCHED: Final = ("supervisor.daemon", "workers.preload")
 """Modules that are imported before what is to be seen: by the daemon, and by what forks agents."""
@@ -87,11 +87,11 @@ def played() -> Calls:
 def _round(folder: Path, session: "Session", pids: Mapping[str, int | None]) -> Calls:
     _flag(folder, inside.NOTE)
     session.run("Hi again.", timeout=TURN_S)
-    _flag(folder, inside.TELL)
+    _flag(folder, inside.WRITE)
     session.status()  # each process calls something, and has nothing else to do
-    told = {name: _told(folder, pid) for name, pid in pids.items()}
+    written = {name: _written(folder, pid) for name, pid in pids.items()}
     _flag(folder, inside.WAIT)
-    return told
+    return written
 
 
 @contextmanager
@@ -114,15 +114,15 @@ def _flag(folder: Path, value: int) -> None:
     os.close(descriptor)
 
 
-def _told(folder: Path, pid: int | None) -> frozenset[tuple[str, str]]:
-    file, deadline_s = folder / f"{pid}.calls", time.monotonic() + TELL_S
+def _written(folder: Path, pid: int | None) -> frozenset[tuple[str, str]]:
+    file, deadline_s = folder / f"{pid}.calls", time.monotonic() + WRITE_S
     while not file.exists():
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"process {pid} has written nothing within {TELL_S:g} s")
+            raise TimeoutError(f"process {pid} has written nothing within {WRITE_S:g} s")
         time.sleep(LOOK_S)
-    told = read(file.read_text().splitlines())
+    written = read(file.read_text().splitlines())
     file.unlink()
-    return told
+    return written
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Final
 FOLDER: Final = "HOPS_FOLDER"
 """The variable that names the folder of the flag, and of a file for each process."""
 FLAG: Final = "flag"
-WAIT, NOTE, TELL = range(3)
+WAIT, NOTE, WRITE = range(3)
 ROOT: Final = str(Path(__file__).resolve().parents[2])
 PACKAGES: Final = tuple(f"{ROOT}/{name}/" for name in ("cmdc_runtime", "supervisor", "workers"))
 TESTING: Final = f"{ROOT}/cmdc_runtime/testing/"
@@ -36,7 +36,7 @@ class _Notes:
         if flag == NOTE and event == "call":
             code = frame.f_code
             self._calls.add((code.co_filename, code.co_qualname))
-        elif flag == TELL and self._calls:
+        elif flag == WRITE and self._calls:
             calls, self._calls = self._calls, set()
             self._write(calls)
 

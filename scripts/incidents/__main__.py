@@ -29,7 +29,7 @@ def main() -> int:
     new = page.blocks(played(chosen))
     if arguments.check:
         found = page.differences(old, new)
-        sys.stdout.writelines(line for one in found for line in _told(one))
+        sys.stdout.writelines(line for one in found for line in _lines(one))
         if page.is_stale():
             sys.stdout.write(f"the page is not made of its prose: run `{page.WRITE} --prose`\n")
         return 1 if found or page.is_stale() else 0
@@ -52,7 +52,7 @@ def played(names: Collection[str]) -> dict[Key, str]:
         try:
             check_setting(setting)
         except NotHere as problem:
-            _tell_skipped(group, problem)
+            _say_skipped(group, problem)
             continue
         with Place(setting) as place:
             stage = Stage.of(place)
@@ -61,7 +61,7 @@ def played(names: Collection[str]) -> dict[Key, str]:
                 try:
                     new |= play(name, stage)
                 except NotHere as problem:
-                    _tell_skipped([name], problem)
+                    _say_skipped([name], problem)
     return new
 
 
@@ -77,12 +77,12 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _tell_skipped(names: Iterable[str], problem: NotHere) -> None:
+def _say_skipped(names: Iterable[str], problem: NotHere) -> None:
     for name in names:
         sys.stderr.write(f"{name} is left out: {problem}\n")
 
 
-def _told(one: page.Difference) -> Iterable[str]:
+def _lines(one: page.Difference) -> Iterable[str]:
     yield from difflib.unified_diff(
         one.old.splitlines(keepends=True),
         one.new.splitlines(keepends=True),

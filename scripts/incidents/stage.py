@@ -154,10 +154,10 @@ class Stage:
             new = self.log_text()[start:].splitlines()
             return [line for line in new if any(word in line for word in words)]
 
-        def is_told() -> bool:
+        def is_logged() -> bool:
             return any(all(word in line for word in last) for line in lines())
 
-        wait(is_told, f"{' '.join(last)} in the log")
+        wait(is_logged, f"{' '.join(last)} in the log")
         return "\n".join(lines())
 
     def _environment(self) -> Mapping[str, str]:
@@ -200,8 +200,8 @@ class Scene:
         ps = self.stage.run("ps")
         log = self._log(STARTED, f"incarnation={incarnation}")
         self.session.stop()
-        told = self._monitor.text().splitlines()
-        return {"monitor": "\n".join(told[:-1]), "ps": ps, "log": log}  # the last is of the stop
+        printed = self._monitor.text().splitlines()
+        return {"monitor": "\n".join(printed[:-1]), "ps": ps, "log": log}  # the last is of the stop
 
     def over(self, *last: str) -> Blocks:
         """Return what is shown of a session that has ended."""

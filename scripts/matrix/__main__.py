@@ -48,8 +48,8 @@ def main() -> int:
     elif not wrong and not arguments.check:
         page.write(played)
     seconds = time.monotonic() - started_s
-    told = f"{len(cells)} cells were planned. {page.counted(played)}"
-    sys.stdout.write(f"{told}\n{seconds:.0f} s: {len(wrong)} problems\n")
+    counted = f"{len(cells)} cells were planned. {page.counted(played)}"
+    sys.stdout.write(f"{counted}\n{seconds:.0f} s: {len(wrong)} problems\n")
     return 1 if wrong else 0
 
 

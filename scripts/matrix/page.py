@@ -42,8 +42,8 @@ heading says. Each cell is a session of its own, in which a process is killed by
 after that write, and what came back then: `idle`, `stream` (the request is sent again) or `tools`
 (the calls are gone on with) are what the next process resumed; `goes on` is the same process.
 `uncertain` means that a write tool had been started and its result is reported as uncertain;
-`given up` that the cycle had killed its process too often; `not started` that the caller was told
-that its session did not start. `not reached` is a cell that was played and in which nobody died at
+`given up` that the cycle had killed its process too often; `not started` that the caller got an
+error: its session did not start. `not reached` is a cell that was played and in which nobody died at
 that write; the last table has the reason for each. A dash is no cell: the victim does not make
 that write, or is not killed in that situation. After every death the history is valid for a
 provider, no acknowledged prompt is lost, no write tool ran twice, and the indexes of the events
@@ -104,8 +104,8 @@ def _is_in(one: Played, *, daemon: bool, moment: str) -> bool:
 def _tally(played: Iterable[Played]) -> str:
     found = Counter(one.outcome for one in played)
     last = found.pop(NOT_REACHED, 0)
-    told = [*found.most_common(), *([(NOT_REACHED, last)] if last else [])]
-    return "; ".join(f"{outcome} {count}" for outcome, count in told) or _NONE
+    outcomes = [*found.most_common(), *([(NOT_REACHED, last)] if last else [])]
+    return "; ".join(f"{outcome} {count}" for outcome, count in outcomes) or _NONE
 
 
 def full(played: Sequence[Played]) -> str:

@@ -25,7 +25,7 @@ import hypothesis
 import pytest
 
 from scripts.mutants.place import ROOT, SITE
-from scripts.mutants.telling import TOLD
+from scripts.mutants.reaching import REACHED
 
 PRODUCT: Final = ("cmdc_runtime", "supervisor", "workers")
 PASSED: Final = frozenset({pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED})
@@ -63,8 +63,8 @@ class Shown:
 
     def put(self, text: str) -> None:
         """Show this in place of what was shown before."""
-        told = text.encode()[: _SHOWN_BYTES - 1]
-        self._map[: len(told) + 1] = told + b"\0"
+        line = text.encode()[: _SHOWN_BYTES - 1]
+        self._map[: len(line) + 1] = line + b"\0"
 
     def get(self) -> str:
         """Return what was shown last; "" where nothing was."""
@@ -182,7 +182,7 @@ class Looking(_SameExamples):
         self._seen = Seen()
         self._at = ""
         self._tests: defaultdict[str, set[str]] = defaultdict(set)
-        setattr(builtins, TOLD, self._hear)
+        setattr(builtins, REACHED, self._hear)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:

@@ -30,7 +30,7 @@ import msgspec
 import psutil
 import pytest
 
-from scripts.mutants import player, sandbox, swapping, telling
+from scripts.mutants import player, reaching, sandbox, swapping
 from scripts.mutants.belongs import Module, modules
 from scripts.mutants.operators import TABLE, Mutant
 from scripts.mutants.swapping import Swap
@@ -185,7 +185,7 @@ def _look(file: str, compiled: Path) -> player.Seen | None:
         out = folder / "seen"
 
         def look() -> int:
-            telling.install({module.name: module.path for module in modules()}, compiled)
+            reaching.install({module.name: module.path for module in modules()}, compiled)
             return player.play([file], player.Looking(out), folder)
 
         pid = sandbox.start_apart([folder, compiled], look, LOOK_S)
@@ -344,10 +344,10 @@ def _in_a_fork(work: Callable[[], _Found]) -> _Found:
         os.close(reader)
         with os.fdopen(writer, "wb") as out:
             try:
-                told: Any = work()
+                outcome: Any = work()
             except WrongTestsError as error:
-                told = error
-            pickle.dump(told, out)
+                outcome = error
+            pickle.dump(outcome, out)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:

@@ -18,10 +18,10 @@ from workers.reasoning.inputs import (
     EndBranch,
     Finish,
     Output,
+    Publish,
     Recorded,
     RunBegun,
     StartBranch,
-    Tell,
     ThoughtCame,
 )
 from workers.reasoning.run import Run
@@ -64,9 +64,9 @@ class Play:
     ended: set[str] = field(default_factory=set)
     """Those that are to be ended."""
     inputs: list[Recorded] = field(default_factory=list)
-    told: list[ReasoningEvent] = field(default_factory=list)
+    published: list[ReasoningEvent] = field(default_factory=list)
     spent: TokenUsage = field(default_factory=TokenUsage)
-    told_before: list[int] = field(default_factory=list)
+    published_before: list[int] = field(default_factory=list)
     """How many events had been published when each input came."""
 
     def play(self, strategy: ReasoningStrategy, question: str) -> ReasoningResult:
@@ -76,13 +76,13 @@ class Play:
         self.take(run.handle(begin))
         return self.go_on(run)
 
-    def again(self, strategy: ReasoningStrategy, question: str, inputs: int, told: int) -> Run:
+    def again(self, strategy: ReasoningStrategy, question: str, inputs: int, published: int) -> Run:
         """Return a run that was played up to ``inputs`` of this one, after a death.
 
         What this one did after that is forgotten, but for who was paid.
         """
         run = Run(strategy)
-        del self.inputs[inputs:], self.told[told:]
+        del self.inputs[inputs:], self.published[published:]
         thoughts = [one for one in self.inputs if isinstance(one, ThoughtCame)]
         came = {one.branch_id for one in thoughts}
         self.spent = sum((one.usage for one in thoughts), TokenUsage())
@@ -94,7 +94,7 @@ class Play:
             question=question,
             limits=self.limits,
             played=tuple(self.inputs),
-            told=tuple(self.told),
+            published=tuple(self.published),
         )
         outputs = run.handle(begin)
         ending = [one.branch_id for one in outputs if isinstance(one, EndBranch)]
@@ -109,7 +109,7 @@ class Play:
         """Return how a run ends that has begun."""
         while self.result is None:
             given = self.meddle(self) or self.next()
-            self.told_before.append(len(self.told))
+            self.published_before.append(len(self.published))
             self.inputs.append(given)
             self.take(run.handle(given))
         return self.result
@@ -128,8 +128,8 @@ class Play:
                 case EndBranch(branch_id=name):
                     _must(name in self.active, f"{name} does not run")
                     self.ended.add(name)
-                case Tell(event=event):
-                    self.told.append(event)
+                case Publish(event=event):
+                    self.published.append(event)
                 case Finish(result=result):
                     is_cut = bool(self.inputs) and not isinstance(self.inputs[-1], ThoughtCame)
                     _must(is_cut or not self.active, "the run is over while branches run")
@@ -140,8 +140,8 @@ class Play:
         place = 0 if self.order is None else self.order.randrange(len(self.active))
         name = list(self.active)[place]
         start = self.active.pop(name)
-        told = self.model(start.branch)
-        answer = Answer(told) if isinstance(told, str) else told
+        published = self.model(start.branch)
+        answer = Answer(published) if isinstance(published, str) else published
         error = "it was ended" if name in self.ended else answer.error
         usage = _taken(answer, start, self.overrun)
         self.spent += usage

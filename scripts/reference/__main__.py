@@ -15,14 +15,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     if not parser.parse_args().check:
-        _tell("written", pages.write())
+        _print("written", pages.write())
         return 0
     old = pages.stale()
-    _tell(f"out of date, so run {COMMAND}", old)
+    _print(f"out of date, so run {COMMAND}", old)
     return 1 if old else 0
 
 
-def _tell(what: str, names: list[str]) -> None:
+def _print(what: str, names: list[str]) -> None:
     sys.stdout.writelines(f"{name}: {what}\n" for name in names)
 
 

@@ -43,8 +43,8 @@ def bound_text(annotation: Any) -> str:  # Any: an annotation
     if get_origin(annotation) is not Annotated:
         inner = [text for text in map(bound_text, arguments) if text]
         is_many = get_origin(annotation) in (list, tuple, dict)
-        told = (f"each {text}" if is_many else text for text in dict.fromkeys(inner))
-        return "; ".join(told).replace("each each ", "each ")
+        words = (f"each {text}" if is_many else text for text in dict.fromkeys(inner))
+        return "; ".join(words).replace("each each ", "each ")
     own = [text for meta in arguments[1:] if isinstance(meta, Meta) for text in _bounds(meta)]
     return ", ".join(filter(None, [", ".join(own), bound_text(arguments[0])]))
 
@@ -70,9 +70,9 @@ def number_text(value: object) -> str:
 
 
 def _bounds(meta: Meta) -> list[str]:
-    told = {name: getattr(meta, name) for name in _BOUNDS}
+    words = {name: getattr(meta, name) for name in _BOUNDS}
     return [
         _BOUNDS[name].format(number_text(value))
-        for name, value in told.items()
+        for name, value in words.items()
         if value is not None
     ]

@@ -43,8 +43,8 @@ def facts() -> tuple[PluginFacts, ...]:
 
 def catalogue() -> str:
     """Return the facts as the package ships them."""
-    told = msgspec.json.encode(facts())
-    return msgspec.json.format(told, indent=2).decode() + "\n"
+    text = msgspec.json.encode(facts())
+    return msgspec.json.format(text, indent=2).decode() + "\n"
 
 
 def class_of(name: str) -> type[Plugin]:
@@ -90,8 +90,8 @@ def _methods(plugin: type[Plugin]) -> Iterator[MethodFacts]:
     names += [OBSERVE] * observes(bare) + [FILTER_OUTPUT] * filters_output(bare)
     for name in names:
         own = name if name in vars(plugin) else HANDLE_EVENT
-        told = inspect.getdoc(getattr(plugin, own)) or ""
-        first, *_ = told.split("\n\n")
+        text = inspect.getdoc(getattr(plugin, own)) or ""
+        first, *_ = text.split("\n\n")
         yield MethodFacts(name=name, meaning=markdown.prose(first))
 
 

@@ -290,8 +290,8 @@ def _value(value: object, kind: type[Command]) -> str:
                 for name in value.__struct_fields__
                 if isinstance(flag := getattr(value, name), bool)
             )
-            told = ", ".join(flags)
-            return f"`{type(value).__name__}({told})`" if told else f"`{type(value).__name__}`"
+            shown = ", ".join(flags)
+            return f"`{type(value).__name__}({shown})`" if shown else f"`{type(value).__name__}`"
         case str():
             return "`str`" if kind.answer is str else "`CommandId`"
         case _:

@@ -68,9 +68,9 @@ class Play:
 def page() -> str:
     """Return the page."""
     run = played()
-    told = f"Played by `make conformance` on {run.day}, commit `{run.commit}`."
+    when = f"Played by `make conformance` on {run.day}, commit `{run.commit}`."
     sections = (_section(kind, title, run) for kind, title in SECTIONS.items())
-    return markdown.page("Conformance", _INTRO, told, *sections)
+    return markdown.page("Conformance", _INTRO, when, *sections)
 
 
 def played() -> Run:

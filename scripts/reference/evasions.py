@@ -19,7 +19,7 @@ FOLDER: Final = Path(__file__).parents[2] / "tests" / "corpora"
 GETS_THROUGH: Final = "gets_through"
 _HARMLESS: Final = "harmless"
 """The technique of a case that is no way around anything."""
-_TOLD: Final = frozenset({"name", "technique", "outcome", "why"})
+_SHOWN: Final = frozenset({"name", "technique", "outcome", "why"})
 _INTRO: Final = (
     "Guards read what a model wants to do or says, and text can be written in many ways. For these"
     " guards the tests keep a list of ways around them, and of harmless things that look like one."
@@ -118,7 +118,7 @@ def _technique(case: Case) -> str:
 
 def _tried(case: Case) -> str:
     """Return what is tried, as JSON where it is no plain text, so that each character is seen."""
-    own = {name: value for name, value in case.items() if name not in _TOLD}
+    own = {name: value for name, value in case.items() if name not in _SHOWN}
     return ", ".join(f"{name} {_code(value)}" for name, value in own.items())
 
 

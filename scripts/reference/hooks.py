@@ -86,12 +86,12 @@ def _name(action: type[Action]) -> str:
 
 def _meaning(kind: type) -> str:
     """Return what a class says of itself, and of the fields that it says something of."""
-    told = [
+    parts = [
         f"`{field.name}`: {_sentence(field.meaning)}"
         for field in fields_of(kind)
         if field.meaning and not field.meaning.startswith("Any: ")
     ]
-    return " ".join([markdown.prose(kind.__doc__), *told])
+    return " ".join([markdown.prose(kind.__doc__), *parts])
 
 
 def _sentence(text: str) -> str:

@@ -107,7 +107,7 @@ _ABSENT: Final = (
 
 def page() -> str:
     """Return the page of the newest records."""
-    return told(newest(RESULTS), newest(RESULTS, QUICKSTARTS))
+    return table_of(newest(RESULTS), newest(RESULTS, QUICKSTARTS))
 
 
 def newest(folder: Path, pattern: str = PATTERN) -> Mapping[str, Any]:  # Any: a record is JSON
@@ -123,7 +123,7 @@ def newest(folder: Path, pattern: str = PATTERN) -> Mapping[str, Any]:  # Any: a
     return found
 
 
-def told(run: Mapping[str, Any], scripts: Mapping[str, Any]) -> str:  # Any: as above
+def table_of(run: Mapping[str, Any], scripts: Mapping[str, Any]) -> str:  # Any: as above
     """Return the page of one run, and of one of the quickstarts."""
     traits = (
         (one.name, one.form, one.isolation, one.restart, one.memory, one.journal, one.others)

@@ -50,11 +50,11 @@ def _hooks(plugin: PluginFacts) -> str:
 
 def _plugin(plugin: PluginFacts) -> str:
     events = ", ".join(map(markdown.code, plugin.emits))
-    told = f"Name `{plugin.name}`, priority {plugin.priority}, fail `{plugin.fail}`."
+    stated = f"Name `{plugin.name}`, priority {plugin.priority}, fail `{plugin.fail}`."
     blocks = [
         f"## {plugin.reference}",
         plugin.meaning,
-        f"{told} {f'Events: {events}.' if events else 'It has no events of its own.'}",
+        f"{stated} {f'Events: {events}.' if events else 'It has no events of its own.'}",
         markdown.table(_METHODS, _methods(plugin)),
         _options(plugin.options) if plugin.options else "It has no options.",
         *_parts(plugin.parts),
@@ -98,5 +98,5 @@ def _part(part: PartFacts) -> str:
         for one in part.options
     )
     more = ((one.name, "; ".join(filter(None, (one.bound, one.meaning)))) for one in part.options)
-    told = "".join(f" `{name}`: {text.removesuffix('.')}." for name, text in more if text)
-    return f"- `{part.name}({written})`: {part.meaning}{told}"
+    stated = "".join(f" `{name}`: {text.removesuffix('.')}." for name, text in more if text)
+    return f"- `{part.name}({written})`: {part.meaning}{stated}"

@@ -19,19 +19,19 @@ def page() -> str:
 
 
 def _row(name: str, proof: Proof, noted: Mapping[str, str]) -> tuple[str, ...]:
-    told = (f"`{proof.command}`", proof.shows)
+    row = (f"`{proof.command}`", proof.shows)
     last, green = newest(name), newest(name, is_green=True)
     if last is None:
-        return (*told, f"never. {noted.get(NEVER.format(name), '')}", "", "", "")
+        return (*row, f"never. {noted.get(NEVER.format(name), '')}", "", "", "")
     code = proof.digest()
     alike = noted.get(ALIKE.format(name, code), "") if last.code != code else ""
     alike = f"changed since: {alike}" if alike else ""
     red = f"**red ({last.status})** {_when(last)}: {last.said}" if last.status else ""
     if green is None:
-        return (*told, f"never; {red}", "", "", "")
+        return (*row, f"never; {red}", "", "", "")
     when = "; ".join(filter(None, (_when(green), red, alike)))
     size = f"{green.size:,}" if green.size else ""
-    return (*told, when, size, f"{green.seconds / 60:.0f} min", green.said)
+    return (*row, when, size, f"{green.seconds / 60:.0f} min", green.said)
 
 
 def _when(run: Run) -> str:

@@ -14,7 +14,7 @@ from scripts.reference import markdown
 from scripts.reference.annotations import type_text
 from scripts.reference.sources import Field, declared, fields_of
 from supervisor.core import exits
-from supervisor.core.exits import VERDICTS, Said, Told, Verdict
+from supervisor.core.exits import VERDICTS, Reported, Said, Verdict
 from supervisor.core.tree.messages import Ending
 from supervisor.core.tree.supervisor import RESTARTS
 
@@ -110,7 +110,9 @@ def _row(kind: type[DownReason]) -> tuple[str, ...]:
 
 def _verdicts() -> str:
     head = ("the kernel reported", *(f"the process said: {said}" for said in Said))
-    rows = ((told, *(_verdict(VERDICTS[told, said]) for said in Said)) for told in Told)
+    rows = (
+        (reported, *(_verdict(VERDICTS[reported, said]) for said in Said)) for reported in Reported
+    )
     return markdown.table(head, rows)
 
 

@@ -34,7 +34,7 @@ def main() -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
-    for line in _told(simulation, result, arguments.incidents):
+    for line in _lines(simulation, result, arguments.incidents):
         sys.stdout.write(f"{line}\n")
     sys.stdout.write(msgspec.json.encode(_found(result)).decode() + "\n")
     return WRONG if result.wrong else 0
@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _told(simulation: Simulation, result: Result, folder: Path) -> Iterator[str]:
+def _lines(simulation: Simulation, result: Result, folder: Path) -> Iterator[str]:
     for violation in result.violations:
         yield f"seed {result.seed}, schedule {violation.number}:"
         yield from (f"    {problem}" for problem in violation.problems)

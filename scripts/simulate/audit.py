@@ -60,7 +60,7 @@ class Seen:
     is_live: bool = True
     is_up: bool = False
     is_ending: bool = False
-    is_told: bool = False
+    is_departed: bool = False
     """It was reported as gone, or it never was there."""
     is_promised: bool = False
     """Its report says that another one follows."""
@@ -70,7 +70,7 @@ class Seen:
     @property
     def is_starting(self) -> bool:
         """Whether it is on its way up; one whose place was given up is not."""
-        return self.is_live and not (self.is_up or self.is_ending or self.is_told)
+        return self.is_live and not (self.is_up or self.is_ending or self.is_departed)
 
 
 class Audit:
@@ -130,7 +130,7 @@ class Audit:
         seen = self._seen.get(ref[:2])
         if seen is not None and seen.generation == ref.generation:
             seen.is_live = False
-            seen.is_told |= not (seen.is_ending or seen.is_follower)
+            seen.is_departed |= not (seen.is_ending or seen.is_follower)
 
     def gone(self, ref: Ref) -> None:
         """Record that a process is going to be reported as gone."""
@@ -170,8 +170,8 @@ class Audit:
         if last is not None:
             if last.is_live:
                 self.wrong(f"{ref} is started, and {last} lives")
-            if not last.is_told:
-                self.wrong(f"{ref} is started, and nobody was told that the one before is gone")
+            if not last.is_departed:
+                self.wrong(f"{ref} is started, and the end of the one before was not reported")
             if generation != last.generation + 1:
                 self.wrong(f"{ref} is started after generation {last.generation}")
         if path in self._closing:
@@ -200,7 +200,7 @@ class Audit:
         beside = [
             (at, name)
             for (at, name), seen in self._seen.items()
-            if seen.is_live and not seen.is_told and at[:depth] == path
+            if seen.is_live and not seen.is_departed and at[:depth] == path
         ]
         if len(beside) <= 1:
             return []
@@ -259,14 +259,14 @@ class Audit:
         ref = effect.ref
         seen = self._seen.get(ref[:2])
         if seen is None or seen.generation != ref.generation:
-            self.wrong(f"{ref} is told to be gone, and is not the last one")
+            self.wrong(f"{ref} departs, and is not the last one")
             return
-        if seen.is_told:
+        if seen.is_departed:
             if not seen.is_promised or effect.restarting or not effect.asked:
-                self.wrong(f"{ref} is told to be gone twice")
+                self.wrong(f"{ref} departs twice")
         elif seen.is_live:
-            self.wrong(f"{ref} is told to be gone and is not")
-        seen.is_told, seen.is_promised = True, effect.restarting
+            self.wrong(f"{ref} departs and is not gone")
+        seen.is_departed, seen.is_promised = True, effect.restarting
 
     def _up(self, effect: SupervisorUp) -> None:
         if effect.path in self._ups:
@@ -277,7 +277,7 @@ class Audit:
         path = effect.path
         depth = len(path)
         for key, seen in self._seen.items():
-            if seen.is_live and not seen.is_told and key[0][:depth] == path:
+            if seen.is_live and not seen.is_departed and key[0][:depth] == path:
                 self.wrong(f"{path} ended, and {key} lives")
         for timer in self.timers:
             if timer.path[:depth] == path:
@@ -312,7 +312,7 @@ class Audit:
             self._charge(effect.path)
         elif effect.label is Label.UNKILLABLE and effect.child is not None:
             seen = self._seen[effect.path, effect.child.id]
-            seen.is_told = seen.is_promised = True  # what is to be reported of it follows
+            seen.is_departed = seen.is_promised = True  # what is to be reported of it follows
         elif effect.label is Label.SHUTDOWN:
             self._closing.add(effect.path)
 
@@ -342,13 +342,13 @@ class Audit:
     def rest(self) -> None:
         """Check that nobody waits where no process starts or ends and no timer is set."""
         if self.timers or any(
-            seen.is_starting or (seen.is_live and seen.is_ending and not seen.is_told)
+            seen.is_starting or (seen.is_live and seen.is_ending and not seen.is_departed)
             for seen in self._seen.values()
         ):
             return
         for key, seen in self._seen.items():
             if seen.is_promised:
-                self.wrong(f"{key} was told to be restarted, and nothing is under way: {seen}")
+                self.wrong(f"{key} was reported as restarting, and nothing is under way: {seen}")
         for kind, key in self.calls.values():
             self.wrong(f"{kind} of {key} is not answered, and nothing is under way")
 
@@ -357,12 +357,12 @@ class Audit:
         if not self.has_ended or self.tree.end is None:
             self.wrong("the root has not ended")
         for key, seen in self._seen.items():
-            if seen.is_live and not seen.is_told:
+            if seen.is_live and not seen.is_departed:
                 self.wrong(f"{key} lives after the end: {seen}")
-            if not seen.is_live and not seen.is_told:
-                self.wrong(f"nobody was told that {key} is gone: {seen}")
+            if not seen.is_live and not seen.is_departed:
+                self.wrong(f"the end of {key} was not reported: {seen}")
             if seen.is_promised:
-                self.wrong(f"{key} was told to be restarted and never was: {seen}")
+                self.wrong(f"{key} was reported as restarting and never was: {seen}")
         for timer in self.timers:
             self.wrong(f"{timer} is set after the end")
         for kind, key in self.calls.values():

@@ -72,14 +72,14 @@ def shown(lines: Iterable[bytes]) -> Iterator[tuple[bool, str]]:
         for effect in effects:
             audit.see[type(effect)](effect)
         audit.note_enders()
-        yield True, "\n".join([told(one), *(f"    {text(effect)}" for effect in effects)])
+        yield True, "\n".join([line_of(one), *(f"    {text(effect)}" for effect in effects)])
         if letters(effects) != one.did:
             yield False, f"    then it did {one.did!r}, now {letters(effects)!r}"
         for problem in audit.problems[known:]:
             yield False, f"    {problem}"
 
 
-def told(one: RecordedInput) -> str:
+def line_of(one: RecordedInput) -> str:
     """Return one input as a line."""
     given = one.input
     words = [f"{one.at_s:.3f}", given.__struct_config__.tag, place(given.place, "")]

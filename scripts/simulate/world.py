@@ -124,18 +124,18 @@ class World:
                 pass
 
     def _ask(self, effect: Ask) -> None:
-        self._told(effect.ref, Rung.ASK, None)
+        self._asked(effect.ref, Rung.ASK, None)
 
     def _terminate(self, effect: Terminate) -> None:
-        self._told(effect.ref, Rung.TERM, TERMINATED)
+        self._asked(effect.ref, Rung.TERM, TERMINATED)
 
     def _kill(self, effect: Kill) -> None:
         fail_reason = effect.fail_reason
-        self._told(
+        self._asked(
             effect.ref, Rung.KILL, KILLED if fail_reason is None else (fail_reason, Ending.CRASH)
         )
 
-    def _told(self, ref: Ref, rung: Rung, end: End | None) -> None:
+    def _asked(self, ref: Ref, rung: Rung, end: End | None) -> None:
         process = self.processes.get(ref[:2])
         if process is None or process.ref != ref or not process.is_live:
             return  # the audit says that
@@ -189,9 +189,9 @@ class World:
         self.audit.gone(ref)
         return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
 
-    def _again(self, told: tuple[Ref, Any, Ending]) -> Given:
+    def _again(self, fact: tuple[Ref, Any, Ending]) -> Given:
         """Report an end that was reported before, or one of long ago."""
-        ref, reason, ending = told
+        ref, reason, ending = fact
         return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
 
     def _due(self, about: tuple[Timer, int]) -> Given:

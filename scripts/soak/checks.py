@@ -10,7 +10,7 @@ from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import Down
-from scripts.soak.history import entries_told, problems_of
+from scripts.soak.history import entries_heard, problems_of
 from scripts.soak.ledger import Ledger, digest
 from scripts.soak.model import strays
 from scripts.soak.tools import keys_changed, twice_done
@@ -25,7 +25,8 @@ def conversation_problems(
 ) -> list[Problem]:
     """Return what is wrong with a conversation; ``texts`` are accepted prompts, by command."""
     found = [
-        Problem(Wrong.HISTORY, one) for one in problems_of(entries_told(messages), is_request=False)
+        Problem(Wrong.HISTORY, one)
+        for one in problems_of(entries_heard(messages), is_request=False)
     ]
     if ledger.counts["conversation_compacted"]:
         return found  # what was summed up is not there any more
@@ -36,7 +37,7 @@ def conversation_problems(
         if ledger.has_started(command) and said.count(text) != 1
     ]
     found += [
-        Problem(Wrong.HISTORY, f"the model was not told what a plugin said: {text!r}")
+        Problem(Wrong.HISTORY, f"the model has not read what a plugin said: {text!r}")
         for text in ledger.notes
         if not any(text in one for one in said)
     ]
@@ -52,10 +53,10 @@ def end_problems(downs: Sequence[Down], first: int, last: int) -> list[Problem]:
     They are those of the incarnations ``first`` to ``last``, of which the last one is final; it may
     be set later than ``first`` where that is 0.
     """
-    told = [int(down.incarnation) for down in downs]
-    begin = first or min(told, default=last)
+    ended = [int(down.incarnation) for down in downs]
+    begin = first or min(ended, default=last)
     right = list(range(begin, last + 1))
-    found = [] if told == right else [f"ends of {told} were told in place of {right}"]
+    found = [] if ended == right else [f"ends of {ended} were reported in place of {right}"]
     found += [
         f"the end of incarnation {down.incarnation} says restarting={down.restarting}"
         for down in downs
@@ -68,7 +69,7 @@ def answers_missing(messages: Iterable[Message], said: Sequence[Message]) -> lis
     """Return the answers that observers got and the conversation does not have."""
     known = {message.id: message for message in messages}
     return [
-        f"answer {answer.id} is not in the conversation as it was told"
+        f"answer {answer.id} is not in the conversation as it was published"
         for answer in said
         if known.get(answer.id) != answer
     ]

@@ -67,7 +67,7 @@ def _call_of(call: dict[str, Any]) -> Call:  # Any: JSON
     return Call(call["id"], function["name"], function["arguments"])
 
 
-def entries_told(messages: Iterable[Message]) -> list[Entry]:
+def entries_heard(messages: Iterable[Message]) -> list[Entry]:
     """Return the messages that a session returns, but for answers that hold nothing at all.
 
     Those are never sent: a model that only thought has left them.

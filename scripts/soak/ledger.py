@@ -113,18 +113,20 @@ class Ledger:
         self._check_lost()
         self._check_calls()
         if self.open is not None:
-            self._tell(f"the cycle of {self.open} has no end", Wrong.PROMPT)
+            self._report(f"the cycle of {self.open} has no end", Wrong.PROMPT)
         for prompt in self.waiting:
-            self._tell(f"prompt {prompt} has neither a cycle nor a drop", Wrong.PROMPT)
+            self._report(f"prompt {prompt} has neither a cycle nor a drop", Wrong.PROMPT)
         if self.steerings_left:
-            self._tell(
-                f"{self.steerings_left} steerings were neither told nor dropped", Wrong.PROMPT
+            self._report(
+                f"{self.steerings_left} steerings were neither received nor dropped", Wrong.PROMPT
             )
         for command_id in accepted:
             if not self.knows(command_id):
-                self._tell(f"command {command_id} was accepted and no event says so", Wrong.PROMPT)
+                self._report(
+                    f"command {command_id} was accepted and no event says so", Wrong.PROMPT
+                )
             elif not self.has_ended(command_id):
-                self._tell(f"command {command_id} was accepted and has no end", Wrong.PROMPT)
+                self._report(f"command {command_id} was accepted and has no end", Wrong.PROMPT)
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -137,12 +139,12 @@ class Ledger:
         if event.durable and not isinstance(event, events.EventsLost):
             self.digests[envelope.index] = digest(event)
         if isinstance(event, _OF_A_CYCLE) and self.open is None:
-            self._tell(f"{event.kind} at index {envelope.index} outside of every cycle")
+            self._report(f"{event.kind} at index {envelope.index} outside of every cycle")
         note = self._ROWS.get(type(event))
         if note is not None:
             note(self, event)
 
-    def _tell(self, text: str, kind: Wrong = Wrong.OTHER) -> None:
+    def _report(self, text: str, kind: Wrong = Wrong.OTHER) -> None:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(Problem(kind, text))
 
@@ -159,10 +161,10 @@ class Ledger:
             self.jumps_allowed -= not self._lost
             self._lost, self._text = event.last, None
             if event.first != last + 1 or self.jumps_allowed < 0:
-                self._tell(f"events {event.first} to {event.last} were lost", Wrong.INDEX)
+                self._report(f"events {event.first} to {event.last} were lost", Wrong.INDEX)
             return
         if envelope.index != last + 1:
-            self._tell(f"index {envelope.index} follows {last}", Wrong.INDEX)
+            self._report(f"index {envelope.index} follows {last}", Wrong.INDEX)
         if isinstance(event, _NEW_PROCESS):
             self._lost = 0
         elif not event.durable:
@@ -171,21 +173,21 @@ class Ledger:
     def _check_lost(self) -> None:
         if self._lost:
             text = f"events up to {self._lost} were lost of a process that lives on"
-            self._tell(text, Wrong.INDEX)
+            self._report(text, Wrong.INDEX)
             self._lost = 0
 
     def _receive(self, event: events.PromptReceived) -> None:
         self.counts["prompts_received"] += 1
         if event.command_id in self._received:
-            self._tell(f"prompt {event.command_id} was received twice")
+            self._report(f"prompt {event.command_id} was received twice")
         self._received[event.command_id] = event.queued
 
     def _start(self, event: events.AgentStart) -> None:
         self.counts["cycles"] += 1
         if self.open is not None:
-            self._tell(f"the cycle of {event.command_id} starts in that of {self.open}")
+            self._report(f"the cycle of {event.command_id} starts in that of {self.open}")
         if event.command_id in self._started:
-            self._tell(f"the cycle of {event.command_id} starts twice")
+            self._report(f"the cycle of {event.command_id} starts twice")
         self._check_order(event.command_id)
         self._started.append(event.command_id)
         self.open = event.command_id
@@ -195,7 +197,7 @@ class Ledger:
     def _check_order(self, command_id: str) -> None:
         waiting = self.waiting
         if command_id in waiting and waiting[0] != command_id:
-            self._tell(f"prompt {command_id} starts before {waiting[0]}, which came first")
+            self._report(f"prompt {command_id} starts before {waiting[0]}, which came first")
 
     def _finish(self, event: events.AgentEnd) -> None:
         self.notes += self._noted
@@ -209,14 +211,14 @@ class Ledger:
         if event.command_id is not None:
             self._end(event.command_id, "aborted")
         elif self.open is not None:
-            self._tell(f"an abort names no cycle, and that of {self.open} runs")
+            self._report(f"an abort names no cycle, and that of {self.open} runs")
 
     def _end(self, command_id: str, how: str) -> None:
         self.counts[f"cycles_{how}"] += 1
         if command_id != self.open:
-            self._tell(f"the cycle of {command_id} ends, and that of {self.open} runs")
+            self._report(f"the cycle of {command_id} ends, and that of {self.open} runs")
         if command_id in self._ended:
-            self._tell(f"the cycle of {command_id} ends twice")
+            self._report(f"the cycle of {command_id} ends twice")
         self._ended.add(command_id)
         self.open = None
         self._text = ""
@@ -224,7 +226,7 @@ class Ledger:
     def _drop(self, event: events.PromptDropped) -> None:
         self.counts["dropped"] += 1
         if event.command_id in self._dropped or event.command_id in self._started:
-            self._tell(f"{event.command_id} is dropped after its end or its start")
+            self._report(f"{event.command_id} is dropped after its end or its start")
         self._dropped.add(event.command_id)
         if event.command_id in self._steered:
             self._leave(1)
@@ -234,7 +236,7 @@ class Ledger:
         if event.status != "queued":
             return
         if event.ref in self._steered:
-            self._tell(f"steering {event.ref} was received twice")
+            self._report(f"steering {event.ref} was received twice")
         self._steered.add(event.ref)
         self.steerings_left += 1
 
@@ -244,13 +246,13 @@ class Ledger:
     def _leave(self, count: int) -> None:
         self.steerings_left -= count
         if self.steerings_left < 0:
-            self._tell("more steerings were told or dropped than were received")
+            self._report("more steerings were read or dropped than were received")
             self.steerings_left = 0
 
     def _request(self, _event: events.RequestStart) -> None:
         self.counts["requests"] += 1
         if self._text:
-            self._tell("a request starts, and nobody was told to discard the answer so far")
+            self._report("a request starts, and no event discards the answer so far")
             self._text = ""
 
     def _reset(self, _event: events.StreamReset) -> None:
@@ -262,7 +264,7 @@ class Ledger:
 
     def _answer(self, event: events.ResponseComplete) -> None:
         if self._text is not None and self._text != event.message.content:
-            self._tell(f"the pieces of answer {event.message.id} do not add up to it")
+            self._report(f"the pieces of answer {event.message.id} do not add up to it")
         self._text = ""
         self.said.append(event.message)
         self._check_calls()
@@ -271,25 +273,25 @@ class Ledger:
 
     def _check_calls(self) -> None:
         for call_id in self._calls:
-            self._tell(f"call {call_id} has no end")
+            self._report(f"call {call_id} has no end")
         self._calls.clear()
         self._begun.clear()
 
     def _begin_call(self, event: events.ToolExecutionStart | events.ToolBlocked) -> None:
         self.counts[event.kind] += 1
         if event.call_id not in self._calls or event.call_id in self._begun:
-            self._tell(f"{event.kind} of call {event.call_id}, which is not to begin")
+            self._report(f"{event.kind} of call {event.call_id}, which is not to begin")
         self._begun.add(event.call_id)
 
     def _kill_call(self, event: events.ToolKilled) -> None:
         self.counts[event.kind] += 1
         if event.call_id not in self._begun:
-            self._tell(f"{event.kind} of call {event.call_id}, which is not open")
+            self._report(f"{event.kind} of call {event.call_id}, which is not open")
 
     def _close_call(self, event: events.ToolExecutionEnd) -> None:
         self.counts[event.kind] += 1
         if event.call_id not in self._begun:
-            self._tell(f"{event.kind} of call {event.call_id}, which is not open")
+            self._report(f"{event.kind} of call {event.call_id}, which is not open")
         self._begun.discard(event.call_id)
         self._calls.discard(event.call_id)
 
@@ -300,20 +302,20 @@ class Ledger:
             return
         self._crashes += 1
         if self._crashes >= self._crashes_max:
-            self._tell(f"the cycle of {self.open} goes on after {self._crashes} crashes")
+            self._report(f"the cycle of {self.open} goes on after {self._crashes} crashes")
 
     def _ask(self, event: events.AskUser) -> None:
         self.counts["questions"] += 1
         if event.ref in self._answered:  # one that still waits is asked by the next process too
-            self._tell(f"question {event.ref} is asked again after its answer")
+            self._report(f"question {event.ref} is asked again after its answer")
         if event.ref in self.refused:
-            self._tell(f"question {event.ref} waits, and its answer was refused")
+            self._report(f"question {event.ref} waits, and its answer was refused")
         self._asked.add(event.ref)
 
     def _hear(self, event: events.UserResponded) -> None:
         self.counts["questions_answered"] += 1
         if event.ref not in self._asked:
-            self._tell(f"question {event.ref} is answered twice, or was never asked")
+            self._report(f"question {event.ref} is answered twice, or was never asked")
         self._asked.discard(event.ref)
         self._answered.add(event.ref)
 
@@ -321,7 +323,7 @@ class Ledger:
         self.counts[event.kind] += 1
         thought = event.run_id, event.thought_id
         if thought in self._thoughts:
-            self._tell(f"thought {event.thought_id} of run {event.run_id} comes twice")
+            self._report(f"thought {event.thought_id} of run {event.run_id} comes twice")
         self._thoughts.add(thought)
         if event.error is None:  # what a run gains outweighs the deaths before it
             self._crashes = 0
@@ -330,7 +332,7 @@ class Ledger:
         self.counts[event.kind] += 1
         self.counts["answers_below"] += event.ok
         if event.child_session_id in self._below:
-            self._tell(f"subagent {event.child_session_id} ends twice: it is paid twice")
+            self._report(f"subagent {event.child_session_id} ends twice: it is paid twice")
         self._below.add(event.child_session_id)
 
     def _note(self, event: events.PluginEvent) -> None:

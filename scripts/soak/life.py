@@ -28,12 +28,12 @@ from cmdc_runtime.reasons import Down
 from cmdc_runtime.testing import ScriptedModel
 from scripts.soak.chance import dice
 from scripts.soak.checks import conversation_problems, effect_problems, end_problems, late_reading
+from scripts.soak.client_view import ClientView
 from scripts.soak.house import House
 from scripts.soak.ledger import Ledger
 from scripts.soak.model import prompt_text
 from scripts.soak.plan import Move, Plan
 from scripts.soak.recall import Recalled, differences, recall
-from scripts.soak.told import Told
 from scripts.soak.tools import CHOICES, EXTRAS, PLUGIN_NAMES, PLUGINS
 from scripts.soak.wrongs import Problem, Wrong
 
@@ -42,7 +42,7 @@ _Answer = TypeVar("_Answer")
 REST_S: Final = 90.0
 """Until everything that was accepted is over; a life takes a second on an idle machine."""
 LOOK_AGAIN_S: Final = 0.02
-END_TOLD_S: Final = 20.0
+END_HEARD_S: Final = 20.0
 """For the notice of a session's end to come, once it is stopped."""
 QUIET_S: Final = 4.0
 """Without a word of what is awaited: then the session is asked whether anything is to come."""
@@ -111,7 +111,7 @@ class Life:
         self.plan: Final = plan
         self.ledger: Final = Ledger(plan.options.get("max_cycle_crashes", CYCLE_CRASHES_MAX))
         plugins = (PLUGIN_NAMES[name] for name in plan.plugins)
-        self._told: Final = Told(place.model(0)[0], plan.tools, plugins)
+        self._view: Final = ClientView(place.model(0)[0], plan.tools, plugins)
         self.problems: list[Problem] = []
         self.counts: Counter[str] = Counter()
         self.lines_left = len(plan.faults)
@@ -226,7 +226,7 @@ class Life:
 
     async def _check_ends(self) -> None:
         """See that each end of a process was reported once, the last one as such."""
-        due_s = asyncio.get_running_loop().time() + END_TOLD_S
+        due_s = asyncio.get_running_loop().time() + END_HEARD_S
         while not any(not down.restarting for down in self._downs):
             if asyncio.get_running_loop().time() > due_s:
                 break
@@ -255,9 +255,9 @@ class Life:
         async with await self._create(f"{self.plan.name}.saved") as saved:
             receipt = await saved.prompt(prompt_text("saved"))
             await saved.collect_reply(timeout=REST_S)
-            self._told.go_on_from(await saved.status(), receipt.command_id)
+            self._view.go_on_from(await saved.status(), receipt.command_id)
         name, opts = self._place.model(1)
-        self._told.model = name
+        self._view.model = name
         self._arm()
         return await self._place.client.resume_session(
             saved, new_id=self.plan.name, model=name, provider_opts=opts
@@ -382,7 +382,7 @@ class Life:
         async for envelope in stream:
             async with self._heard:
                 self.ledger.feed(envelope)
-                self._told.feed(envelope.event)
+                self._view.feed(envelope.event)
                 self._heard.notify_all()
             react = self._reacts.get(type(envelope.event))
             if react is not None:
@@ -499,7 +499,7 @@ class Life:
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     def _compare(self, found: Recalled, others: list[str]) -> None:
-        for text in (*self._told.problems(found), *others):
+        for text in (*self._view.problems(found), *others):
             self._wrong(Wrong.REBUILT, text)
 
     async def _check(self) -> None:

@@ -26,7 +26,7 @@ QUICK: Final[Mapping[str, Any]] = {  # Any: options
 }
 NOTE: Final = "noted"
 """The record of what plugins have to say, which waits for the other calls of a batch."""
-TOLD: Final = "tool_told"
+STEP: Final = "tool_told"
 """The record of a step that a running call has published, as a run of branches does."""
 PROMPTS: Final = (0, 6, 3, 1)
 """How often a life has one, two and three prompts, in parts."""
@@ -228,7 +228,7 @@ _WRITTEN_BY: Final = {
     "todos_changed": ("write_todos",),
     "tool_ended": ("file_away",),
     "tool_started": ("note_down",),
-    TOLD: ("reason",),
+    STEP: ("reason",),
     "user_answered": ("ask_user",),
     "user_asked": ("ask_user",),
 }
@@ -236,7 +236,7 @@ _WRITTEN_BY: Final = {
 
 
 _SOON_OVER: Final = (
-    *("approval_asked", NOTE, "subagent_spawned", "tool_started", TOLD),
+    *("approval_asked", NOTE, "subagent_spawned", "tool_started", STEP),
     *("user_answered", "user_asked"),
 )
 """Of them, those that say nothing any more when the session rests: only a death right behind shows
@@ -258,7 +258,7 @@ def _behind_a_record(draw: Random) -> Killing:
         moves = (Move("prompt", {"text": prompt_text(serial, (calls,))}),)
     process, moment = draw.choice(["append", AGENT]), draw.choice(MOMENTS)
     passes = 2 if kind == NOTE else 1  # the first one is sent at once, with the prompt
-    if kind == TOLD:
+    if kind == STEP:
         passes = draw.randint(1, BRANCHES)
     return (Step(f"{process}.*{kind}*.{moment}", passes, AGENT),), moves
 

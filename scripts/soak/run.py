@@ -36,7 +36,7 @@ DAEMON_KILLED_EVERY: Final = 100
 """Lives that come to rest from one end of the daemon to the next; those that run are all hit."""
 DAEMON: Final = "daemon"
 """Whose violation it is where it is no session's."""
-TOLD_EVERY: Final = 1_000
+SAID_EVERY: Final = 1_000
 """Scenarios from one word about how far it is to the next."""
 _LINE: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \[(\w+)\s*\] ([\w.]+)")
 _PYTHON: Final = re.compile(
@@ -223,7 +223,7 @@ class _Run:
         result.violations += [Violation(life.plan.name, one, tail) for one in problems]
         for one in problems:
             log.warning("soak.violation", scenario=life.plan.name, problem=str(one))
-        if self.finished % TOLD_EVERY == 0:
+        if self.finished % SAID_EVERY == 0:
             log.info("soak.played", scenarios=self.finished, violations=len(result.violations))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any, Final
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.extensions.reasoning import ReasoningContext, Told
+from cmdc_runtime.extensions.reasoning import Decided, ReasoningContext
 from scripts.soak.model import prompt_text
 
 WAVES: Final = 3
@@ -27,11 +27,11 @@ class Waves(cmdc.ReasoningStrategy):
         """Begin with no wave's answer (Any: the contract's)."""
         return ()
 
-    def step(self, state: Any, context: ReasoningContext) -> Told:  # noqa: ARG002 - the contract
+    def step(self, state: Any, context: ReasoningContext) -> Decided:  # noqa: ARG002 - the contract
         """Ask the next wave."""
         return _wave(state)
 
-    def aggregate(self, thoughts: list[cmdc.Thought], state: Any) -> Told:  # Any: the contract's
+    def aggregate(self, thoughts: list[cmdc.Thought], state: Any) -> Decided:  # Any: the contract's
         """Take what most of a wave say; who has failed says nothing."""
         said = Counter(one.content for one in thoughts if one.error is None)
         if not said:

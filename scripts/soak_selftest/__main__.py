@@ -143,7 +143,7 @@ _OTHERS: Final = (
         lives=600,
     ),
     Bug("a Down is lost", (_planted("supervisor.sessions.monitors", "lose_downs"),), is_quick=True),
-    Bug("a Down is told twice", (_planted("supervisor.core.monitors", "double_downs"),)),
+    Bug("a Down is sent twice", (_planted("supervisor.core.monitors", "double_downs"),)),
     Bug(
         "an ack comes before its commit",
         (

@@ -102,11 +102,11 @@ def leave_requests(model: Any) -> None:
 
 def lose_downs(monitors: Any) -> None:
     """Do not publish the end of a process that another one follows."""
-    tell = monitors.MonitorService.publish
+    publishing = monitors.MonitorService.publish
 
     def losing(self: Any, down: Any) -> None:
         if not down.restarting:
-            tell(self, down)
+            publishing(self, down)
 
     monitors.MonitorService.publish = losing
 
@@ -118,11 +118,14 @@ def double_downs(monitors: Any) -> None:
     """
     fire = monitors.Monitors.fire
 
-    def doubling(self: Any, told: Any, count: int) -> Any:
-        notices = fire(self, told, count)
-        if told.seq is None or not told.down.restarting:
+    def doubling(self: Any, recorded: Any, count: int) -> Any:
+        notices = fire(self, recorded, count)
+        if recorded.seq is None or not recorded.down.restarting:
             return notices
-        return [*notices, *fire(self, monitors.RecordedDown(told.down, told.seq + 1), count)]
+        return [
+            *notices,
+            *fire(self, monitors.RecordedDown(recorded.down, recorded.seq + 1), count),
+        ]
 
     monitors.Monitors.fire = doubling
 
@@ -131,12 +134,12 @@ def ack_early(agent: Any) -> None:
     """Send clients the outcomes of commands before they are in the journal."""
     write = agent.Agent._write
 
-    def answering(self: Any, frame: Any, told: Any) -> None:
+    def answering(self: Any, frame: Any, recorded: Any) -> None:
         for one in frame.completed:
             self.owner.reply(one.id, one.frame)
         if frame.completed:
             time.sleep(ACK_AHEAD_S)
-        write(self, frame, told)
+        write(self, frame, recorded)
 
     agent.Agent._write = answering
 

@@ -377,7 +377,7 @@ class Outputs:
             self._nameless and (oldest := next(iter(self._nameless))).opened_at < began - HEADER_S
         ):
             self._refuse(oldest)
-        if self._log.tell_at is not None and began >= self._log.tell_at:
+        if self._log.report_at is not None and began >= self._log.report_at:
             self._log.report_losses()
         if is_all_accepted:  # a dead worker's connection may be among the others
             self._waiters = [waiter for waiter in self._waiters if not self._is_answered(waiter)]
@@ -435,7 +435,7 @@ class Outputs:
 
     def _patience_s(self) -> float | None:
         """Return when something is to be done even if nobody writes."""
-        times = [] if self._log.tell_at is None else [self._log.tell_at]
+        times = [] if self._log.report_at is None else [self._log.report_at]
         if self._nameless:
             times.append(next(iter(self._nameless)).opened_at + HEADER_S)
         return max(0.0, min(times) - time.monotonic()) if times else None

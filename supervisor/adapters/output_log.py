@@ -73,7 +73,7 @@ class OutputLog:
         self._unreported: dict[WorkerOutput, None] = {}
         self._refused = 0
         self._logged = 0
-        self.tell_at: float | None = None
+        self.report_at: float | None = None
         """When ``report_losses`` is due, in monotonic seconds."""
 
     def take(self, worker: WorkerOutput, stream: Stream, cutter: LineCutter, chunk: bytes) -> None:
@@ -81,7 +81,7 @@ class OutputLog:
         if stream == "err":
             worker.tail.add(chunk)
         lines = cutter.feed(chunk, self._allowed(worker))
-        for line in lines.told:
+        for line in lines.logged:
             self._report(worker, stream, line)
         if lines.dropped_bytes:
             self._drop(worker, lines.dropped, lines.dropped_bytes)
@@ -102,7 +102,7 @@ class OutputLog:
 
     def report_losses(self) -> None:
         """Log what was dropped since the last time."""
-        unreported, self._unreported, self.tell_at = self._unreported, {}, None
+        unreported, self._unreported, self.report_at = self._unreported, {}, None
         for worker in unreported:
             self.report_loss(worker)
         if self._refused:
@@ -128,8 +128,8 @@ class OutputLog:
         self._report_soon()
 
     def _report_soon(self) -> None:
-        if self.tell_at is None:
-            self.tell_at = time.monotonic() + REPORT_S
+        if self.report_at is None:
+            self.report_at = time.monotonic() + REPORT_S
 
     def _report(self, worker: WorkerOutput, stream: Stream, line: Line) -> None:
         count = units(line)

@@ -154,7 +154,7 @@ class Child:
         if self._is_known:
             listener()
 
-    def told(self, status: int | None) -> None:
+    def reported(self, status: int | None) -> None:
         """Record what the zygote said of its end; None: it died before that."""
         self._status, self._is_known = status, True
         if self._listener is not None:
@@ -265,10 +265,10 @@ class _Server:
 
     def _take(self, data: bytes, fds: list[int]) -> None:
         match answer_of(data):
-            case Preloaded() as told:
-                _settle(self.preloaded, told)
-            case Learned() as told:
-                _settle(self._learning, told)
+            case Preloaded() as reported:
+                _settle(self.preloaded, reported)
+            case Learned() as reported:
+                _settle(self._learning, reported)
             case Forked(number=number, pid=pid):
                 self._children[pid] = child = Child(pid, fds[0])
                 _hand_over(self._forks.pop(number), child)
@@ -282,7 +282,7 @@ class _Server:
                 self._refuse_all(f"had {threads} threads: unsafe to fork")
             case ChildEnded(pid=pid, status=status):
                 if (ended := self._children.pop(pid, None)) is not None:
-                    ended.told(status)
+                    ended.reported(status)
 
     def _end(self) -> None:
         """Reap it, and notify all who wait for something of it."""
@@ -298,7 +298,7 @@ class _Server:
         os.close(self.pidfd)
         self._refuse_all("has ended")
         for child in self._children.values():
-            child.told(None)
+            child.reported(None)
         self._children.clear()
         self.reaped.set()
         self._on_end(self)
@@ -314,10 +314,10 @@ class _Server:
         self._forks.clear()
 
 
-def _settle(waiting: "asyncio.Future[T]", told: T) -> None:
+def _settle(waiting: "asyncio.Future[T]", reported: T) -> None:
     """Give it to who waits, if somebody does."""
     if not waiting.done():
-        waiting.set_result(told)
+        waiting.set_result(reported)
 
 
 def _hand_over(forked: "asyncio.Future[Child]", child: Child) -> None:
@@ -414,17 +414,17 @@ class Zygote:
         bound_s = self._options.warm_s_max
         try:
             async with asyncio.timeout(bound_s):
-                told = await asyncio.shield(server.learn(name))
+                reported = await asyncio.shield(server.learn(name))
         except BaseException as problem:
             server.kill()
             self._forget(server)
             if isinstance(problem, TimeoutError):
                 raise ZygoteLost(f"{name} was not loaded in {bound_s:g} s") from problem
             raise
-        if told.problem:  # a thread may run, or half of it is there
+        if reported.problem:  # a thread may run, or half of it is there
             server.kill()
             self._forget(server)
-            raise ZygoteFailed("learn", told.problem)
+            raise ZygoteFailed("learn", reported.problem)
         log.info("zygote.learned", pid=server.pid, module=name)
 
     async def close(self) -> None:
@@ -451,8 +451,8 @@ class Zygote:
         started_at = time.monotonic()
         server = self._launch()
         try:
-            told = await self._preloaded(server)
-            self._warm = self._judge(server, told, (time.monotonic() - started_at) * 1e3)
+            reported = await self._preloaded(server)
+            self._warm = self._judge(server, reported, (time.monotonic() - started_at) * 1e3)
         except BaseException:
             server.kill()
             self._forget(server)
@@ -482,21 +482,21 @@ class Zygote:
                 raise
             raise ZygoteFailed("preload", f"{gone}; its stderr says why") from gone
 
-    def _judge(self, server: _Server, told: Preloaded, total_ms: float) -> WarmReport:
+    def _judge(self, server: _Server, reported: Preloaded, total_ms: float) -> WarmReport:
         """Turn what it said into a report, or raise for what makes forking pointless."""
-        if (report := told.report) is None:
-            raise ZygoteFailed("preload", told.failure)
+        if (report := reported.report) is None:
+            raise ZygoteFailed("preload", reported.failure)
         ours = Path(cmdc_runtime.__file__).parent.parent
         if Path(report.origin).parent != ours:
             raise ZygoteFailed(
                 "preload", f"{report.origin} was imported, which is not beside {ours}"
             )
-        missing = [name for name in self._options.needs if name not in told.versions]
+        missing = [name for name in self._options.needs if name not in reported.versions]
         if missing:
             why = "; ".join(report.problems) or "and it reports no problem"
             raise ZygoteFailed("preload", f"{', '.join(missing)} not loaded: {why}")
-        if told.threads != 1:
-            raise ZygoteFailed("preload", f"{told.threads} threads run: unsafe to fork")
+        if reported.threads != 1:
+            raise ZygoteFailed("preload", f"{reported.threads} threads run: unsafe to fork")
         return WarmReport(
             pid=server.pid,
             generation=self._generation,
@@ -504,7 +504,7 @@ class Zygote:
             import_ms=round(report.import_ms, 1),
             warm_ms=round(report.warm_ms, 1),
             huge_mib=report.huge_bytes >> 20,
-            versions=told.versions,
+            versions=reported.versions,
             problems=report.problems,
         )
 

@@ -10,8 +10,8 @@ alone says only that somebody sent it.
 (``ending_of``); ``killed_by`` says whose signal it was, and ``evidence_of`` makes of it all what a
 Down carries.
 
-To add a rule: a row of ``VERDICTS``, or a word of ``Told`` or ``Said`` with its rows; a test names
-the rows that are missing.
+To add a rule: a row of ``VERDICTS``, or a word of ``Reported`` or ``Said`` with its rows; a test
+names the rows that are missing.
 """
 
 import signal
@@ -138,7 +138,7 @@ class ExitRecord:
     """Both are what ``judge`` has found."""
 
 
-class Told(StrEnum):
+class Reported(StrEnum):
     """What the kernel said of the end."""
 
     NOTHING = "nothing"  # the status was lost
@@ -182,32 +182,32 @@ _SENT: Final[Mapping[Asked, frozenset[int]]] = {
 """The signals that the daemon has sent by then."""
 
 # fmt: off
-VERDICTS: Final[Mapping[tuple[Told, Said], Verdict]] = {
-    (Told.NOTHING,       Said.NOTHING): Verdict.LOST,
-    (Told.NOTHING,       Said.GOODBYE): Verdict.WORDS,
-    (Told.NOTHING,       Said.CHOSEN):  Verdict.WORDS,
-    (Told.NOTHING,       Said.RAISED):  Verdict.WORDS,
-    (Told.NOTHING,       Said.OTHER):   Verdict.WORDS,
-    (Told.ZERO,          Said.NOTHING): Verdict.CODE,
-    (Told.ZERO,          Said.GOODBYE): Verdict.WORDS,
-    (Told.ZERO,          Said.CHOSEN):  Verdict.WORDS,
-    (Told.ZERO,          Said.RAISED):  Verdict.WORDS,
-    (Told.ZERO,          Said.OTHER):   Verdict.CODE,
-    (Told.CODE,          Said.NOTHING): Verdict.CODE,
-    (Told.CODE,          Said.GOODBYE): Verdict.CODE,
-    (Told.CODE,          Said.CHOSEN):  Verdict.CODE,
-    (Told.CODE,          Said.RAISED):  Verdict.WORDS,
-    (Told.CODE,          Said.OTHER):   Verdict.WORDS,
-    (Told.SIGNAL,        Said.NOTHING): Verdict.SIGNAL,
-    (Told.SIGNAL,        Said.GOODBYE): Verdict.SIGNAL,
-    (Told.SIGNAL,        Said.CHOSEN):  Verdict.SIGNAL,
-    (Told.SIGNAL,        Said.RAISED):  Verdict.WORDS,
-    (Told.SIGNAL,        Said.OTHER):   Verdict.SIGNAL,
-    (Told.OUT_OF_MEMORY, Said.NOTHING): Verdict.MEMORY,
-    (Told.OUT_OF_MEMORY, Said.GOODBYE): Verdict.MEMORY,
-    (Told.OUT_OF_MEMORY, Said.CHOSEN):  Verdict.MEMORY,
-    (Told.OUT_OF_MEMORY, Said.RAISED):  Verdict.MEMORY,
-    (Told.OUT_OF_MEMORY, Said.OTHER):   Verdict.MEMORY,
+VERDICTS: Final[Mapping[tuple[Reported, Said], Verdict]] = {
+    (Reported.NOTHING,       Said.NOTHING): Verdict.LOST,
+    (Reported.NOTHING,       Said.GOODBYE): Verdict.WORDS,
+    (Reported.NOTHING,       Said.CHOSEN):  Verdict.WORDS,
+    (Reported.NOTHING,       Said.RAISED):  Verdict.WORDS,
+    (Reported.NOTHING,       Said.OTHER):   Verdict.WORDS,
+    (Reported.ZERO,          Said.NOTHING): Verdict.CODE,
+    (Reported.ZERO,          Said.GOODBYE): Verdict.WORDS,
+    (Reported.ZERO,          Said.CHOSEN):  Verdict.WORDS,
+    (Reported.ZERO,          Said.RAISED):  Verdict.WORDS,
+    (Reported.ZERO,          Said.OTHER):   Verdict.CODE,
+    (Reported.CODE,          Said.NOTHING): Verdict.CODE,
+    (Reported.CODE,          Said.GOODBYE): Verdict.CODE,
+    (Reported.CODE,          Said.CHOSEN):  Verdict.CODE,
+    (Reported.CODE,          Said.RAISED):  Verdict.WORDS,
+    (Reported.CODE,          Said.OTHER):   Verdict.WORDS,
+    (Reported.SIGNAL,        Said.NOTHING): Verdict.SIGNAL,
+    (Reported.SIGNAL,        Said.GOODBYE): Verdict.SIGNAL,
+    (Reported.SIGNAL,        Said.CHOSEN):  Verdict.SIGNAL,
+    (Reported.SIGNAL,        Said.RAISED):  Verdict.WORDS,
+    (Reported.SIGNAL,        Said.OTHER):   Verdict.SIGNAL,
+    (Reported.OUT_OF_MEMORY, Said.NOTHING): Verdict.MEMORY,
+    (Reported.OUT_OF_MEMORY, Said.GOODBYE): Verdict.MEMORY,
+    (Reported.OUT_OF_MEMORY, Said.CHOSEN):  Verdict.MEMORY,
+    (Reported.OUT_OF_MEMORY, Said.RAISED):  Verdict.MEMORY,
+    (Reported.OUT_OF_MEMORY, Said.OTHER):   Verdict.MEMORY,
 }
 # fmt: on
 """The reason of an end that was neither at the start nor our doing. Total; a test says so."""
@@ -218,7 +218,7 @@ def classify(record: ExitRecord) -> PlainReason:
     ours = record.not_started or record.fail_reason
     if ours is not None:
         return _bounded(ours)
-    by_kernel, said = told_by_kernel(record), _said(record.said)
+    by_kernel, said = reported_by_kernel(record), _said(record.said)
     match VERDICTS[by_kernel, said]:
         case Verdict.WORDS:
             assert record.said is not None  # noqa: S101 - the table: it said something
@@ -238,16 +238,16 @@ def classify(record: ExitRecord) -> PlainReason:
             return Other(detail="its exit status was lost with the zygote")
 
 
-def told_by_kernel(record: ExitRecord) -> Told:
+def reported_by_kernel(record: ExitRecord) -> Reported:
     """Return which column of the table the kernel's word is in."""
     status = record.status
     if status is None:
-        return Told.NOTHING
+        return Reported.NOTHING
     if status >= 0:
-        return Told.CODE if status else Told.ZERO
+        return Reported.CODE if status else Reported.ZERO
     if status == -signal.SIGKILL and record.oom_kills > 0 and record.asked is not Asked.SIGKILL:
-        return Told.OUT_OF_MEMORY
-    return Told.SIGNAL
+        return Reported.OUT_OF_MEMORY
+    return Reported.SIGNAL
 
 
 def killed_by(record: ExitRecord) -> KilledBy:
@@ -261,7 +261,7 @@ def killed_by(record: ExitRecord) -> KilledBy:
         return ""
     if number in _SENT[record.asked if record.fail_reason is None else Asked.SIGKILL]:
         return "daemon"
-    return "kernel" if told_by_kernel(record) is Told.OUT_OF_MEMORY else "outside"
+    return "kernel" if reported_by_kernel(record) is Reported.OUT_OF_MEMORY else "outside"
 
 
 def judge(record: ExitRecord) -> None:

@@ -94,7 +94,7 @@ def slices(kept: Kept | None) -> Iterator[History]:
     for first in range(0, len(snapshot), HISTORY_BYTES_MAX):
         piece = snapshot[first : first + HISTORY_BYTES_MAX]
         yield History(records=(), commands=(), complete=False, snapshot=piece)
-    for sent in _told(kept) if kept is not None else ():
+    for sent in _frames_of(kept) if kept is not None else ():
         if records and _is_full(len(records), size + len(sent.body)):
             yield History(records=tuple(records), commands=(), complete=False)
             records, size = [], 0
@@ -128,7 +128,7 @@ def holes(after: int, numbers: Iterable[int]) -> tuple[Hole, ...]:
     return tuple(found)
 
 
-def _told(kept: Kept) -> Iterator[JournalRecord]:
+def _frames_of(kept: Kept) -> Iterator[JournalRecord]:
     """Yield the records as frames take them, and in their places the holes among them."""
     missing = list(reversed(kept.missing))
     for record in kept.records:

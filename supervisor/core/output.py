@@ -45,7 +45,7 @@ class Line:
 class Lines:
     """What a chunk held: lines to log, and how much is not logged."""
 
-    told: list[Line]
+    logged: list[Line]
     dropped: int = 0
     dropped_bytes: int = 0
 
@@ -71,7 +71,7 @@ class LineCutter:
         end = chunk.rfind(b"\n")
         if end < skipped:
             rest = self._begin(chunk[skipped:], lines_max)
-            return Lines(rest.told, rest.dropped, rest.dropped_bytes + skipped)
+            return Lines(rest.logged, rest.dropped, rest.dropped_bytes + skipped)
         whole = self._pending + chunk[skipped:end]
         self._pending = b""
         pieces = whole.split(b"\n", lines_max)
@@ -79,11 +79,11 @@ class LineCutter:
         if len(pieces) > lines_max:
             refused = pieces.pop()
             dropped, dropped_bytes = refused.count(b"\n") + 1, len(refused) + 1
-        told = [_line(piece) for piece in pieces]
+        logged = [_line(piece) for piece in pieces]
         dropped_bytes += sum(len(piece) - LINE_BYTES_MAX for piece in pieces if _is_long(piece))
-        rest = self._begin(chunk[end + 1 :], lines_max - len(told))
+        rest = self._begin(chunk[end + 1 :], lines_max - len(logged))
         return Lines(
-            told + rest.told,
+            logged + rest.logged,
             dropped + rest.dropped,
             skipped + dropped_bytes + rest.dropped_bytes,
         )

@@ -45,7 +45,7 @@ from workers.core.state import (
 
 # --- the conversation -----------------------------------------------------------------------------
 
-TOLD_CHARS_MAX: Final = 2_000_000
+PUBLISHED_CHARS_MAX: Final = 2_000_000
 """Of a cycle's messages that its end publishes: 8 MiB at the worst, half of a frame's bound."""
 STEERING: Final = "steering"
 """Key of a user message's metadata: the references of the steerings that it holds."""
@@ -136,7 +136,7 @@ def newest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     chars = 0
     for place in range(len(messages) - 1, -1, -1):
         chars += _chars(messages[place])
-        if chars > TOLD_CHARS_MAX and place + 1 < len(messages):
+        if chars > PUBLISHED_CHARS_MAX and place + 1 < len(messages):
             return messages[place + 1 :]
     return messages
 

@@ -122,9 +122,9 @@ def best_of(memory: Memory, open_: OpenCall) -> str | None:
     if run is None:
         return None
     answers = {one.ref: one.answer for one in memory.branches}
-    untold = [one for one, _ in run.branches if one not in run.judges]
+    unjudged = [one for one, _ in run.branches if one not in run.judges]
     best = () if run.best is None else (run.best,)
-    names = best if run.best_score is not None else (*reversed(untold), *best)
+    names = best if run.best_score is not None else (*reversed(unjudged), *best)
     found = (answers.get(branch_ref(open_.call.call_id, one)) for one in names)
     texts = (one.text[:TEXT_CHARS_MAX] for one in found if one is not None and one.ok)
     return next(texts, None)
@@ -139,7 +139,7 @@ def count_step(memory: Memory, call_id: CallId, step: RunStep | None = None) -> 
     if memory.cycle is not None and _is_gain(memory, call_id, step):
         memory = replace(memory, cycle=replace(memory.cycle, crashes=0))
     calls = tuple(
-        replace(open_, told=open_.told + 1, run=after(open_.run, step))
+        replace(open_, steps=open_.steps + 1, run=after(open_.run, step))
         if open_.call.call_id == call_id
         else open_
         for open_ in memory.calls
@@ -256,13 +256,13 @@ def _thought(
     )
 
 
-def untold(memory: Memory, open_: OpenCall) -> OpenRun | None:
+def unpublished(memory: Memory, open_: OpenCall) -> OpenRun | None:
     """Return the run of a call that has begun and published nothing of it; None: it makes none.
 
     A process may die of a strategy, or a call be ended, before it has asked anything.
     """
     tool = memory.tool(open_.call.name)
-    if tool is None or not tool.run_strategy or open_.started_at_ms is None or open_.told:
+    if tool is None or not tool.run_strategy or open_.started_at_ms is None or open_.steps:
         return None
     named = open_.call.arguments.get("strategy")
     strategy = named if isinstance(named, str) and named else tool.run_strategy

@@ -260,7 +260,7 @@ class OpenCall(msgspec.Struct, frozen=True):
     """One call of the batch; ``result`` is None until it has ended.
 
     ``notice`` is added to the result: what the kernel adds for the model about this call.
-    ``told`` counts the steps that it has published, over all processes; ``run`` is the run
+    ``steps`` counts the steps that it has published, over all processes; ``run`` is the run
     of reasoning that they are of. ``kept`` is what a later run of it goes on with, and ``asked``
     how many questions to the user it had put by then.
     """
@@ -269,7 +269,7 @@ class OpenCall(msgspec.Struct, frozen=True):
     started_at_ms: Milliseconds | None = None
     result: Message | None = None
     notice: str = ""
-    told: Count = 0
+    steps: Count = field(default=0, name="told")
     run: OpenRun | None = None
     kept: bytes = b""
     asked: Count = 0

@@ -24,7 +24,7 @@ OPENINGS: Final = frozenset({"initialize", "server/discover"})
 """What is had once for all agents."""
 PASSED: Final = frozenset({"ping", "tools/list", "tools/call", "subscriptions/listen"})
 """What an agent may ask besides: nothing of it is remembered by the server for the next one."""
-TOLD_ALL: Final = frozenset(
+FOR_ALL: Final = frozenset(
     f"notifications/{what}/list_changed" for what in ("tools", "prompts", "resources")
 )
 ASKS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
@@ -275,7 +275,7 @@ class Switchboard:
         found, _ = _exchanged(params, _SUBSCRIPTION, b"0")
         if found is not None:
             return self._of_subscription(method, params, found)
-        if method not in TOLD_ALL:
+        if method not in FOR_ALL:
             return []
         line = _line(Message(method=method, params=params))
         return [ToAgent(agent, line) for agent in sorted(self._agents)]

@@ -49,7 +49,7 @@ def call_tools(step: Step, calls: tuple[ToolCall, ...]) -> None:
         calls,
         _granted_calls(memory, calls),
         is_suspect=memory.cycle is not None and memory.cycle.crashes > 0,
-        steps_before={open_.call.call_id: open_.told for open_ in memory.calls if open_.told},
+        steps_before={open_.call.call_id: open_.steps for open_ in memory.calls if open_.steps},
         kept={one.call.call_id: (one.kept, one.asked) for one in memory.calls if one.kept},
     )
     step.publish(ToolCalls(count=len(calls)))
@@ -123,9 +123,9 @@ def _run_end(
     status: Literal["aborted", "failed"] = "aborted" if is_aborted else "failed"
     reason = shown(said, LINE_CHARS_MAX)
     if open_.run is None:
-        untold = None if end.ok else runs.untold(memory, open_)
-        return None, () if untold is None else (
-            runs.done(untold, RunEnd(status=status, reason=reason)),
+        unpublished = None if end.ok else runs.unpublished(memory, open_)
+        return None, () if unpublished is None else (
+            runs.done(unpublished, RunEnd(status=status, reason=reason)),
         )
     run_end = RunEnd(
         status=status,

@@ -81,8 +81,8 @@ Recorded: TypeAlias = ThoughtCame | BranchRefused | Deadline | RunAborted
 class RunBegun(RunInput, frozen=True, kw_only=True):
     """The run begins, or is played again up to where it was.
 
-    ``played`` is what came in earlier lives, in the order in which it came first. ``told`` are the
-    events that subscribers have: they are passed over, and one that differs ends the run; where
+    ``played`` is what came in earlier lives, in the order in which it came first. ``published`` are
+    the events that subscribers have: they are passed over, and one that differs ends the run; where
     their number alone is known, that many are passed over unseen.
     """
 
@@ -91,7 +91,7 @@ class RunBegun(RunInput, frozen=True, kw_only=True):
     session_id: SessionId = SessionId("")
     limits: RunLimits = RunLimits()
     played: tuple[Recorded, ...] = ()
-    told: tuple[ReasoningEvent, ...] | int = ()
+    published: tuple[ReasoningEvent, ...] | int = ()
 
 
 class StartBranch(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class EndBranch(msgspec.Struct, frozen=True, kw_only=True):
     branch_id: str
 
 
-class Tell(msgspec.Struct, frozen=True, kw_only=True):
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
     """Publish to the session's subscribers."""
 
     event: ReasoningEvent
@@ -124,7 +124,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     result: ReasoningResult
 
 
-Output: TypeAlias = StartBranch | EndBranch | Tell | Finish
+Output: TypeAlias = StartBranch | EndBranch | Publish | Finish
 
 
 # --- budget ---------------------------------------------------------------------------------------

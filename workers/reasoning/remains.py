@@ -31,7 +31,7 @@ CUT: Final = "the answer was cut"
 """What the line begins with that says it."""
 
 
-def told_answer(value: object, what: str = "the answer") -> NotedAnswer:
+def noted_answer(value: object, what: str = "the answer") -> NotedAnswer:
     """Return an answer as events have it; of what is too long and no text, the JSON's beginning.
 
     Raises:
@@ -60,9 +60,9 @@ def best_answer(
     try:
         best = foreign.call(lambda: strategy.best(thoughts, state))
         drained(strategy)
-        return told_answer(best, "the best answer")
+        return noted_answer(best, "the best answer")
     except (ForeignError, MisuseError) as error:
-        best, notes = told_answer(ReasoningStrategy().best(thoughts, None))
+        best, notes = noted_answer(ReasoningStrategy().best(thoughts, None))
         so = "" if best is None else ", so the best thought is the answer"
         why = one_line(str(error), LINE_CHARS_MAX)
         return best, (f"the strategy's best() failed{so}: {why}", *notes)
@@ -112,7 +112,7 @@ class Remains:
         """What it has come to."""
         return ReasoningResult.of(self._events, self._run_id)
 
-    def tell(self, event: ReasoningEvent) -> None:
+    def record(self, event: ReasoningEvent) -> None:
         """Record an event."""
         self._events.append(event)
 

@@ -62,12 +62,12 @@ from workers.reasoning.inputs import (
     MisuseError,
     NotDeterministicError,
     Output,
+    Publish,
     Recorded,
     RunAborted,
     RunBegun,
     RunBudget,
     StartBranch,
-    Tell,
     ThoughtCame,
     is_broke,
     left_out,
@@ -75,7 +75,7 @@ from workers.reasoning.inputs import (
     name_of,
     thought_of,
 )
-from workers.reasoning.remains import NotedAnswer, best_answer, best_of, open_of, told_answer
+from workers.reasoning.remains import NotedAnswer, best_answer, best_of, noted_answer, open_of
 
 
 class Run:
@@ -130,8 +130,8 @@ class Run:
         # The first call of every fresh session has the same id, so the run's alone is not enough.
         seed = f"{begin.session_id} {begin.run_id}" if begin.session_id else begin.run_id
         self._random = Random(seed)  # noqa: S311 - no secret
-        told = begin.told
-        self._to_pass.extend([None] * told if isinstance(told, int) else told)
+        heard = begin.published
+        self._to_pass.extend([None] * heard if isinstance(heard, int) else heard)
         self._guarded(self._first)
         for given in begin.played:
             self._now_ms = max(self._now_ms, given.at_ms)
@@ -189,7 +189,7 @@ class Run:
         """End a run that cannot be replayed, whatever its end was, with all that was published."""
         self._events.extend(one for one in self._to_pass if one is not None)
         self._to_pass.clear()
-        if self._begun.told:
+        if self._begun.published:
             self._adopt()
         best = best_of(self._events, self._begun.run_id)
         self._end = End("failed", best, str(error))
@@ -235,12 +235,12 @@ class Run:
     def _asked(self, method: Callable[[], Any], name: str) -> Decision | None:
         """Return what a method decides, and publish what it has noted meanwhile."""
         self._method = name
-        told = foreign.call(method)
+        heard = foreign.call(method)
         self._note()
-        if told is None:
+        if heard is None:
             return None
         try:
-            decision, self._state = parted(told, self._state)
+            decision, self._state = parted(heard, self._state)
         except TypeError as error:
             raise MisuseError(f"{type(error).__name__}: {error}") from error
         return decision
@@ -285,17 +285,17 @@ class Run:
         if (score, detail) == (node.thought.score, node.thought.score_detail):
             return
         node.thought = msgspec.structs.replace(node.thought, score=score, score_detail=detail)
-        told = ReasoningScore(**self._whose(), thought_id=node.id, score=score, detail=detail)
-        self._publish(told)
+        heard = ReasoningScore(**self._whose(), thought_id=node.id, score=score, detail=detail)
+        self._publish(heard)
 
     def _prune(self, ids: Sequence[str], reason: str) -> None:
         known = {node.id: node for node in map(self._known, ids)}
         fresh = [node for node in known.values() if not node.is_pruned]
         if not fresh:
             return
-        told = tuple(node.id for node in fresh)
+        heard = tuple(node.id for node in fresh)
         self._publish(
-            ReasoningPrune(**self._whose(), thought_ids=told, reason=foreign.bare_text_of(reason))
+            ReasoningPrune(**self._whose(), thought_ids=heard, reason=foreign.bare_text_of(reason))
         )
         for node in fresh:
             node.is_pruned = True
@@ -314,7 +314,7 @@ class Run:
         while decision is not None and self._end is None:
             match decision:
                 case Done():
-                    return self._close("done", noted=told_answer(decision.answer))
+                    return self._close("done", noted=noted_answer(decision.answer))
                 case Failed():
                     return self._close("failed", reason=_why(decision))
                 case _:
@@ -363,7 +363,7 @@ class Run:
         for node in draft.fresh.values():
             self._nodes[node.id] = node
             if (branch := node.branch) is not None:
-                told = ReasoningBranch(
+                heard = ReasoningBranch(
                     **self._whose(),
                     branch_id=node.id,
                     parent_id=branch.parent_id,
@@ -372,7 +372,7 @@ class Run:
                     metadata=branch.metadata,
                     revision=node.revision,
                 )
-                self._publish(told)
+                self._publish(heard)
             elif (thought := node.thought) is not None:
                 node.thought = msgspec.structs.replace(thought, score=None, score_detail={})
                 self._publish_thought(node.thought, TokenUsage(), thought.metadata)
@@ -511,13 +511,13 @@ class Run:
         """Publish an event, unless it was published in an earlier life."""
         if not self._to_pass:
             self._events.append(event)
-            self._outputs.append(Tell(event=event))
+            self._outputs.append(Publish(event=event))
             return
-        told = self._to_pass.popleft()
-        self._events.append(event if told is None else told)
-        if told not in (None, event) and not isinstance(told, ReasoningDone):
+        heard = self._to_pass.popleft()
+        self._events.append(event if heard is None else heard)
+        if heard not in (None, event) and not isinstance(heard, ReasoningDone):
             raise NotDeterministicError(
-                f"{name_of(told)} was published, and now it is {name_of(event)}"
+                f"{name_of(heard)} was published, and now it is {name_of(event)}"
             )
 
 

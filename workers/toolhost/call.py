@@ -349,7 +349,7 @@ class PipePort:
 
     async def publish(self, event: Event) -> None:  # noqa: ARG002 - the contract's
         """Refuse: see ``SessionPort``."""
-        raise _not_here("tell")
+        raise _not_here("publish")
 
     async def branch(self, branch_id: str, prompt: str, **more: object) -> BranchAnswer:  # noqa: ARG002 - the contract's
         """Refuse: see ``SessionPort``."""

@@ -66,8 +66,8 @@ def crash_loop(stage: Stage) -> Blocks:
         with stage.scene("lapsed", is_brief=True, plugins=[plugin]) as scene:
             licence.unlink()
             scene.send(signal.SIGKILL)
-            told = scene.over("process.ended", "incarnation=4")
-    return {"brief": told.pop("monitor"), "monitor": stage.run("monitor", "lapsed")} | told
+            shown = scene.over("process.ended", "incarnation=4")
+    return {"brief": shown.pop("monitor"), "monitor": stage.run("monitor", "lapsed")} | shown
 
 
 def _exits(stage: Stage, name: str, status: int) -> Blocks:

@@ -20,10 +20,10 @@ def asked(stage: Stage) -> Blocks:
         tree = stage.run("tree")
         tail = stage.follow("tail", "reader", "--since", "0", until="agent_recovered")
         reports = stage.follow("tail", "_supervisor", "--since", "0", until=CRASH)
-        told = scene.restarted()
+        shown = scene.restarted()
     mine = "\n".join(line for line in reports.splitlines() if "session:reader" in line)
-    monitor = scene.greeting + told["monitor"]
-    return {**told, "monitor": monitor, "tree": tree, "tail": tail, "reports": mine}
+    monitor = scene.greeting + shown["monitor"]
+    return {**shown, "monitor": monitor, "tree": tree, "tail": tail, "reports": mine}
 
 
 def daemon_killed(stage: Stage) -> Blocks:

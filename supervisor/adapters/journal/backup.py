@@ -315,7 +315,7 @@ class Delivery:
                 "the daemon, which mends it, and make the backup then"
             )
         sessions = _sessions_in(copy)
-        with errors_told(self.given):
+        with errors_named(self.given):
             with copy.open("rb") as source:
                 write_sealed(source, self._file, made_ms)
             self._file.flush()
@@ -363,7 +363,7 @@ def prepare(file: str, own: Sequence[Path], *, force: bool) -> Delivery:
                 f"{file} is in {folder}, which is the daemon's own folder: put backups elsewhere, "
                 "best on another disk"
             )
-    with errors_told(file):
+    with errors_named(file):
         _check_place(file, place, own, force=force)
         _clear(place)
         descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=_prefix(place))
@@ -373,7 +373,7 @@ def prepare(file: str, own: Sequence[Path], *, force: bool) -> Delivery:
 
 
 @contextmanager
-def errors_told(file: str) -> Iterator[None]:
+def errors_named(file: str) -> Iterator[None]:
     """Turn errors of the file's system into ours, which name the file.
 
     Raises:

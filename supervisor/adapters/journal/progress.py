@@ -47,7 +47,7 @@ class Progress:
         def keep_logging() -> None:
             wait_s = self.first_s
             while not is_over.wait(wait_s):
-                self.tell()
+                self.report()
                 wait_s = self.every_s
 
         thread = threading.Thread(target=keep_logging, name="journal-progress", daemon=True)
@@ -58,7 +58,7 @@ class Progress:
             is_over.set()
             thread.join()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Log what is being done now."""
         known = {}
         if self.total_bytes:

@@ -65,9 +65,9 @@ class Skills(Plugin):
     class State(msgspec.Struct):
         """What the model has read, and what a person agreed to."""
 
-        told: dict[str, str] = {}
+        known: dict[str, str] = msgspec.field(default_factory=dict, name="told")
         """Digests of the skills by their names, as the model knows them."""
-        is_told: bool = False
+        is_listed: bool = msgspec.field(default=False, name="is_told")
         agreed: list[str] = []
         """Digests, the latest last."""
         asked: dict[str, str] = {}
@@ -86,10 +86,10 @@ class Skills(Plugin):
     ) -> list[Emit]:
         """List the skills, where the session has no list yet."""
         catalogue = self._looked(context)
-        if self.state.is_told:
+        if self.state.is_listed:
             return [Emit(SkillsFound(skills=self._statuses(catalogue)))]
-        self.state.told, self.state.is_told = _digests(catalogue), True
-        return [self._listed(catalogue), *_news(catalogue, sorted(self.state.told), (), ())]
+        self.state.known, self.state.is_listed = _digests(catalogue), True
+        return [self._listed(catalogue), *_news(catalogue, sorted(self.state.known), (), ())]
 
     def before_request(
         self,
@@ -98,14 +98,14 @@ class Skills(Plugin):
     ) -> list[Action]:
         """Add to the conversation what has changed."""
         catalogue = self._looked(context)
-        told, now = self.state.told, _digests(catalogue)
+        known, now = self.state.known, _digests(catalogue)
         actions: list[Action] = [Emit(SkillsFound(skills=self._statuses(catalogue)))]
-        if now == told:
+        if now == known:
             return actions
-        added = sorted(set(now) - set(told))
-        gone = sorted(set(told) - set(now))
-        changed = sorted(name for name in set(now) & set(told) if now[name] != told[name])
-        self.state.told = now
+        added = sorted(set(now) - set(known))
+        gone = sorted(set(known) - set(now))
+        changed = sorted(name for name in set(now) & set(known) if now[name] != known[name])
+        self.state.known = now
         text = self._text_of(catalogue, {"New": added, "Changed": changed}, gone)
         return [*actions, Intervene(text), *_news(catalogue, added, changed, gone)]
 
@@ -116,7 +116,7 @@ class Skills(Plugin):
     ) -> Emit:
         """List the skills anew: what was said of changes may go with the old messages."""
         catalogue = self._looked(context)
-        self.state.told = _digests(catalogue)
+        self.state.known = _digests(catalogue)
         return self._listed(catalogue)
 
     @hook(tools=(TOOL,))
@@ -244,8 +244,8 @@ def _news(
 ) -> list[Emit]:
     """Return what observers get, nothing where there is nothing to report."""
     problems = {one.path: one.text for one in catalogue.problems[:PROBLEMS_MAX]}
-    told = {"added": [*added], "changed": [*changed], "gone": [*gone], "problems": problems}
-    return [Emit("skills_changed", told)] if any(told.values()) else []
+    known = {"added": [*added], "changed": [*changed], "gone": [*gone], "problems": problems}
+    return [Emit("skills_changed", known)] if any(known.values()) else []
 
 
 create = Skills

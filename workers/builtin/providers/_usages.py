@@ -322,7 +322,7 @@ class UsageSieve:
                     del holder[name]
                     is_changed = True
                 else:
-                    is_changed |= drop_untold(usage)
+                    is_changed |= drop_nulls(usage)
         return is_changed
 
 
@@ -366,7 +366,7 @@ def _member_problem(key: str, part: object) -> str | None:
     return None if problem is None else f"whole number from 0 to {checked_struct.COUNT_MAX:,}"
 
 
-def drop_untold(usage: dict[str, object]) -> bool:
+def drop_nulls(usage: dict[str, object]) -> bool:
     # One of the readers compares null with a number.
     nulls = [key for key in usage if usage[key] is None and _COUNT.search(key)]
     for key in nulls:

@@ -9,11 +9,11 @@ from cmdc_runtime import reasoning
 from cmdc_runtime.extensions.reasoning import (
     Branch,
     Continue_,
+    Decided,
     Done,
     Failed,
     ReasoningContext,
     Thought,
-    Told,
     drained,
 )
 from cmdc_runtime.reasoning import search
@@ -51,7 +51,7 @@ class Adaptive(FunctionStrategy):
         tree = self._tree.init(self._tree.opts, context)
         return LadderState(context.question, context.tokens_left, context.usd_left, tree=tree)
 
-    def step(self, state: LadderState, context: ReasoningContext) -> Told:
+    def step(self, state: LadderState, context: ReasoningContext) -> Decided:
         """Ask for the samples of the stage, or climb to the next one that there is room for."""
         if state.stage == "tree_of_thoughts":
             return self._of_tree(lambda: self._tree.step(state.tree, context))
@@ -67,7 +67,7 @@ class Adaptive(FunctionStrategy):
         votes = self._votes(state)
         return Done(votes[0].answer) if votes else Failed("no sample has an answer")
 
-    def aggregate(self, thoughts: list[Thought], state: LadderState) -> Told:
+    def aggregate(self, thoughts: list[Thought], state: LadderState) -> Decided:
         """Be done where the samples agree; else climb."""
         if state.stage == "tree_of_thoughts":
             return self._of_tree(lambda: self._tree.aggregate(thoughts, state.tree))
@@ -92,7 +92,7 @@ class Adaptive(FunctionStrategy):
     def _votes(self, state: LadderState) -> tuple[Tally, ...]:
         return self._sampling.votes(state.samples)
 
-    def _of_tree(self, method: Callable[[], Told]) -> Told:
+    def _of_tree(self, method: Callable[[], Decided]) -> Decided:
         """Return what the tree decides, with what it notes as if it were noted here."""
         result = method()
         notes = drained(self._tree)

@@ -43,10 +43,10 @@ from workers.reasoning.inputs import (
     EndBranch,
     Finish,
     Output,
+    Publish,
     Recorded,
     RunBegun,
     StartBranch,
-    Tell,
     ThoughtCame,
 )
 from workers.reasoning.remains import CUT, Remains
@@ -126,8 +126,8 @@ class Driver:
         Raises:
             ToolError: what the strategy says cannot be published.
         """
-        told = await self._session.recall(begin.run_id)
-        begin = self._remember(begin, told)
+        published = await self._session.recall(begin.run_id)
+        begin = self._remember(begin, published)
         if self._remains.is_over:
             return self._remains.result
         self._set_timer(begin)
@@ -187,18 +187,18 @@ class Driver:
 
     # --- what came before -------------------------------------------------------------------------
 
-    def _remember(self, begin: RunBegun, told: Sequence[Envelope]) -> RunBegun:
+    def _remember(self, begin: RunBegun, published: Sequence[Envelope]) -> RunBegun:
         """Take up what was published; where the journal lacks some, only the number is known."""
-        events = tuple(one.event for one in told if isinstance(one.event, ReasoningEvent))
+        events = tuple(one.event for one in published if isinstance(one.event, ReasoningEvent))
         self._remains = Remains(begin.run_id, self._name, events)
-        if len(told) < self._session.published:
-            return msgspec.structs.replace(begin, told=self._session.published)
-        if not told:
+        if len(published) < self._session.published:
+            return msgspec.structs.replace(begin, published=self._session.published)
+        if not published:
             return begin
         self._played.extend(played_of(events))
         thoughts = (one for one in self._played if isinstance(one, ReasoningThought))
         self._lost = {one.thought_id for one in thoughts if one.error is not None}
-        return msgspec.structs.replace(begin, told=events, at_ms=told[0].at_ms)
+        return msgspec.structs.replace(begin, published=events, at_ms=published[0].at_ms)
 
     async def _next(self) -> Recorded:
         """Return what comes next: in an order that is known, else whatever is first."""
@@ -284,7 +284,7 @@ class Driver:
 
     async def _publish(self, event: ReasoningEvent) -> None:
         await self._session.publish(event)
-        self._remains.tell(event)
+        self._remains.record(event)
 
     async def _carry_out(self, outputs: Iterable[Output]) -> ReasoningResult | None:
         """Do what is wanted, and return the result where it is there."""
@@ -292,7 +292,7 @@ class Driver:
         left = sum(isinstance(one, StartBranch) for one in wanted)
         for output in wanted:
             match output:
-                case Tell():
+                case Publish():
                     await self._publish(output.event)
                 case StartBranch():
                     self._start(output, left)
@@ -372,11 +372,11 @@ class Driver:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
-def played_of(told: Iterable[ReasoningEvent]) -> Iterable[Played]:
+def played_of(published: Iterable[ReasoningEvent]) -> Iterable[Played]:
     """Yield what has come, in its order: the thoughts of branches, and that the time was over."""
     branches: set[str] = set()
     is_late = False
-    for event in told:
+    for event in published:
         if not is_late and _shows_the_deadline(event):
             is_late = True
             yield Deadline()

@@ -10,7 +10,7 @@ the system trusts, and those of certifi; ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` 
 
 Of redirects those are followed that leave a request what it is (307 and 308), to the same server.
 Of any other clients make a GET without a body, and a key that went to another server would be known
-there. So all else is a refusal, in the words of ``told``.
+there. So all else is a refusal, in the words of ``redirect_problem``.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ def goal_of(address: str, status: int, location: str | None) -> str | None:
     return new._replace(netloc=f"{user}{at}{new.netloc.rpartition('@')[2]}").geturl()
 
 
-def told(address: str, status: int, location: str | None) -> str | None:
+def redirect_problem(address: str, status: int, location: str | None) -> str | None:
     """Return what is said of a redirect that is not followed; None of an answer that is none."""
     if not location or status // 100 != HTTPStatus.MULTIPLE_CHOICES // 100:
         return None
@@ -264,8 +264,8 @@ async def answer_to(call: Call, heard: Heard) -> AsyncGenerator[AsyncIterator[by
             with _failures(call):
                 raise await _refused(response, heard)
         check_kind(response.content_type, call.address)
-        async with contextlib.aclosing(_pieces_of(response, call)) as told:
-            yield told
+        async with contextlib.aclosing(_pieces_of(response, call)) as pieces:
+            yield pieces
     finally:
         # A connection whose answer was not read to its end can't be used again.
         response.close()
@@ -341,7 +341,7 @@ async def _refused(response: aiohttp.ClientResponse, heard: Heard) -> AnsweredEr
                 break
     heard.note(bytes(body))
     location = response.headers.get("location")
-    redirected = told(str(response.url), response.status, location)
+    redirected = redirect_problem(str(response.url), response.status, location)
     words = redirected or _said(bytes(body))
     return refusal(response.status, words, _lowered(response.headers))
 
@@ -352,10 +352,10 @@ def _lowered(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 def _said(body: bytes) -> str:
     try:
-        told: object = msgspec.json.decode(body)
+        answer: object = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        told = None
-    return words_of(told) or body.decode(errors="replace")
+        answer = None
+    return words_of(answer) or body.decode(errors="replace")
 
 
 @contextlib.contextmanager
@@ -364,8 +364,8 @@ def _failures(call: Call) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientHttpProxyError as error:
-        told = f"the proxy says: {error.message}"
-        raise refusal(error.status, told, _lowered(error.headers)) from error
+        problem = f"the proxy says: {error.message}"
+        raise refusal(error.status, problem, _lowered(error.headers)) from error
     except aiohttp.InvalidURL as error:
         raise BadAddressError(f"{shown_address(call.address)!r}: it can't be read") from error
     except aiohttp.ClientConnectorError as error:

@@ -24,7 +24,7 @@ from workers.builtin.providers import _metering as metering
 from workers.builtin.providers._failures import Heard, cut_error, words_of
 from workers.builtin.providers._usages import (
     SplitPairs,
-    drop_untold,
+    drop_nulls,
     read_whole,
     settle_event,
     usage_problem,
@@ -209,5 +209,5 @@ class StreamedReply(ABC):
         if problem is not None:
             self.problem = self.problem or f"usage{problem}"
             return False
-        drop_untold(usage)
+        drop_nulls(usage)
         return True

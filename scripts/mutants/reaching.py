@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
-TOLD: Final = "__mutants_told__"
+REACHED: Final = "__mutants_told__"
 """What is called, by its name among Python's own; its argument is ``path:function``."""
 
 
@@ -49,19 +49,21 @@ class _Loader(importlib.machinery.SourceFileLoader):
         if self._kept.exists():
             code: CodeType = marshal.loads(self._kept.read_bytes())  # noqa: S302 - our own
             return code
-        tree = telling(ast.parse(self.get_data(self.path)), self._path)
+        tree = reaching(ast.parse(self.get_data(self.path)), self._path)
         code = compile(tree, self.path, "exec")
         self._kept.write_bytes(marshal.dumps(code))
         return code
 
 
-def telling(tree: ast.Module, path: str) -> ast.Module:
+def reaching(tree: ast.Module, path: str) -> ast.Module:
     """Return a module in which each function and class begins by reporting its name."""
     for name, node in list(_named(tree, "")):
         first = node.body[0]
         has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        told = ast.Expr(ast.Call(ast.Name(TOLD, ast.Load()), [ast.Constant(f"{path}:{name}")], []))
-        node.body.insert(int(has_docstring), ast.copy_location(told, first))
+        reached = ast.Expr(
+            ast.Call(ast.Name(REACHED, ast.Load()), [ast.Constant(f"{path}:{name}")], [])
+        )
+        node.body.insert(int(has_docstring), ast.copy_location(reached, first))
     return ast.fix_missing_locations(tree)
 
 

@@ -19,7 +19,7 @@ OUTCOMES_MAX: Final = 64
 """Ended cycles that a session remembers."""
 
 
-class Told:
+class ClientView:
     """How the session stands, by its events."""
 
     def __init__(self, model: str, tools: Iterable[str], plugins: Iterable[str]) -> None:
@@ -50,9 +50,9 @@ class Told:
     def problems(self, found: Recalled) -> list[str]:
         """Return where the session stands otherwise than its events say."""
         return [
-            f"{name} is {value!r}, and the client was told {told!r}"
-            for name, (value, told) in self._facts(found).items()
-            if value != told
+            f"{name} is {value!r}, and the client has heard {heard!r}"
+            for name, (value, heard) in self._facts(found).items()
+            if value != heard
         ]
 
     # Any: each fact has its own type.
