@@ -250,8 +250,8 @@ def escaped(sandbox: Sandbox, place: Ground, *, is_server: bool = False) -> set[
     found |= {one.id for one in bombs if _has_gone_off(sandbox, one, place)}
     _write_down(commands, place.work)
     run = _served(sandbox, place) if is_server else _executed(sandbox, place.environment)
-    told = asyncio.run(run)
-    found |= set(json.loads(told.splitlines()[-1]))
+    printed = asyncio.run(run)
+    found |= set(json.loads(printed.splitlines()[-1]))
     if place.state() == before:  # what was written lies in a folder of the sandbox's own
         writers = [one for one in commands if one.kind == "write" or "test -e $OUT" in one.command]
         found -= {one.id for one in writers if "out" in one.command.lower()}
@@ -277,12 +277,12 @@ async def _served(sandbox: Sandbox, place: Ground) -> str:
     process = await ServerProcess.start(program, lambda _: None)
     try:
         async with asyncio.timeout(ALL_S):
-            told = await process.stdout.read()
+            printed = await process.stdout.read()
             await process.ended.wait()
     finally:
         await process.close()
     assert process.status == 0, process.last_words
-    return told.decode()
+    return printed.decode()
 
 
 def _has_gone_off(sandbox: Sandbox, attempt: Attempt, place: Ground) -> bool:
@@ -323,8 +323,8 @@ def played_hosts(sandbox: Sandbox, work: Path) -> set[str]:
     sandbox.begin(SandboxPlace(session_id="s-escapes", working_dir=str(work)))
     attempts = [one for one in corpus() if one.kind == HOSTS]
     _write_down(attempts, work)
-    told = asyncio.run(_executed(sandbox, environment))
-    return set(json.loads(told.splitlines()[-1]))
+    printed = asyncio.run(_executed(sandbox, environment))
+    return set(json.loads(printed.splitlines()[-1]))
 
 
 def _has_done(sandbox: Sandbox, attempt: Attempt, place: Ground) -> bool:

@@ -140,12 +140,12 @@ def serve_hosts():
     for address in (EVIL, METADATA, PRIVATE, EVIL_SIX):
         for port in (80, 443, 22):
             with contextlib.suppress(OSError):  # there is no IPv6 here
-                _listen(address, port, _tell)
+                _listen(address, port, _send_secret)
     for address in ("127.0.0.1", "::1"):
         for port in (80, 443, PORT):
             with contextlib.suppress(OSError):
-                _listen(address, port, _tell)
-    _listen(PUBLIC, 22, _tell)
+                _listen(address, port, _send_secret)
+    _listen(PUBLIC, 22, _send_secret)
     for port in (80, 443):
         _listen(PUBLIC, port, _relay)
 
@@ -168,7 +168,7 @@ def _served(serve, one):
         serve(one)
 
 
-def _tell(one):
+def _send_secret(one):
     body = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n" + SECRET + b"\n"
     one.sendall(body)
     with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ def _relay(one):
             continue
         for asked in (b"evil.test", EVIL.encode()):
             if asked in chunk:
-                _tell(one)
+                _send_secret(one)
                 return
         one.sendall(WELCOME)
 

@@ -41,7 +41,7 @@ def test_links_lead_somewhere():
     assert found == [], "\n".join(found)
 
 
-def test_calls_that_are_told_are_public():
+def test_calls_that_are_named_are_public():
     """What the client is made of is for nobody to call, so no page names it as a call."""
     homes = [getattr(cmdc, name) for name in cmdc.__all__]
     public = {*exports.CALLS, *cmdc.__all__}.union(*map(dir, homes))
@@ -64,7 +64,7 @@ def test_calls_that_are_told_are_public():
 
 
 def test_make_targets_exist():
-    """What a page tells the reader to make is a target of the Makefile."""
+    """What a page asks the reader to make is a target of the Makefile."""
     targets = set(MAKE_TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
     found = [
         f"{path.relative_to(ROOT)}: make {name}"
@@ -99,13 +99,13 @@ def test_the_readme_shows_the_quickstart():
     assert example.endswith(shown.group(1))
 
 
-def test_the_version_is_told_once():
+def test_the_version_is_said_once():
     """The package's version is the project's."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    told = re.search(r'VERSION: Final = "(.+)"', (ROOT / "cmdc_runtime/version.py").read_text())
+    written = re.search(r'VERSION: Final = "(.+)"', (ROOT / "cmdc_runtime/version.py").read_text())
 
-    assert told is not None
-    assert told.group(1) == project["version"]
+    assert written is not None
+    assert written.group(1) == project["version"]
 
 
 def test_the_invariants_name_tests_that_are_there():

@@ -83,7 +83,7 @@ def test_an_event_that_nobody_emits_is_named():
 
 
 def test_what_the_client_makes_is_no_agents_business():
-    """A client tells of a loss and of what it does not know; no agent publishes that."""
+    """A client reports a loss and what it does not know; no agent publishes that."""
     assert catalogue().isdisjoint(MADE_BY_THE_CLIENT)
     assert AgentEnd in catalogue()
 
@@ -123,7 +123,7 @@ def test_the_judge_comes_last(small_run):
     ],
 )
 def test_a_part_of_the_run_is_not_judged(small_run, arguments, reason):
-    """Who runs one test alone is not told that the others are missing."""
+    """Who runs one test alone gets no error for the others."""
     result = small_run(*arguments)
 
     assert result.parseoutcomes()["skipped"] == 1

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_hook_is_asked():
-    """A new hook needs its place in ``workers``, where it is made with what it tells."""
+    """A new hook needs its place in ``workers``, where it is made with its fields."""
     kernel = (ROOT / "workers").rglob("*.py")
     sources = [path for path in kernel if "builtin" not in path.parts]
     made = {

@@ -68,7 +68,7 @@ def trees(package):
 def doubles(modules, *, with_aliases=False):
     """Return where each name of a public class stands that stands in more than one module.
 
-    A type alias may count as a class: a reader can't tell them apart where they are used.
+    A type alias may count as a class: a reader can't distinguish them where they are used.
     """
     found = defaultdict(set)
     for path, tree in modules.items():

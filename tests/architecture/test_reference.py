@@ -164,7 +164,7 @@ def test_a_scene_is_in_its_state(state):
     assert scenes.scene(state).state is state
 
 
-def test_an_option_tells_the_rule_of_its_check():
+def test_an_option_has_the_rule_of_its_check():
     """What no annotation says comes out of the check itself."""
     assert options.rules_of("session_id") == [SESSION_ID_RULE]
     assert options.rules_of("stall_after") == ["not more than `stall_timeout`"]

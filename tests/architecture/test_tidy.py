@@ -1,4 +1,4 @@
-"""The house style, where a machine can check it; every offender is told as ``file:line``.
+"""The house style, where a machine can check it; every offender is reported as ``file:line``.
 
 A call of ``sleep`` that is no wait of the test says so: ``# tidy: <reason>``. To add a rule, write
 one test that lists the offenders it finds; every rule gets the sources parsed, as ``Source``.

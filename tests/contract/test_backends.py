@@ -113,7 +113,7 @@ def test_a_page_that_is_not_there_is_an_error(place, offset, limit, words):
 
 
 def test_text_that_is_no_utf8_can_be_read(place):
-    """What can't be decoded is shown as such; a binary file is told to be one."""
+    """What can't be decoded is shown as such; a binary file is reported as one."""
     backend, at = place
     backend.upload_files([(at("/latin"), b"caf\xe9\n"), (at("/bin"), b"a\0b")])
 

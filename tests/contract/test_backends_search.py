@@ -174,7 +174,7 @@ def test_a_file_has_a_size_at_most(place, monkeypatch):
 
 
 def test_so_many_files_are_moved_at_once(place, monkeypatch):
-    """Those behind are told, and the others are there."""
+    """Those behind are reported, and the others are there."""
     monkeypatch.setattr(_stored, "TRANSFER_FILES_MAX", 2)
     monkeypatch.setattr(_stored, "TRANSFER_BYTES_MAX", 5)
     backend, at = place
@@ -189,7 +189,7 @@ def test_so_many_files_are_moved_at_once(place, monkeypatch):
 
 
 def test_results_are_bounded(place, monkeypatch):
-    """What is left out is the end, and is told."""
+    """What is left out is the end, and is reported."""
     for module in (_stored, composite):
         monkeypatch.setattr(module, "ENTRIES_MAX", 3)
         monkeypatch.setattr(module, "MATCHES_MAX", 3)

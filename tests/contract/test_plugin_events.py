@@ -1,4 +1,4 @@
-"""A built-in plugin tells in ``emits`` which events it has: those that its source emits.
+"""A built-in plugin names in ``emits`` which events it has: those that its source emits.
 
 The names are read from the calls of ``Emit`` in its module and in the private ones that it uses. A
 name that is a variable there is not known so; what ``emits`` says beyond those that are known must
@@ -34,7 +34,7 @@ def sources_of(module, seen=frozenset()):
 
 
 def emitted(module, tree):
-    """Yield a name for each event that is emitted, None where the source alone does not tell."""
+    """Yield a name for each event that is emitted, None where the source alone does not say."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="Emit"), args=[first, *_]):
@@ -74,16 +74,16 @@ def texts_in(tree):
 def test_events_are_those_that_the_source_emits(name):
     """None is left out, and none is made up; orders to the session are no events."""
     module = importlib.import_module(f"{package.__name__}.{name}")
-    told = module.create.emits
+    declared = module.create.emits
     sources = list(sources_of(module))
     found = {event for used, tree in sources for event in emitted(used, tree)} - set(KERNEL_EMITS)
     known = found - {None}
-    beyond = set(told) - known
+    beyond = set(declared) - known
     texts = set().union(*(texts_in(tree) for _, tree in sources))
 
-    assert isinstance(told, tuple)
-    assert sorted(set(told)) == sorted(told)
-    assert known - set(told) == set(), "emitted, and not in emits"
-    assert set(told) & set(KERNEL_EMITS) == set(), "an order, which observers are not told of"
+    assert isinstance(declared, tuple)
+    assert sorted(set(declared)) == sorted(declared)
+    assert known - set(declared) == set(), "emitted, and not in emits"
+    assert set(declared) & set(KERNEL_EMITS) == set(), "an order, which observers are not told of"
     assert beyond - texts == set(), "in emits, and nowhere in the source"
     assert bool(beyond) == (None in found), "an Emit names a variable: which events can it be?"

@@ -82,7 +82,7 @@ def test_what_is_written_is_read(sandbox, folder):
 
 
 def test_a_passage_is_replaced_where_it_is_the_only_one(sandbox):
-    """Not there, or there twice, is told, and changes nothing."""
+    """Not there, or there twice, is reported, and changes nothing."""
     sandbox.write_file("a", TEXT)
 
     assert sandbox.edit_file("a", "two", "2").line == 2
@@ -147,7 +147,7 @@ def test_a_file_is_changed_by_a_function(sandbox, folder):
     assert not (folder / "absent").exists()
 
 
-def test_a_file_that_can_t_be_changed_is_told(sandbox, folder):
+def test_a_file_that_can_t_be_changed_is_reported(sandbox, folder):
     """What is wrong with it, or what the function says; nothing has changed."""
     (folder / "binary").write_bytes(b"a\0b")
 
@@ -323,8 +323,8 @@ def test_a_command_runs_in_the_folder(sandbox, folder):
     """Its output and status come back; a failure is no error."""
 
     async def both():
-        told = await sandbox.execute("pwd; echo $X", ExecuteSettings(env={"X": "y"}))
-        return told, await sandbox.execute("echo no >&2; exit 3")
+        printed = await sandbox.execute("pwd; echo $X", ExecuteSettings(env={"X": "y"}))
+        return printed, await sandbox.execute("echo no >&2; exit 3")
 
     well, failed = asyncio.run(both())
 

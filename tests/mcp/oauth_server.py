@@ -92,7 +92,7 @@ def main(port):
 
     @server.tool()
     def number() -> str:
-        """Tell which of all tokens that were given this call has shown."""
+        """Say which of all tokens that were given this call has shown."""
         return str(1 + [*authority.access].index(get_access_token().token))
 
     server.run("streamable-http", host="127.0.0.1", port=port)

@@ -53,7 +53,7 @@ def call(request, name, arguments, token):  # noqa: PLR0911 - a tool each
 
 
 def sample():
-    """Ask the model of whoever calls; tell what comes of it."""
+    """Ask the model of whoever calls; return what comes of it."""
     event, answer = asking.setdefault("s1", (threading.Event(), {}))
     message = {"role": "user", "content": {"type": "text", "text": "hi"}}
     params = {"messages": [message], "maxTokens": 5}

@@ -60,26 +60,26 @@ def fail(text: str) -> str:
 
 @server.tool()
 def pid() -> str:
-    """Tell the number of the server's process."""
+    """Return the number of the server's process."""
     return str(os.getpid())
 
 
 @server.tool()
 def shell(command: str) -> str:
-    """Run a command line; tell its exit status and what it says."""
+    """Run a command line; return its exit status and what it says."""
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     return f"{done.returncode} {done.stdout}"
 
 
 @server.tool()
 def variables() -> str:
-    """Tell the names of the environment's variables."""
+    """Return the names of the environment's variables."""
     return " ".join(sorted(os.environ))
 
 
 @server.tool()
 def header(context: Context, name: str) -> str:
-    """Tell a header of the request."""
+    """Return a header of the request."""
     return str(context.request_context.request.headers.get(name))
 
 
@@ -92,7 +92,7 @@ def die() -> str:
 
 @server.tool()
 async def slow(context: Context, until: str) -> str:
-    """Tell of progress until a file is there."""
+    """Report progress until a file is there."""
     await context.report_progress(1, 2, "half")
     await wait_for(until)
     return "done"
@@ -108,7 +108,7 @@ def stick(path: str) -> str:
 
 @server.tool()
 async def grow(context: Context, name: str, text: str = "One more.") -> str:
-    """Have one more tool, or another one of its name, and tell so in the ways of both eras."""
+    """Have one more tool, or another one of its name, and announce it in the ways of both eras."""
 
     def more() -> str:
         return f"I am {name}"
@@ -178,7 +178,7 @@ async def wait_for(path):
 
 
 def leave(path):
-    """Leave a process of which nothing tells whose it is; its number is in the file."""
+    """Leave a process of which nothing says whose it is; its number is in the file."""
     code = (
         "import os, sys, time; os.setsid(); os.fork() and os._exit(0);"
         "open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"

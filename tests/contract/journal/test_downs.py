@@ -103,7 +103,7 @@ def test_ends_stay_when_the_id_is_used_again(run):
     assert run(work) == [(None, b"old"), (None, b"late"), (1, b"new")]
 
 
-def test_an_end_that_nobody_is_told_of_is_remembered(run):
+def test_an_end_that_nobody_hears_of_is_remembered(run):
     """The newest one only: a session that dozes often keeps the ends that matter."""
 
     async def work(journal):
@@ -112,14 +112,14 @@ def test_an_end_that_nobody_is_told_of_is_remembered(run):
         for incarnation in range(2, DOWNS_KEPT_MAX + 3):
             journal.write(RecordDown(end(incarnation, b"")))
         newest = await journal.read(FindNewestDown("s-1"))
-        told = [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
+        bodies = [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
         await journal.write(RecordDown(end(newest.incarnation + 1, b"more")))
-        return newest, told, [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
+        return newest, bodies, [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
 
-    newest, told, later = run(work)
+    newest, bodies, later = run(work)
 
     assert (newest.incarnation, newest.body) == (DOWNS_KEPT_MAX + 2, b"")
-    assert (told, later) == ([b"told"], [b"told", b"more"])
+    assert (bodies, later) == ([b"told"], [b"told", b"more"])
 
 
 @pytest.mark.slow

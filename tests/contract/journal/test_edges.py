@@ -41,7 +41,7 @@ def test_the_current_incarnation_may_begin_again(run):
     assert (found.incarnation, found.restarts) == (2, 2)
 
 
-def test_a_write_that_came_too_early_is_told_which_is_missing(run):
+def test_the_error_of_an_early_write_names_the_missing_one(run):
     """The next one, and no other."""
 
     async def work(journal):
@@ -67,7 +67,7 @@ def test_the_first_event_is_used_once(run):
     run(work)
 
 
-def test_events_that_overlap_are_told_with_which(run):
+def test_events_that_overlap_are_reported_with_which(run):
     """By the first index of the batch that is there."""
 
     async def work(journal):

@@ -160,7 +160,7 @@ def test_an_ended_session_keeps_its_first_reason(run):
     assert (known, row.reason, row.ended_ms, alive) == (Duplicate(b"done"), b"normal", 9, [])
 
 
-def test_an_unknown_session_is_told_apart_from_an_ended_one(run):
+def test_an_unknown_session_is_kept_apart_from_an_ended_one(run):
     """Writing to what was never there is the caller's mistake; reading finds nothing."""
 
     async def work(journal):

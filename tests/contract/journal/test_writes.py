@@ -81,7 +81,7 @@ def test_numbers_go_on_after_a_restart(rerun):
 
 
 def test_a_command_is_accepted_once(run):
-    """The same id again gets the recorded answer, or is told that there is none yet."""
+    """The same id again gets the recorded answer, or learns that there is none yet."""
 
     async def work(journal):
         await journal.write(CreateSession(ROW))
@@ -130,7 +130,7 @@ def test_a_numbered_write_is_written_once(run):
 
 
 def test_the_last_number_is_known_after_a_restart(rerun):
-    """A new daemon tells a running agent from where to send again, and takes nothing twice."""
+    """A running agent learns from where to send again, and a new daemon takes nothing twice."""
 
     async def before(journal):
         await journal.write(CreateSession(ROW))
@@ -353,7 +353,7 @@ def test_close_finishes_what_was_called(rerun):
     assert rerun(look) == Duplicate(None)
 
 
-def test_rows_that_are_gone_are_told(run):
+def test_rows_that_are_gone_are_reported(run):
     """Commands and records share their numbers, so that each one is there; a snapshot ends that."""
 
     async def work(journal):

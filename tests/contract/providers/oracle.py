@@ -23,11 +23,11 @@ class Oracle:
         """
         arguments = self._adapter.call_arguments(request)
         arguments.pop("api_key", None)
-        told = json.loads(json.dumps(self._raw(self._endpoint, arguments)))
-        body = told.get("raw_request_body")
+        shown = json.loads(json.dumps(self._raw(self._endpoint, arguments)))
+        body = shown.get("raw_request_body")
         if body is None:
             return None
         # The library behind it puts these where they belong when it sends.
         body |= body.pop("extra_body", None) or {}
         body.pop("extra_headers", None)
-        return told["raw_request_api_base"], body, told["raw_request_headers"].get(BETA)
+        return shown["raw_request_api_base"], body, shown["raw_request_headers"].get(BETA)

@@ -101,10 +101,10 @@ def reply_of(chunks):
     calls = {}
     for one in chunks:
         if isinstance(one, ToolCallChunk):
-            call_id, name, told = calls.get(one.index, (None, None, ""))
-            calls[one.index] = (one.call_id or call_id, one.name or name, told + one.arguments)
+            call_id, name, written = calls.get(one.index, (None, None, ""))
+            calls[one.index] = (one.call_id or call_id, one.name or name, written + one.arguments)
     # None at all are the same to a session as an empty object.
-    calls = {index: (*named, told or "{}") for index, (*named, told) in calls.items()}
+    calls = {index: (*named, written or "{}") for index, (*named, written) in calls.items()}
     usages = [one.usage for one in chunks if isinstance(one, UsageChunk)]
     return {
         "text": "".join(one.text for one in chunks if isinstance(one, TextChunk)),

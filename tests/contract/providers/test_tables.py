@@ -1,4 +1,4 @@
-"""Windows, abilities and prices read from litellm's table are those that litellm tells itself."""
+"""Windows, abilities and prices read from litellm's table are those that litellm gives itself."""
 
 import importlib
 import random
@@ -90,10 +90,10 @@ def test_prices_are_litellms(models, named):
         for _ in range(USAGES):
             raw = make(chance)
             found = table.usage_of(raw, table.entry_of(provider, model_id))
-            told = by_litellm(models, provider, model_id, raw)
-            cost = None if told.cost_usd is None else pytest.approx(told.cost_usd)
+            expected = by_litellm(models, provider, model_id, raw)
+            cost = None if expected.cost_usd is None else pytest.approx(expected.cost_usd)
 
             assert found.cost_usd == cost, (model_id, raw)
-            assert found.prompt_tokens == told.prompt_tokens
-            assert found.completion_tokens == told.completion_tokens
-            assert (found.cached_tokens or 0) == (told.cached_tokens or 0)
+            assert found.prompt_tokens == expected.prompt_tokens
+            assert found.completion_tokens == expected.completion_tokens
+            assert (found.cached_tokens or 0) == (expected.cached_tokens or 0)

@@ -7,7 +7,7 @@ from cmdc_runtime import events
 
 
 def over(down: cmdc.Down) -> None:
-    """Tell the end."""
+    """Print the end."""
     print(down.reason, down.restarting)
 
 

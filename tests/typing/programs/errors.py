@@ -1,4 +1,4 @@
-"""Errors: what each tells of itself."""
+"""Errors: what each says of itself."""
 
 from typing import assert_type
 

@@ -1,4 +1,4 @@
-"""Events: a match that leaves some out is told, and a state is one of a few words."""
+"""Events: a match that leaves some out is reported, and a state is one of a few words."""
 
 from typing import assert_never, assert_type
 
@@ -6,7 +6,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 
 
-def told_in_part(event: events.AnyEvent) -> str:
+def shown_in_part(event: events.AnyEvent) -> str:
     """Leave most of them out."""
     match event:
         case events.MessageDelta(delta=delta):
