@@ -1,7 +1,7 @@
 """An agent's tables driven at random, with crashes: the journal knows all that must survive.
 
 ``Life`` (``conftest.py``) checks after each step that the rebuilt memory is the live one. Here is
-what has to hold at the end of a life, told by its journal and its events.
+what has to hold at the end of a life, as its journal and its events show it.
 """
 
 from collections import Counter
@@ -269,20 +269,20 @@ def calls_of(journal):
     }
 
 
-def guidance_told(journal):
-    """Return the references of guidance that was told, once for each time."""
+def guidance_shown(journal):
+    """Return the references of guidance that the model was given, once for each time."""
     told = [said.message.metadata for said in of(journal, records.MessageAdded)]
     told += [begun.metadata for begun in of(journal, records.CycleStarted)]
     return [ref for metadata in told for ref in metadata.get("steering", ())]
 
 
 def check_accepted(journal):
-    """Whatever was accepted has one end: its cycle's, or that it was told, or dropped."""
+    """Whatever was accepted has one end: its cycle's, or the model was given it, or dropped."""
     begun = [record.command_id for record in of(journal, records.CycleStarted)]
     dropped = [record.command_id for record in of(journal, records.PromptDiscarded)]
     queued = [record.command_id for record in of(journal, records.PromptQueued)]
     steered = [record.ref for record in of(journal, records.Steered)]
-    told = guidance_told(journal)
+    told = guidance_shown(journal)
 
     assert [record.command_id for record in of(journal, records.CycleEnded)] == begun
     assert len(set(begun)) == len(begun)
@@ -336,7 +336,7 @@ def check_leaves(journal, calls):
         assert left[leave] >= 0
 
 
-def check_told(session):
+def check_outcomes(session):
     """Each cycle has one end event, each dropped text one too, each command one outcome."""
     ended = Counter(
         event.command_id
@@ -351,7 +351,7 @@ def check_told(session):
 
 
 def check_call_events(session):
-    """Each call of an answer is told of twice: that it starts or is not made, then that it ends."""
+    """Each call of an answer is reported twice: it starts or is not made, then it ends."""
     asked = [call.call_id for call in calls_said(session.journal)]
     told = {call_id: [] for call_id in asked}
     for event in session.events:
@@ -394,13 +394,13 @@ def check_branches(journal):
 
 
 @given(history=histories, policy=policies)
-def test_a_session_comes_to_rest_with_everything_told_once(life, history, policy):
+def test_a_session_comes_to_rest_with_everything_reported_once(life, history, policy):
     """Without a crash: each question has its answer too."""
     session = lived(life, history, policy, stormy=False)
     finish(session)
     check_accepted(session.journal)
     check_calls(session.journal)
-    check_told(session)
+    check_outcomes(session)
     check_call_events(session)
     check_subagents(session)
 
@@ -416,7 +416,7 @@ def test_a_crash_between_steps_loses_nothing(life, history, policy):
     finish(session)
     check_accepted(session.journal)
     check_calls(session.journal)
-    check_told(session)
+    check_outcomes(session)
     check_call_events(session)
     check_subagents(session)
 

@@ -224,7 +224,7 @@ def test_attempts_that_left_no_record_are_found_again(recorded):
 
 
 def test_a_summary_that_failed_is_found_again(recorded):
-    """Of it only the next overflow tells: the request was not made to fit a second time."""
+    """Only the next overflow shows it: the request was not made to fit a second time."""
     session = recorded()
     session.order(SwitchModel(model="y:n"), "m")
     for _ in range(9):

@@ -1,8 +1,8 @@
 """Sessions in the real tree, with whatever may happen between two awaits drawn at random.
 
 Workers come up, fall asleep and die when they like, hires wait or fail, callers stop and ask,
-timers go off. In the end everything is stopped. However it went: each session is over, was told so
-once and last, nobody waits for it, and nothing of it is left.
+timers go off. In the end everything is stopped. However it went: each session is over, its end was
+reported once and last, nobody waits for it, and nothing of it is left.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ RESTARTS = ("permanent", "transient", "temporary")
 
 
 class ByHand(TreeRuntime):
-    """A runtime whose timers go off when they are told to, earliest first."""
+    """A runtime whose timers go off when they are asked to, earliest first."""
 
     now_s = 0.0
 
@@ -110,7 +110,7 @@ class Chancy:
             self.pending.pop().set_result(None)
 
     def reap(self, worker, *, crashes):
-        """Have a worker end as it was told to, or of itself."""
+        """Have a worker end as it was asked to, or of itself."""
         self.living.remove(worker)
         worker.ends(-SIGKILL if crashes or SIGKILL in worker.signals else 0)
 
@@ -121,7 +121,7 @@ def is_doomed(worker):
 
 
 class Play:
-    """One game: services, its sessions, and what has been told of them."""
+    """One game: services, its sessions, and what has been reported of them."""
 
     def __init__(self, chance):
         self.chance = chance
@@ -230,7 +230,7 @@ class Play:
     # --- the end ----------------------------------------------------------------------------
 
     async def wind_down(self):
-        """Stop everything, and have every process do as it is told."""
+        """Stop everything, and have every process do as it is asked."""
         for number in range(WIND_DOWN_ROUNDS):
             self.force.let_all_go_on()
             await settle()
@@ -256,7 +256,7 @@ MOVES = {
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_whatever_happens_every_session_ends_once_and_is_told_so(seed):
+def test_whatever_happens_every_session_ends_once_and_is_reported(seed):
     """One last Down, one answer for each command, and nothing left in the tree's shell."""
 
     async def scenario():
@@ -277,10 +277,10 @@ def test_whatever_happens_every_session_ends_once_and_is_told_so(seed):
     assert game.live == []
     assert set(game.forgotten.values()) <= {1}
     for session in game.sessions:
-        told = game.downs[session]
-        assert sorted(set(told), key=lambda down: (down[0], not down[1])) == told
-        assert [restarting for _, restarting in told].count(False) == 1
-        assert not told[-1][1]
+        notices = game.downs[session]
+        assert sorted(set(notices), key=lambda down: (down[0], not down[1])) == notices
+        assert [restarting for _, restarting in notices].count(False) == 1
+        assert not notices[-1][1]
         assert session.ended.done()
         assert session.started.done()
         assert len(session.pending) == 0

@@ -132,7 +132,7 @@ def test_a_backup_amid_work_is_gone_on_with_elsewhere(speakers, run, elsewhere, 
                 assert texts(session) == list(range(len(found) + 1))
 
 
-def test_the_command_line_tells_what_it_did(agent, scripted, run, tmp_path):
+def test_the_command_line_prints_what_it_did(agent, scripted, run, tmp_path):
     """One line for people, one value for programs, and where a check is asked for, that."""
     session = agent(scripted(default="fine"))
     session.run("Hi.", timeout=TURN_S)
@@ -171,7 +171,7 @@ def test_a_path_is_that_of_who_asks(agent, scripted, run, tmp_path):
         (("restore", __file__, "--config", "/nowhere"), 2, "config file /nowhere"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(run, tmp_path, words, status, told):
+def test_what_cannot_be_done_is_reported_in_one_line(run, tmp_path, words, status, told):
     """With the exit status that says who can do something about it."""
     done = run(*words, CMDC_STATE_DIR=str(tmp_path / "s"), CMDC_RUNTIME_DIR=str(tmp_path / "r"))
 

@@ -66,8 +66,8 @@ def is_gone(folder):
 def test_the_head_beside_the_work_tree(folder):
     """Each metric has a line with both values, and three ratios of two pairs."""
     run = start(folder, "HEAD", TINY, "nonsense", "--pairs", "2")
-    told, complaints = finish(run)
-    rows = [line.split() for line in told.splitlines() if line.startswith(f"{TINY}.")]
+    printed, complaints = finish(run)
+    rows = [line.split() for line in printed.splitlines() if line.startswith(f"{TINY}.")]
 
     assert run.returncode == 0, complaints
     assert [row[:2] for row in rows] == [
@@ -79,7 +79,7 @@ def test_the_head_beside_the_work_tree(folder):
         assert min(old, new, least) > 0
         assert least <= ratio <= most
         assert pairs == 2
-    assert "nonsense: left out, not in HEAD (" in told
+    assert "nonsense: left out, not in HEAD (" in printed
     assert is_gone(folder)
 
 
@@ -87,10 +87,10 @@ def test_the_head_beside_the_work_tree(folder):
 def test_a_base_that_is_no_revision_is_named(folder, base):
     """It is one line that says what is wrong."""
     run = start(folder, base)
-    told, complaints = finish(run)
+    printed, complaints = finish(run)
 
     assert run.returncode == NOTHING_COMPARED
-    assert (told, complaints) == ("", f"BASE={base!r} names no commit of this repository\n")
+    assert (printed, complaints) == ("", f"BASE={base!r} names no commit of this repository\n")
     assert is_gone(folder)
 
 
@@ -113,7 +113,7 @@ def wait_for_play(run):
     family = []
     while not any(map(plays, family)):
         assert time.monotonic() < deadline
-        time.sleep(0.01)  # tidy: nobody tells when another process begins
+        time.sleep(0.01)  # tidy: nobody says when another process begins
         family = psutil.Process(run.pid).children(recursive=True)
     return family
 

@@ -43,15 +43,15 @@ def wait_for_daemon(folder):
     deadline = time.monotonic() + END_S
     while not any(folder.glob("cmdc-bench-*/run/control.sock")):
         assert time.monotonic() < deadline
-        time.sleep(0.01)  # tidy: nobody tells when another process has bound its socket
+        time.sleep(0.01)  # tidy: nobody says when another process has bound its socket
 
 
 @pytest.mark.parametrize(("subject", "metrics"), [("spawn", 4), ("faults", 3)])
-def test_a_benchmark_tells_every_field_of_every_metric(folder, subject, metrics):
+def test_a_benchmark_prints_every_field_of_every_metric(folder, subject, metrics):
     """Each line of a run is one metric with the fields that readers know, and nothing is left."""
     with start(folder, subject) as run:
-        told, _ = run.communicate(timeout=RUN_S)
-    found = [json.loads(line) for line in told.splitlines()]
+        printed, _ = run.communicate(timeout=RUN_S)
+    found = [json.loads(line) for line in printed.splitlines()]
 
     assert run.returncode == 0
     assert [list(metric) for metric in found] == [FIELDS] * metrics

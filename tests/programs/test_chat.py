@@ -52,7 +52,7 @@ def test_chat_answers_a_pipe_line_by_line(cmdc_daemon):
 
 
 def test_failed_line_does_not_end_the_chat(cmdc_daemon):
-    """A line without an answer is told and counts in the status; the next one is answered."""
+    """A line without an answer is reported and counts in the status; the next one is answered."""
     with ScriptedModel([Error(400, "refused"), "Two."]) as model:
         done = piped(model, cmdc_daemon, "first\nsecond\n")
 

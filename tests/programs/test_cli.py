@@ -108,7 +108,7 @@ def test_run_reads_the_prompt_from_a_pipe(cmdc_daemon):
     assert (done.stdout, asked) == ("Read.\n", "a long story")
 
 
-def test_failed_run_is_told_in_one_line(cmdc_daemon):
+def test_failed_run_is_reported_in_one_line(cmdc_daemon):
     """When the agent fails, the status is 1, and one line says why, without a traceback."""
     with ScriptedModel([Error(400, f"no such model {ESCAPE}")]) as model:
         done = cmdc("run", "hi", *agent(model), daemon=cmdc_daemon)
@@ -201,12 +201,12 @@ def test_listings_are_plain_in_a_pipe(cmdc_daemon, cmdc_session):
     assert "\x1b" not in listed.stdout + drawn.stdout
 
 
-def test_monitor_tells_a_crash_and_the_end(cmdc_daemon, cmdc_session):
+def test_monitor_prints_a_crash_and_the_end(cmdc_daemon, cmdc_session):
     """Each process that ends is a line with its reason; a session stopped as asked is status 0."""
     with ScriptedModel([]) as model:
         session = cmdc_session(model, session_id="watched")
         with following("monitor", "watched", "--json", daemon=cmdc_daemon) as process:
-            first = killed_until_told(process, session)
+            first = killed_until_printed(process, session)
             session.stop()
             last = json.loads(process.stdout.readline())
             status = process.wait(RUN_S)
@@ -229,8 +229,8 @@ def following(*arguments, daemon):
         process.stdout.close()
 
 
-def killed_until_told(process, session):
-    """Kill the session's agent once the command is there to tell it; return what it told."""
+def killed_until_printed(process, session):
+    """Kill the session's agent once the command is there to print it; return what it printed."""
     wait = session.monitor(persistent=True)
     deadline_s = time.monotonic() + RUN_S
     while time.monotonic() < deadline_s:
@@ -259,7 +259,7 @@ def killed_until_told(process, session):
     ],
     ids=" ".join,
 )
-def test_unknown_session_is_told(arguments, cmdc_daemon):
+def test_unknown_session_is_reported(arguments, cmdc_daemon):
     """A session that was never there is status 1 and one line that names it."""
     done = cmdc(*arguments, daemon=cmdc_daemon)
 
@@ -289,7 +289,7 @@ def test_unknown_session_is_told(arguments, cmdc_daemon):
     ],
     ids=" ".join,
 )
-def test_no_daemon_is_told(arguments, tmp_path):
+def test_no_daemon_is_reported(arguments, tmp_path):
     """Who asks about sessions starts no daemon: status 3 and the way out."""
     done = cmdc(*arguments, **nowhere(tmp_path))
 
@@ -312,7 +312,7 @@ def test_no_daemon_is_told(arguments, tmp_path):
     ids=" ".join,
 )
 def test_wrong_usage_is_status_2(arguments, cmdc_daemon):
-    """What can never work as asked is status 2, and what was wrong is told."""
+    """What can never work as asked is status 2, and what was wrong is reported."""
     done = cmdc(*arguments, daemon=cmdc_daemon)
 
     assert (done.returncode, done.stdout) == (2, "")

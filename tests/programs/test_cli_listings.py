@@ -102,15 +102,15 @@ def test_ended_sessions_are_listed_and_read(cmdc_daemon, client, agent, scripted
     session.stop(reason="finished")
     listed = {one.session_id: one for one in client.list_sessions(ended=True)}
     read = [(one.role, one.content) for one in client.messages("novel")]
-    told = json.loads(cmdc_of(cmdc_daemon, "show", "novel", "--json").stdout)
+    printed = json.loads(cmdc_of(cmdc_daemon, "show", "novel", "--json").stdout)
     shown = cmdc_of(cmdc_daemon, "show", "novel", "--messages").stdout
 
     assert (listed["novel"].state, listed["novel"].active_at_ms > 0) == ("ended", True)
     assert "novel" not in {one.session_id for one in client.list_sessions()}
     assert read[-2:] == [("user", "Begin."), ("assistant", "It was a dark night.")]
-    assert (told["status"]["state"], told["status"]["turns"]) == ("ended", 1)
-    assert told["status"]["total_tokens"] > 0
-    assert [one["content"] for one in told["messages"]][-1] == "It was a dark night."
+    assert (printed["status"]["state"], printed["status"]["turns"]) == ("ended", 1)
+    assert printed["status"]["total_tokens"] > 0
+    assert [one["content"] for one in printed["messages"]][-1] == "It was a dark night."
     assert ("It was a dark night." in shown, "finished" in shown) == (True, True)
     with pytest.raises(cmdc.SessionNotAlive):
         client.status("novel")

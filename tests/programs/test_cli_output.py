@@ -115,7 +115,7 @@ def test_answer_that_cannot_be_written_is_one_line(run, printed):
 
 @pytest.mark.parametrize(("words", "status"), [(("nosuch",), 2), (("stop", "nosuch"), 1)])
 def test_errors_that_cannot_be_written_leave_the_status(run, words, status):
-    """Nobody can be told, and the status is what it would have been."""
+    """Nobody can read them, and the status is what it would have been."""
     with Path("/dev/full").open("wb") as full:
         unheard = run(*words, stderr=full)
     closed = run(*words, program=(sys.executable, "-c", CLOSED.format(2)))

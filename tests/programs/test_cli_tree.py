@@ -76,8 +76,8 @@ def test_a_run_is_printed_when_it_is_over(reasons, cmdc_daemon):
     session.run("Think.", timeout=RUN_S)
     session.stop()
     rows = printed(session, cmdc_daemon, "--since", "0").splitlines()
-    [told] = printed(session, cmdc_daemon, "--since", "0", "--json").splitlines()
-    result = json.loads(told)
+    [line] = printed(session, cmdc_daemon, "--since", "0", "--json").splitlines()
+    result = json.loads(line)
 
     assert re.fullmatch(r"pair \S+ done: 42", rows[0])
     assert re.fullmatch(r"└── first: 41␛]0;owned␇ \(\d+ tokens.*", rows[1])
@@ -88,7 +88,7 @@ def test_a_run_is_printed_when_it_is_over(reasons, cmdc_daemon):
 
 
 def test_what_is_given_up_is_marked_in_a_pipe(reasons, cmdc_daemon):
-    """By a word: there is nothing else to tell it by."""
+    """By a word: there is nothing else to know it by."""
     session, _ = reasons(*["41"] * 2, strategy=Choice)
     session.run("Think.", timeout=RUN_S)
     session.stop()

@@ -13,7 +13,7 @@ STORY = "Once upon a time there was a file, and it was read to the end by an age
 
 
 def story(request):
-    """Call the tool, then tell the story slowly enough to be killed in the middle of it."""
+    """Call the tool, then write the story slowly enough to be killed in the middle of it."""
     if request["messages"][-1]["role"] == "tool":
         return Text(STORY, chunk_chars=4, delay=0.02)
     return ToolCalls(ToolUse("count_lines", {"path": "README.md"}))

@@ -81,7 +81,7 @@ def run(name, **more):
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_plugin_does_what_its_example_shows(name, cmdc_daemon):
-    """The program runs as it is, and tells what the plugin did."""
+    """The program runs as it is, and prints what the plugin did."""
     printed = VARYING.sub("-", run(name, CMDC_ADDRESS=str(cmdc_daemon.address)))
 
     assert printed.splitlines() == [line.strip() for line in PRINTED[name].strip().splitlines()]

@@ -1,7 +1,7 @@
 """Each example as a program: what it prints, its exit status, and that nothing of it is left.
 
 The model is scripted behind the variables that everybody knows. To add an example: a test here that
-tells its answers and what it prints. ``01_quickstart.py`` has its test in ``test_scripts.py``.
+has its answers and what it prints. ``01_quickstart.py`` has its test in ``test_scripts.py``.
 """
 
 import os
@@ -287,7 +287,7 @@ def test_model_switch(play, script):
 
 @alone_too
 def test_subagents(play):
-    """The parent's cycle tells when its children start, and what they come to."""
+    """The parent's cycle reports when its children start, and what they come to."""
     judged = "Judge: three numbers."
     answers = [
         call("task", description="Sum README.md up.", subagent_type="reader"),
@@ -448,7 +448,7 @@ def test_map_reduce_of_a_part_that_fails(play, script):
 
 
 def test_vote_of_which_some_fail(play):
-    """Each is told, and the others vote; of nothing there is no winner."""
+    """Each is reported, and the others vote; of nothing there is no winner."""
     shown = play("11_vote", [LOST, "Answer: 42", "Answer: 42"]).splitlines()
 
     assert "no such river" in shown[0]

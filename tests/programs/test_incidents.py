@@ -1,4 +1,4 @@
-"""What an operator is told of an incident is what the page about it says."""
+"""What an operator reads of an incident is what the page about it says."""
 
 import pytest
 

@@ -16,7 +16,7 @@ TURN_S = 60.0
 
 @cmdc.tool(effects="read")
 def names() -> str:
-    """Tell what this process and its host are called."""
+    """Return what this process and its host are called."""
     shown = []
     for pid in (os.getpid(), os.getppid()):
         title = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0")
@@ -29,12 +29,12 @@ def test_processes_are_called_what_they_are(cmdc_daemon, agent, scripted):
     model = scripted(ToolCalls(ToolUse("names", {})), default="done")
     session = agent(model, tools=[names], session_id="named")
     session.run("Go.", timeout=TURN_S)
-    [told] = [one.content for one in session.messages() if one.role == "tool_result"]
+    [result] = [one.content for one in session.messages() if one.role == "tool_result"]
     daemon = psutil.Process(cmdc_daemon.pid)
     titles = {one.cmdline()[0] for one in daemon.children(recursive=True) if one.cmdline()}
     of_agent = psutil.Process(session.agent_pid())
 
-    call, host = told.splitlines()
+    call, host = result.splitlines()
     assert call.startswith("cmdc-call: cmdc call names h-")
     assert host.startswith("cmdc-tool-host: cmdc tool host h-")
     assert (of_agent.name(), of_agent.cmdline()[0]) == ("cmdc-agent", "cmdc agent named")

@@ -1,7 +1,7 @@
 """A real systemd for the tests of one file: PID 1 of namespaces of its own, journal included.
 
 It needs root and a kernel that lets root make namespaces; where that is not so, the tests are
-skipped and the reason is told. Network and processes are seen from outside, so that a scripted
+skipped and the reason is reported. Network and processes are seen from outside, so that a scripted
 model serves the agents inside; files under ``root`` are the same on both sides. Everything ends
 with PID 1, and PID 1 with the process that made the namespaces.
 """
@@ -208,14 +208,14 @@ class Service:
         self.change("")
 
     def configure(self, text):
-        """Write the daemon's configuration, which it reads when it starts or is told to."""
+        """Write the daemon's configuration, which it reads when it starts or is asked to."""
         self.config.write_text(text)
 
     def change(self, settings):
-        """Change the unit; what its process was told holds until the next start."""
+        """Change the unit; what its process was given holds until the next start."""
         path = os.environ.get("PYTHONPATH", "")
-        told = f"Environment=CMDC_CONFIG={self.config} PYTHONPATH={path}"
-        self.booted.drop_in(f"{SETTINGS}{told}\n{settings}\n")
+        given = f"Environment=CMDC_CONFIG={self.config} PYTHONPATH={path}"
+        self.booted.drop_in(f"{SETTINGS}{given}\n{settings}\n")
 
     def start(self):
         """Return when the service is active."""

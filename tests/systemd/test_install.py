@@ -44,7 +44,7 @@ def test_installed_started_and_removed(booted, service_command):
 
 
 def test_a_unit_changed_by_hand_is_kept(booted, service_command):
-    """Neither install nor uninstall touches what a person wrote, unless told to."""
+    """Neither install nor uninstall touches what a person wrote, unless asked to."""
     service_command("install", *SYSTEM)
     unit = booted.units / UNIT
     unit.write_text(unit.read_text().replace("WatchdogSec=30", "WatchdogSec=60"))
@@ -63,7 +63,7 @@ def test_a_unit_changed_by_hand_is_kept(booted, service_command):
     assert not unit.exists()
 
 
-def test_a_folder_that_systemd_does_not_read_is_told(booted, service_command, tmp_path):
+def test_a_folder_that_systemd_does_not_read_is_reported(booted, service_command, tmp_path):
     """A unit that systemd would not find cannot be enabled, and the command says so."""
     refused = service_command("install", *SYSTEM, "--unit-dir", tmp_path, check=False)
     service_command("uninstall", "--system", "--unit-dir", tmp_path)
@@ -80,23 +80,25 @@ def test_a_user_has_a_service_too(booted, service_command, write_targets, tmp_pa
     units.mkdir(parents=True)
     runtime.mkdir(mode=0o700)
     write_targets(units)
-    told = {"HOME": str(home), "XDG_RUNTIME_DIR": "/run/user"}
-    variables = " ".join(f"{name}={text}" for name, text in told.items())
+    environment = {"HOME": str(home), "XDG_RUNTIME_DIR": "/run/user"}
+    variables = " ".join(f"{name}={text}" for name, text in environment.items())
     (booted.units / "user.service").write_text(
         USER_MANAGER.format(variables=variables, units=units, folder=booted.folder)
     )
     booted.systemctl("daemon-reload")
     booted.systemctl("start", "user.service")
-    told["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
-    booted.systemctl("--user", "set-environment", f"PYTHONPATH={told['PYTHONPATH']}", **told)
-    service_command("install", "--user", **told)
-    booted.systemctl("--user", "start", UNIT, **told)
+    environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+    booted.systemctl(
+        "--user", "set-environment", f"PYTHONPATH={environment['PYTHONPATH']}", **environment
+    )
+    service_command("install", "--user", **environment)
+    booted.systemctl("--user", "start", UNIT, **environment)
     with cmdc.Client(runtime / "cmdc") as client:
         sessions = client.list_sessions()
-    state = booted.systemctl("--user", "is-active", UNIT, **told)
-    enabled = booted.systemctl("--user", "is-enabled", UNIT, **told)
+    state = booted.systemctl("--user", "is-active", UNIT, **environment)
+    enabled = booted.systemctl("--user", "is-enabled", UNIT, **environment)
     has_journal = (home / ".local/state/cmdc").is_dir()
-    service_command("uninstall", "--user", **told)
+    service_command("uninstall", "--user", **environment)
     gone = not (units / UNIT).exists()
     booted.systemctl("stop", "user.service")
 

@@ -63,7 +63,7 @@ def test_active_means_that_agents_can_start(installed, poll):
 
 
 def test_status_counts_the_sessions(service, scripted):
-    """``systemctl status`` tells how many sessions there are and in which phase."""
+    """``systemctl status`` says how many sessions there are and in which phase."""
     with service.client() as client:
         first = client.create_agent(model=scripted)
         client.create_agent(model=scripted)

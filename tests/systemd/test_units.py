@@ -82,17 +82,17 @@ def nowhere(monkeypatch, tmp_path):
     "scope", [("--system", "--run-as", ME), ("--user",)], ids=lambda one: one[0]
 )
 def test_a_unit_is_written_where_no_systemd_runs(nowhere, capsys, scope):
-    """The file is right, the rest is told, and uninstall removes what was written."""
+    """The file is right, the rest is printed, and uninstall removes what was written."""
     words = [*scope, "--unit-dir", str(nowhere)]
     installed = main(["service", "install", *words])
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     unit = settings(nowhere / "cmdc.service")
     verified = verify(nowhere / "cmdc.service", scope[0])
     mode = (nowhere / "cmdc.service").stat().st_mode & 0o777
     removed = main(["service", "uninstall", scope[0], "--unit-dir", str(nowhere)])
 
     assert (installed, removed, mode) == (0, 0, 0o644)
-    assert "systemd does not run here" in told.err
+    assert "systemd does not run here" in printed.err
     assert unit["ExecStart"] == f"{sys.executable} -P -m supervisor"
     assert unit.get("User") == (ME if scope[0] == "--system" else None)
     assert verified == ""
@@ -161,8 +161,8 @@ def test_another_ones_unit_is_left_alone(nowhere, capsys):
     assert settings(nowhere / "cmdc.service") == {"ExecStart": "/bin/true"}
 
 
-def test_an_account_that_cannot_reach_the_program_is_told(tmp_path):
-    """A service that would fail with status 203/EXEC is told of before it is started."""
+def test_an_account_that_cannot_reach_the_program_is_reported(tmp_path):
+    """A service that would fail with status 203/EXEC is reported before it is started."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     nobody = pwd.getpwnam("nobody")

@@ -47,7 +47,7 @@ async def quiet():
 
 
 def key(down):
-    """Return what tells one end from all others of its session."""
+    """Return what distinguishes one end from all others of its session."""
     return down.at_ms, down.incarnation, down.restarting
 
 
@@ -106,7 +106,7 @@ class Daemons:
         self.clock = 0
         self.instance = 0
         self.sessions = {}
-        self.told = defaultdict(list)  # name -> ends that a daemon told and could record
+        self.published = defaultdict(list)  # name -> ends that a daemon published and could record
         self.outward = deque()  # (None, notice) and (id, answer), on their way to the client
         self._start()
 
@@ -183,7 +183,7 @@ class Daemons:
             at_ms=self._now(),
         )
         self.monitors.publish(down)
-        self.told[name].append(key(down))
+        self.published[name].append(key(down))
 
     async def crash(self, name):
         """Let its process end."""
@@ -196,7 +196,7 @@ class Daemons:
             self._end(name, restarting=False)
 
     async def close(self, name):
-        """Write the end down, which takes a while after it was told."""
+        """Write the end down, which takes a while after it was published."""
         session = self.sessions[name]
         if session.phase == "ended" and not session.is_closed:
             session.is_closed = True
@@ -242,9 +242,9 @@ class Daemons:
 
     async def kill(self, _name):
         """Kill the daemon and start the next; what was not committed was never written."""
-        for name, ends in self.told.items():
+        for name, ends in self.published.items():
             recorded = self.journal.log(name)
-            self.told[name] = [end for end in ends if end in recorded]
+            self.published[name] = [end for end in ends if end in recorded]
         await self.abandon()
         self.journal = Journal(self.directory)
         self._start()

@@ -69,7 +69,7 @@ STEPS = st.one_of(
 
 @dataclass
 class Ear:
-    """A monitor of the application: what it was told, and where in the log it may begin."""
+    """A monitor of the application: what it heard, and where in the log it may begin."""
 
     session_id: str
     persistent: bool
@@ -113,12 +113,12 @@ class World:
         self.books.reconcile(daemons.monitors.notices(b"c-1"), is_new=False)
 
     def ask(self, request):
-        self.tell(request)
+        self.send(request)
         future = asyncio.get_running_loop().create_future()
         self.asked[len(self.sent)] = (request, future)
         return future
 
-    def tell(self, request):
+    def send(self, request):
         self.sent.append(request)
         self.inward.append((len(self.sent), request))
 
@@ -164,7 +164,7 @@ class World:
 
     async def ask_facts(self, _name):
         """Ask who the daemon is and how many notices it has sent."""
-        self.tell(GetFacts())
+        self.send(GetFacts())
 
     async def resend(self, _name):
         """Ask again what is open."""
@@ -234,7 +234,7 @@ class World:
         """Each heard an unbroken run of the log that begins where it was set."""
         logs = {name: self.daemons.journal.log(name) for name in NAMES}
         for name, log in logs.items():
-            assert set(self.daemons.told[name]) <= set(log), name
+            assert set(self.daemons.published[name]) <= set(log), name
         for ear in self.ears:
             log = logs[ear.session_id]
             runs = [ear.heard_from(log, start) for start in range(ear.first, ear.last + 1)]
