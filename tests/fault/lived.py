@@ -13,7 +13,7 @@ def answered(request):
 
 
 class Lived:
-    """The events of a cycle, and what the model was told, by whom, and who was paid.
+    """The events of a cycle, and what the model was given, by whom, and who was paid.
 
     ``calls`` is the tool, and the use of it; ``steps`` is where the session's process or the daemon
     dies, ``child`` where that of its first subagent does, whose model answers a question with what
@@ -55,14 +55,14 @@ class Lived:
 
     @property
     def answer(self):
-        """What the model was told of the call."""
+        """What the model read of the call."""
         return self.model.requests[-1]["messages"][-1]["content"]
 
     def of(self, kind):
         return [one for one in self.events if isinstance(one, kind)]
 
-    def told(self):
-        """Return the thoughts that were told, in their order."""
+    def reported(self):
+        """Return the thoughts that were reported, in their order."""
         return self.of(events.ReasoningThought)
 
     def paid(self):

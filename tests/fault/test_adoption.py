@@ -42,12 +42,12 @@ def note(path: str, text: str) -> str:
 def wait_for(path: str) -> str:
     """Return when there is a file."""
     while not Path(path).exists():
-        time.sleep(0.01)  # tidy: a tool has nobody who would tell it
+        time.sleep(0.01)  # tidy: a tool has nobody who would notify it
     return "there"
 
 
 def indexes_of(client, session_id):
-    """Return the indexes of all events of a session, those that are told as lost among them.
+    """Return the indexes of all events of a session, those that are reported as lost among them.
 
     With a daemon goes its ring, and with that what is in no journal.
     """
@@ -84,7 +84,7 @@ def test_an_agent_that_cannot_be_found_ends_with_its_daemon(cradle, scripted, po
 
 
 def test_an_idle_agent_is_taken_over(cradle, scripted):
-    """It is the same process and incarnation, nobody is told of an end, and it answers."""
+    """It is the same process and incarnation, nobody hears of an end, and it answers."""
     model = scripted("one", "two")
     cradle.start()
     with cradle.client() as client:
@@ -178,8 +178,8 @@ def test_a_prompt_that_was_accepted_just_before_is_taken(cradle, scripted, poll)
     assert users == ["1", "2", "3"]
 
 
-def test_an_agent_that_died_meanwhile_is_told_and_restarted(cradle, scripted, poll):
-    """Its end is told once, and its session goes on in a new process."""
+def test_an_agent_that_died_meanwhile_is_reported_and_restarted(cradle, scripted, poll):
+    """Its end is reported once, and its session goes on in a new process."""
     model = scripted("one", "two")
     cradle.start()
     with cradle.client() as client:
@@ -197,8 +197,8 @@ def test_an_agent_that_died_meanwhile_is_told_and_restarted(cradle, scripted, po
     assert [down.incarnation for down in downs] == [1]
 
 
-def test_an_adopted_agent_that_dies_is_told_with_its_status(cradle, scripted, poll):
-    """The kernel tells how it ended, though it is nobody's child."""
+def test_an_adopted_agent_that_dies_is_reported_with_its_status(cradle, scripted, poll):
+    """The kernel says how it ended, though it is nobody's child."""
     model = scripted("one", "two")
     cradle.start()
     with cradle.client() as client:
@@ -287,7 +287,7 @@ def test_a_subagent_is_taken_over_with_its_parent(cradle, scripted):
     assert after == before
 
 
-def test_a_subagent_that_died_meanwhile_is_told_of_as_that(cradle, scripted, poll):
+def test_a_subagent_that_died_meanwhile_is_reported_as_that(cradle, scripted, poll):
     """Its parent's process goes on, and has ended nothing."""
     below = scripted((Hold(), "never"))
     above = scripted(LOOK, "Nobody knows.")
@@ -301,8 +301,8 @@ def test_a_subagent_that_died_meanwhile_is_told_of_as_that(cradle, scripted, pol
         cradle.start()
         assert session.collect_reply(timeout=TURN_S) == "Nobody knows."
         assert session.status().incarnation == 1
-    told = above.requests[-1]["messages"][-1]["content"]
-    assert told == "Error: the subagent crashed: its process ended while no daemon ran"
+    shown = above.requests[-1]["messages"][-1]["content"]
+    assert shown == "Error: the subagent crashed: its process ended while no daemon ran"
 
 
 def test_a_held_call_is_approved_under_the_next_daemon(cradle, scripted, tmp_path):
@@ -343,7 +343,7 @@ def test_an_agent_of_another_wire_gives_way_to_a_new_process(cradle, scripted):
     assert has_ended(old)
 
 
-def test_a_daemon_that_is_told_to_leave_ends_at_once(cradle, scripted):
+def test_a_daemon_that_is_asked_to_leave_ends_at_once(cradle, scripted):
     """SIGUSR2 is an orderly end that ends no agent."""
     model = scripted((Hold(), "one"))
     cradle.start()

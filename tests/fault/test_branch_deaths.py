@@ -1,4 +1,4 @@
-"""A call that branches and tells its steps comes to the same, whoever dies at whichever write."""
+"""A call that branches and reports its steps comes to the same, whoever dies at whichever write."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def thought(thought_id, content):
 
 
 class Run(cmdc.Tool):
-    """Branches over three questions at once, and tells a step for each answer, in their order."""
+    """Branches over three questions at once, and reports a step for each answer, in their order."""
 
     name = "run"
     description = "Asks three."
@@ -71,9 +71,9 @@ class Fanned(Lived):
         super().__init__(*where, calls=(Run, ToolUse("run", {"count": count})), **more)
 
     def is_whole(self):
-        """Check that each branch was paid once, each step told once, and nothing is left below."""
+        """Check that each branch is paid once, each step reported once, and nothing left below."""
         assert self.answer == "0, 1, 2"
-        assert [one.content for one in self.told()] == ["0", "1", "2"]
+        assert [one.content for one in self.reported()] == ["0", "1", "2"]
         assert self.paid() == ["0", "1", "2"]
         assert self.sessions == [self.name]
         return True

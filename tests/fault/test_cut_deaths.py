@@ -1,4 +1,4 @@
-"""What is known of an answer that was cut off is counted as it is told, whoever dies at it."""
+"""What is known of an answer that was cut off is counted as it is reported, whoever dies at it."""
 
 from itertools import takewhile
 
@@ -14,7 +14,7 @@ WRITE = "cut_spent"
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_cut_is_told_and_counted_once(cradle, armed, scripted, moment):
+def test_a_cut_is_reported_and_counted_once(cradle, armed, scripted, moment):
     """Before it is written nobody has heard of it; behind it no process counts it again.
 
     An abort that was not written is sent once more, and the next process may have asked the model
@@ -30,13 +30,13 @@ def test_a_cut_is_told_and_counted_once(cradle, armed, scripted, moment):
             pass
         armed("cut", f"agent.*{WRITE}*.{moment}:1=agent")
         session.abort()
-        told = []
-        while not (told and isinstance(told[-1], events.AgentAbort)):
-            told.append(stream.get(TURN_S).event)
+        heard = []
+        while not (heard and isinstance(heard[-1], events.AgentAbort)):
+            heard.append(stream.get(TURN_S).event)
         usage = session.status().token_usage
         session.stop()
-    of_the_first = list(takewhile(lambda one: not isinstance(one, events.AgentRecovered), told))
-    cuts = [one.usage for one in told if isinstance(one, events.RequestCut)]
+    of_the_first = list(takewhile(lambda one: not isinstance(one, events.AgentRecovered), heard))
+    cuts = [one.usage for one in heard if isinstance(one, events.RequestCut)]
 
     if moment == "before":
         assert not any(isinstance(one, events.RequestCut) for one in of_the_first)

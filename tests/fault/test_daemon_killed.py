@@ -131,7 +131,7 @@ def test_second_daemon_is_refused(cradle):
         assert client.list_sessions() == []
 
 
-def test_prompt_of_a_dead_daemon_is_not_told_as_never_given(cradle, scripted, poll):
+def test_prompt_of_a_dead_daemon_is_not_reported_as_never_given(cradle, scripted, poll):
     """It is safe and not answered, and no daemon comes in time: the next one has it done, once."""
     cradle.grace = 60.0
     cradle.start()

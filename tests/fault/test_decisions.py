@@ -97,7 +97,7 @@ def test_leave_outlives_the_daemon(cradle, scripted, tmp_path):
 
 
 def test_question_and_guidance_outlive_the_daemon(cradle, scripted):
-    """The question is asked again under its reference; what steers is told, in its order."""
+    """The question is asked again under its reference; the model reads what steers in order."""
     questioner = scripted(asking(), "Thanks.")
     talker = scripted((Hold(), "never"), "Left it is.")
     cradle.start()
@@ -171,11 +171,11 @@ def test_kill_after_any_event_of_a_guided_cycle(served, scripted, tmp_path, afte
                     session.approve(waiting)
                 case events.AgentEnd(messages=said):
                     is_over = said[-1].content == "Up."
-        told = [one.content for one in session.messages() if one.role == "tool_result"]
+        contents = [one.content for one in session.messages() if one.role == "tool_result"]
 
-        assert told[0] == "red"
-        assert told[-1] == "launched"
-        assert len(told) == 3
+        assert contents[0] == "red"
+        assert contents[-1] == "launched"
+        assert len(contents) == 3
         assert len(set(noted(log))) == 1
         assert session.status().pending_approvals == ()
 

@@ -85,12 +85,12 @@ def test_program_that_ends_leaves_nothing(end, scripted, tmp_path, poll, process
             # The daemon, its zygote and tracker, two agents, the command and its child.
             assert poll(lambda: len(top.children(recursive=True)) >= 7)
             below = top.children(recursive=True)
-            _, told = program.communicate("\n", timeout=PROGRAM_S)
+            _, printed = program.communicate("\n", timeout=PROGRAM_S)
         finally:
             program.kill()
     _, left = psutil.wait_procs(below, PROGRAM_S)
 
-    assert program.returncode == status, told
+    assert program.returncode == status, printed
     assert left == []
     assert poll(lambda: processes_of(tmp_path) == [])
     assert poll(lambda: [*temporary.iterdir()] == [])

@@ -40,8 +40,8 @@ def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
                 found.append(stream.get(TURN_S).event)
             said = session.messages()
             session.stop()
-        told = [one for one in found if isinstance(one, events.GuardrailTripped)]
+        reported = [one for one in found if isinstance(one, events.GuardrailTripped)]
 
-        assert [(one.guardrail, one.side) for one in told] == [("no_secrets", "output")], step
+        assert [(one.guardrail, one.side) for one in reported] == [("no_secrets", "output")], step
         assert said[-1].content == "[This answer was withheld.]", step
-        assert told[0].retracted == said[-1].id, step
+        assert reported[0].retracted == said[-1].id, step

@@ -107,7 +107,7 @@ def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted, tmp_path)
         assert len(handed.of(events.AgentRecovered)) == 1, step
 
 
-def test_a_handoff_that_fails_is_told_once(cradle, armed, scripted, tmp_path):
+def test_a_handoff_that_fails_is_reported_once(cradle, armed, scripted, tmp_path):
     """Who acted goes on, with the failure as the result of its call."""
     cradle.start()
     for name, step, asked in steps(FAILED):

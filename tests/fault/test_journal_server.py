@@ -1,4 +1,4 @@
-"""A daemon whose journal is in PostgreSQL or in memory: what it outlives, what it tells nobody."""
+"""A daemon whose journal is in PostgreSQL or in memory: what it outlives, what it shows nobody."""
 
 import psutil
 import pytest
@@ -18,7 +18,7 @@ server = pytest.fixture(lend_server)
 
 @pytest.fixture
 def cradle(cradle):
-    """Return directories for a daemon that is told where its journal is by ``journal``."""
+    """Return directories for a daemon whose journal is where ``journal`` says."""
     environment = cradle.environment
     cradle.environment = lambda: environment() | {"CMDC_JOURNAL": cradle.journal}
     return cradle
@@ -63,17 +63,17 @@ def test_a_session_outlives_the_server_and_the_daemon(cradle, server, scripted, 
         assert texts(client, "s-1") == ["1", "one", "2", "two", "3", "three"]
 
 
-def test_nobody_is_told_the_password(cradle, server):
+def test_the_password_is_shown_to_nobody(cradle, server):
     """It is in no log, and in the environment of no process but the daemon's own."""
     cradle.journal = server.url.replace("cmdc@", f"cmdc:{PASSWORD}@")
     daemon = cradle.start()
     with cradle.client() as client:
         client.create_agent(model="openai:none")
         others = [one for one in cradle.left() if one.pid != daemon]
-        told = [one for one in others if PASSWORD in str(environment_of(one))]
+        found = [one for one in others if PASSWORD in str(environment_of(one))]
 
     assert len(others) > 2
-    assert told == []
+    assert found == []
     assert PASSWORD not in cradle.log.read_text()
 
 

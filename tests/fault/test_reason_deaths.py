@@ -1,6 +1,6 @@
 """A run of a strategy comes to the same, whoever dies at whichever write, and pays nothing twice.
 
-What the session keeps and tells of a call is tried in ``test_branch_deaths``; here the real tool
+What the session keeps and reports of a call is tried in ``test_branch_deaths``; here the real tool
 plays its run again with it.
 """
 
@@ -119,8 +119,8 @@ class Reasoned(Lived):
         return ReasoningResult.of(self.events)
 
     def is_whole(self, step):
-        """Check that all is as without a death: the answer, the tree, what was told and paid."""
-        names = [one.thought_id for one in self.told()]
+        """Check that all is as without a death: answer, tree, what was reported and paid."""
+        names = [one.thought_id for one in self.reported()]
         assert self.answer == "0 1", step
         assert self.result.status == "done", step
         assert [one.content for one in self.result.thoughts] == ["0", "1", "2", "0 1"], step
@@ -175,11 +175,11 @@ def test_who_came_first_stays_the_first(cradle, armed, scripted, moment):
     step = f"agent.*tool_told*.{when}:{number}=agent"
     late = scripted(answered, (Hold(), "late"), (Hold(), "late"), default=answered)
     lived = Reasoned(cradle, scripted, armed, "run", step, strategy=First, below=late)
-    first = lived.told()[0]
+    first = lived.reported()[0]
 
     assert lived.answer == lived.result.answer == first.content
     assert lived.result.status == "done"
-    assert sorted(one.thought_id for one in lived.told()) == [*("q0", "q1", "q2")]
+    assert sorted(one.thought_id for one in lived.reported()) == [*("q0", "q1", "q2")]
     assert len(lived.of(events.ReasoningDone)) == 1
     assert lived.sessions == ["run"]
 
@@ -206,7 +206,7 @@ def test_a_death_of_a_branch_is_one_thought_of_nine(cradle, armed, scripted, tmp
     """Wherever it dies the answer is that of the others, and none of them is asked again."""
     cradle.start()
     lived = Waved(cradle, scripted, armed, "run", f"{point}:1=agent")
-    thoughts = lived.told()
+    thoughts = lived.reported()
     failed = [one for one in thoughts if one.error is not None]
 
     assert (tmp_path / "plans" / "run.1.plan").read_text() == ""  # it has died there

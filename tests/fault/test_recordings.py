@@ -1,4 +1,4 @@
-"""What a daemon's supervision tree was told is written down on demand, and plays again the same."""
+"""The input of a daemon's supervision tree is written down on demand, and plays again the same."""
 
 import os
 import signal

@@ -99,7 +99,7 @@ def test_daemon_killed_while_a_session_is_stopped(cradle, armed, scripted):
 
 
 @pytest.mark.usefixtures("_quick")
-def test_what_is_recorded_is_told_though_daemon_and_agent_die(cradle, armed, scripted, poll):
+def test_what_is_recorded_is_published_though_daemon_and_agent_die(cradle, armed, scripted, poll):
     """The events of a step are in the journal with it; nobody is left who could send them again."""
     cradle.start()
     with cradle.client() as client, ThreadPoolExecutor(1) as pool:

@@ -114,10 +114,10 @@ def play_lanes(small_run, pytester, monkeypatch):
     ids=["all", "one missing", "nothing run", "a folder", "a choice", "a test"],
 )
 def test_a_run_of_all_cases_has_none_missing(small_run, arguments, known, told, status):
-    """A run of a part tells what it is without, and is no failure for that."""
+    """A run of a part says what it is without, and is no failure for that."""
     result = small_run(FILES, *arguments, known=known)
 
-    assert told_by(result) == told
+    assert counted_by(result) == told
     assert result.ret == status
 
 
@@ -125,7 +125,7 @@ def test_a_case_fails_by_the_audit_after_one_of_its_tests(small_run):
     """Though the test itself has passed, and another one of the case altogether."""
     result = small_run(FILES | {"more/test_bad.py": BAD})
 
-    assert told_by(result) == "0 of 2 passed; A2 in part; without A1"
+    assert counted_by(result) == "0 of 2 passed; A2 in part; without A1"
     assert result.ret == FAILED
 
 
@@ -139,16 +139,16 @@ def test_a_case_fails_by_the_audit_after_one_of_its_tests(small_run):
     ids=["all", "one missing", "a part"],
 )
 def test_lanes_are_one_run(play_lanes, capsys, lanes, known, judged):
-    """None of them tells its part or is judged by it; what they make together is."""
+    """None of them reports its part or is judged by it; what they make together is."""
     results = play_lanes(lanes, known)
     capsys.readouterr()
 
-    assert [(told_by(result), result.ret) for result in results] == [(None, OK)] * len(lanes)
+    assert [(counted_by(result), result.ret) for result in results] == [(None, OK)] * len(lanes)
     status = main()
     assert (capsys.readouterr().out.removeprefix("some cases: ").strip(), status) == judged
 
 
-def told_by(result):
+def counted_by(result):
     """Return what the last line of the count says, None where there is none."""
     lines = [line for line in result.outlines if line.startswith("some cases: ")]
     return lines[-1].removeprefix("some cases: ") if lines else None

@@ -229,10 +229,10 @@ def test_who_dies_under_other_code_comes_back_with_it(cradle, code, scripted):
         old.kill()
         assert session.run("3", timeout=TURN_S).text == "three"
         status = session.status()
-        told = [one.content for one in session.messages() if one.role == "tool_result"]
+        results = [one.content for one in session.messages() if one.role == "tool_result"]
         indexes = indexes_of(client, "s-1")
 
-    assert told == [VERSION, VERSION, OTHER_VERSION]
+    assert results == [VERSION, VERSION, OTHER_VERSION]
     assert (status.incarnation, status.restarts) == (2, 1)
     assert status.pid != old.pid
     assert indexes == whole(indexes)

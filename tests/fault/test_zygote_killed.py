@@ -37,7 +37,7 @@ def zygote_of(client):
 
 
 def test_agents_outlive_their_zygote(client, agent, scripted, poll):
-    """Agents live on without it, and their ends are told as before."""
+    """Agents live on without it, and their ends are reported as before."""
     model = scripted(default="fine")
     sessions = [agent(model) for _ in range(3)]
     assert poll(lambda: zygote_of(client).state == "ready")

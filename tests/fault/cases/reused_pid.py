@@ -75,23 +75,23 @@ async def main():
     burn()
     child = await zygote.fork({"do": "stay"}, module="zygote_children")
     ticks = look_up(child.pid).start_ticks
-    told = {"reused": child.pid >= FIRST_PID, "killed": child.send_signal(signal.SIGKILL)}
+    reported = {"reused": child.pid >= FIRST_PID, "killed": child.send_signal(signal.SIGKILL)}
     has_ended(child.pidfd)
     deadline = time.monotonic() + WAIT_S
     while look_up(child.pid) is not None:  # until the zygote has reaped it
         assert time.monotonic() < deadline
         await asyncio.sleep(0)
     take_pid(child.pid)
-    told |= {
+    reported |= {
         "signalled": child.send_signal(signal.SIGKILL),
         "swept": sweep({child.pid}),
         "ended": end_sessions({child.pid: ticks}, (), (), time.monotonic() + 1.0),
     }
     stranger = look_up(child.pid)
-    told["stranger"] = "gone" if stranger is None else stranger.state
+    reported["stranger"] = "gone" if stranger is None else stranger.state
     end(child.pid)
     await zygote.close()
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(json.dumps(reported))
 
 
 if __name__ == "__main__":

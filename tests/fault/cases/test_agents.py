@@ -135,7 +135,7 @@ def ends_of(monitor, count):
 
 @pytest.mark.fault_case("F03")
 def test_idle_agent_that_is_killed_is_restarted(agent):
-    """Its end is told with who did it, and a command meanwhile is answered by the next process."""
+    """Its end is reported with who did it, and the next process answers a command meanwhile."""
     session = agent()
     assert session.run("1", timeout=TURN_S).text == "fine"
     monitor = session.monitor()
@@ -150,7 +150,7 @@ def test_idle_agent_that_is_killed_is_restarted(agent):
 
 @pytest.mark.fault_case("F10")
 def test_agent_that_is_killed_while_it_is_stopped_stays_ended(agent, client, scripted):
-    """Its end is told as what it was, no process follows, and the stop is in order all the same."""
+    """Its end is reported as what it was, no process follows, and the stop is still in order."""
     below = scripted((Hold(), "never"))
     task = call("task", description="Wait.", subagent_type="scout")
     session = agent(
@@ -209,22 +209,22 @@ def test_agent_that_ignores_every_request_to_end_is_killed_once(
 
 
 @pytest.mark.fault_case("F16")
-def test_crash_in_native_code_is_told_with_its_stack(agent, scripted):
+def test_crash_in_native_code_is_reported_with_its_stack(agent, scripted):
     """The signal is the reason, and what faulthandler wrote says whose fault it is."""
     model = scripted(call("segfault"), "back", call("abort"), "back")
     session = agent(model, tools=[segfault, abort])
     monitor = session.monitor(persistent=True)
-    told = []
+    notices = []
     for _ in range(2):
         assert session.run("Go.", timeout=TURN_S).text == "back"
-        told.append(monitor.wait(TURN_S))
+        notices.append(monitor.wait(TURN_S))
 
-    assert [down.reason for down in told] == [
+    assert [down.reason for down in notices] == [
         Signal(number=11, name="SIGSEGV"),
         Signal(number=6, name="SIGABRT"),
     ]
     for down, tool, fault in zip(
-        told, ("segfault", "abort"), ("Segmentation fault", "Aborted"), strict=True
+        notices, ("segfault", "abort"), ("Segmentation fault", "Aborted"), strict=True
     ):
         evidence = down.evidence
         assert (down.restarting, evidence.killed_by, evidence.core_dumped) == (True, "", False)

@@ -240,15 +240,15 @@ def back_up(state, file):
 
 @pytest.mark.fault_case("F34")
 def test_a_full_disk_at_its_place_leaves_the_former_backup(made, small, tmp_path):
-    """It is told by the file's name; the journal is not concerned."""
+    """It is reported by the file's name; the journal is not concerned."""
     _, left = made
     state = shutil.copytree(left, tmp_path / "state")
     back_up(state, small / "b")
     former = (small / "b").read_bytes()
     fill_up(small, left_bytes=len(former) // 2)
-    told = back_up(state, small / "b")
+    reported = back_up(state, small / "b")
 
-    assert told == f"StorageFull: {small}/b cannot be written: No space left on device"
+    assert reported == f"StorageFull: {small}/b cannot be written: No space left on device"
     assert (small / "b").read_bytes() == former
     assert sorted(one.name for one in small.iterdir()) == ["b", "ballast"]
 
@@ -260,17 +260,17 @@ def test_a_backup_that_the_journals_disk_has_no_room_for_is_not_begun(made, smal
     state = shutil.copytree(left, small / "state")
     size = (state / JOURNAL_FILE).stat().st_size
     fill_up(small, left_bytes=10 * 2**20 + size)  # the reserve is made whole, and little is left
-    told = back_up(state, tmp_path / "b")
+    reported = back_up(state, tmp_path / "b")
 
-    assert told.startswith("JournalFull: a backup takes "), told
-    assert "MiB on the disk of" in told
+    assert reported.startswith("JournalFull: a backup takes "), reported
+    assert "MiB on the disk of" in reported
     assert not (tmp_path / "b").exists()
     assert not (state / COPY_FILE).exists()
 
 
 @pytest.mark.fault_case("F34")
 def test_a_restore_without_room_changes_nothing(made, small):
-    """It is told, and the journal is there as before."""
+    """It is reported, and the journal is there as before."""
     file, left = made
     state = shutil.copytree(left, small / "state")
     right = {one.name: one.read_bytes() for one in state.iterdir() if one.name != RESERVE_FILE}

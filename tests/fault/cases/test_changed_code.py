@@ -1,4 +1,4 @@
-"""Code that is another one when the next process of a session opens it: told, and not run."""
+"""Code that is another one when the next process of a session opens it: reported, and not run."""
 
 import os
 import shutil
@@ -144,7 +144,7 @@ def test_changed_code_parks_its_session_and_is_not_run(place, agent, scripted, a
     monitor = session.monitor(persistent=True)
     application.say(SECOND)
     os.kill(session.agent_pid(), signal.SIGKILL)
-    killed, told = monitor.wait(TURN_S), monitor.wait(TURN_S)
+    killed, notice = monitor.wait(TURN_S), monitor.wait(TURN_S)
     error = parked(session)
     with pytest.raises(cmdc.SessionParked) as refused:
         session.prompt("Are you there?")
@@ -159,13 +159,13 @@ def test_changed_code_parks_its_session_and_is_not_run(place, agent, scripted, a
     resumed = session.resume_session(code="latest")
     replay = [CMDC, "replay", session.id, "--address", str(place.address)]
 
-    assert (killed.reason, killed.restarting, told.restarting) == (KILLED, True, False)
-    assert isinstance(told.reason, StartFailed)
-    assert (told.reason.stage, told.incarnation) == ("code", 2)
+    assert (killed.reason, killed.restarting, notice.restarting) == (KILLED, True, False)
+    assert isinstance(notice.reason, StartFailed)
+    assert (notice.reason.stage, notice.incarnation) == ("code", 2)
     module = application.answers.parent.name
-    assert f"({module}.answers)" in told.reason.message
-    assert 'code="latest"' in told.reason.message
-    assert error.reason == refused.value.reason == again.value.reason == str(told.reason)
+    assert f"({module}.answers)" in notice.reason.message
+    assert 'code="latest"' in notice.reason.message
+    assert error.reason == refused.value.reason == again.value.reason == str(notice.reason)
     assert [line for line in listed.splitlines() if session.id in line and "parked" in line]
     assert resumed.run("2", timeout=TURN_S).text == "two"
     assert results(resumed) == ["first", SECOND]
@@ -272,7 +272,7 @@ def test_parked_sessions_are_parked_for_the_next_daemon(place, audit, agent, app
     application.say(SECOND)
     kill(session)
     while monitor.wait(TURN_S).restarting:
-        pass  # the last one is told when the journal has it
+        pass  # the last one is reported when the journal has it
     error = parked(session)
     place.kill()
     place.start()
@@ -334,7 +334,7 @@ def test_a_tool_host_runs_no_other_code_than_its_agent(agent, scripted, applicat
 
 @pytest.mark.parametrize("damage", ["gone", "broken"])
 def test_code_that_cannot_be_loaded_any_more(agent, application, damage):
-    """Parked, as any change; who wants the latest is told at once, with what is wrong with it."""
+    """Parked, as any change; who wants the latest gets an error at once, with what is wrong."""
     session = agent(tools=[application.tool])
     if damage == "gone":
         application.go()

@@ -48,7 +48,7 @@ def works(place, scripted):
 @pytest.mark.fault_case("F76")
 @pytest.mark.parametrize("names", [*((name,) for name in PUT), PUT], ids="+".join)
 def test_a_file_that_is_removed_comes_back(place, audit, agent, scripted, names):
-    """It is told and healed; who is connected notices nothing, and who is new gets in."""
+    """It is reported and healed; who is connected notices nothing, and who is new gets in."""
     audit.log_says = SPARES
     session = agent(scripted(default="fine"))
     before, start = numbers(place, names), len(place.log.read_text())
@@ -99,7 +99,7 @@ def test_a_directory_that_is_removed_comes_back(place, audit, agent, scripted):
 @pytest.mark.fault_case("F76")
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o701, 0o660], ids=oct)
 def test_what_is_opened_to_other_users_is_closed_again(place, audit, scripted, mode):
-    """It is told with both modes, nobody notices it, and the next daemon starts there."""
+    """It is reported with both modes, nobody notices it, and the next daemon starts there."""
     audit.daemon_died = True
     (place.address / REGISTRY).mkdir(
         0o700, exist_ok=True

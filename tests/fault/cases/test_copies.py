@@ -43,7 +43,7 @@ def status_of(pid):
     return "it lives"
 
 
-def told(pid):
+def shown(pid):
     """Return which of the two this is."""
     return f"parent of {status_of(pid)}" if pid else "child"
 
@@ -51,19 +51,19 @@ def told(pid):
 @cmdc.tool(effects="write")
 def in_process(way: str) -> str:
     """Fork in a process of its own."""
-    return told(forked(way))
+    return shown(forked(way))
 
 
 @cmdc.tool(effects="write", isolation="thread")
 def in_thread(way: str) -> str:
     """Fork in a thread."""
-    return told(forked(way))
+    return shown(forked(way))
 
 
 @cmdc.tool(effects="write", isolation="task")
 async def in_task(way: str) -> str:
     """Fork in the agent's own loop."""
-    return told(forked(way))
+    return shown(forked(way))
 
 
 @cmdc.tool(effects="write", isolation="task")
@@ -71,7 +71,7 @@ async def in_task_and_waits(way: str) -> str:
     """Fork there, and have the child wait for the loop."""
     pid = forked(way)
     await asyncio.sleep(0)
-    return told(pid)
+    return shown(pid)
 
 
 @cmdc.tool(effects="write", isolation="task")
@@ -85,7 +85,7 @@ async def in_callback() -> str:
     await asyncio.wait((asyncio.create_task(fork()),))
     loop.call_soon(lambda: pids.append(os.fork()))
     await asyncio.sleep(0)
-    return ", ".join(map(told, pids))
+    return ", ".join(map(shown, pids))
 
 
 @cmdc.tool(effects="read")
@@ -93,8 +93,8 @@ def pooled() -> str:
     """Have forks do the work that never come back."""
     with multiprocessing.get_context("fork").Pool(2) as pool:
         found = pool.map(abs, [-1, -2])
-    told = subprocess.run([sys.executable, "-c", "print(3)"], capture_output=True, check=True)
-    return f"{found} {told.stdout.decode().strip()}"
+    shown = subprocess.run([sys.executable, "-c", "print(3)"], capture_output=True, check=True)
+    return f"{found} {shown.stdout.decode().strip()}"
 
 
 TOOLS = [in_process, in_thread, in_task, in_task_and_waits]
@@ -117,16 +117,16 @@ class Forking(cmdc.Plugin):
 
     def before_prompt(self, event, context):
         """Fork in a thread."""
-        return cmdc.Emit("forked", told(forked(event.text)))
+        return cmdc.Emit("forked", shown(forked(event.text)))
 
     async def before_request(self, event, context):
         """Fork in the loop."""
-        return cmdc.Emit("forked", told(forked("returns")))
+        return cmdc.Emit("forked", shown(forked("returns")))
 
     def observe(self, event, context):
         """Hear of the prompt's cycle."""
         if isinstance(event, cmdc.events.AgentStart):
-            told(forked("returns"))
+            shown(forked("returns"))
 
 
 @pytest.mark.fault_case("F84")

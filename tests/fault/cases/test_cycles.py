@@ -66,36 +66,36 @@ def test_the_pieces_of_an_answer_add_up(killer, agent, scripted, who):
     half = (Text(ANSWER[:20], chunk_chars=4), Hold(), ANSWER[20:])
     model = scripted(half, ANSWER)
     session = agent(model)
-    told = session.stream("Go.", timeout=TURN_S)
-    found = next(told)
+    incoming = session.stream("Go.", timeout=TURN_S)
+    found = next(incoming)
     while found != ANSWER[:20]:
-        found += next(told)
+        found += next(incoming)
     model.wait_held()
     killer(session, who)
     if "agent" not in who:
         model.release()
 
-    assert found + "".join(told) == ANSWER
+    assert found + "".join(incoming) == ANSWER
     assert session.collect_reply(timeout=TURN_S) == ANSWER
 
 
 @pytest.mark.fault_case("F93")
 @pytest.mark.parametrize("who", WHO, ids="-".join)
-def test_calls_are_told_of_twice(killer, agent, scripted, tmp_path, who):
+def test_calls_are_reported_twice(killer, agent, scripted, tmp_path, who):
     """Whoever dies amid them: each call has its one start and its one end, read to the cycle's."""
     again, once = tmp_path / "again", tmp_path / "once"
     calls = ToolCalls(
         ToolUse("stay", {"path": str(again)}), ToolUse("stay_writing", {"path": str(once)})
     )
     session = agent(scripted(calls, default="next"), tools=[stay, stay_writing])
-    told, seen = session.stream_events("Go.", timeout=TURN_S), []
+    incoming, seen = session.stream_events("Go.", timeout=TURN_S), []
     while dict(Counter(e.kind for e in seen if e.kind == STARTED)) != {STARTED: 2}:
-        seen.append(next(told))
+        seen.append(next(incoming))
     assert poll_for(lambda: again.exists() and once.exists())
     killer(session, who)
     if who == ["daemon"]:
         session.abort()
-    ended = list(told)
+    ended = list(incoming)
     session.run("And?", timeout=TURN_S)
     with session.subscribe(since=0) as stream:
         last, heard = session.last_index(), []

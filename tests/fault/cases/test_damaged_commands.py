@@ -1,4 +1,4 @@
-"""Rows of a journal that no process could be given: looked at first, told, and left out."""
+"""Rows of a journal that no process could be given: looked at first, reported, and left out."""
 
 import contextlib
 import signal
@@ -86,7 +86,7 @@ def said_to(session):
 
 
 def check(place, sessions):
-    """Check that each session has done what its row says, and that the others were told."""
+    """Check that each session has done what its row says, and that the others were reported."""
     for name, session in sessions.items():
         said = said_to(session)
         assert said is not None, name
@@ -94,8 +94,10 @@ def check(place, sessions):
         assert ("Damaged." in said) is (name in HARMLESS), name
         assert session.status().restarts <= 1, name  # the daemon's own end
     log = place.log.read_text()
-    told = {name for name, session in sessions.items() if f"{session.id}" in given_to_nobody(log)}
-    assert told == DAMAGED_IDS.keys()
+    reported = {
+        name for name, session in sessions.items() if f"{session.id}" in given_to_nobody(log)
+    }
+    assert reported == DAMAGED_IDS.keys()
     end(place)
     with journal(place) as db:
         for name, session in sessions.items():
@@ -111,13 +113,13 @@ def check(place, sessions):
 
 
 def given_to_nobody(log):
-    """Return the lines of the log that tell of commands which are given to nobody."""
+    """Return the lines of the log that name commands which are given to nobody."""
     return "".join(line for line in log.splitlines() if "command.set_aside" in line)
 
 
 @pytest.mark.fault_case("F72")
 def test_damaged_row_of_a_command_stops_neither_its_session_nor_another(place, audit, agent):
-    """Whoever can be told is told, the rest is told in the log; what is behind it is done."""
+    """Whoever can get an error gets it, the rest is logged; what is behind it is done."""
     audit.daemon_died = True
     sessions = {name: agent() for name in ROWS}
     for session in sessions.values():
@@ -186,7 +188,7 @@ DAMAGED_ANSWERS = {
 
 @pytest.mark.fault_case("F72")
 @pytest.mark.parametrize("damage", DAMAGED_ANSWERS.values(), ids=DAMAGED_ANSWERS)
-def test_damaged_answer_is_told_to_whoever_asks_again_and_the_command_not_done_twice(
+def test_damaged_answer_is_reported_to_whoever_asks_again_and_the_command_not_done_twice(
     place, audit, agent, damage
 ):
     """It is filed under the id of what was carried out; no client gets what lies there."""
@@ -215,7 +217,7 @@ def test_damaged_answer_is_told_to_whoever_asks_again_and_the_command_not_done_t
 
 @pytest.mark.fault_case("F72")
 @pytest.mark.parametrize("value", ["'late'", "x'ff'"])
-def test_record_without_a_number_is_set_aside_and_told(place, audit, agent, client, value):
+def test_record_without_a_number_is_set_aside_and_reported(place, audit, agent, client, value):
     """Its place among the others is not known, so it is not applied, and not dropped in silence."""
     audit.daemon_died = True
     session = agent()

@@ -1,7 +1,7 @@
-"""An agent's process lives and does nothing: it is found, told with its stack, and replaced.
+"""An agent's process lives and does nothing: it is found, reported with its stack, and replaced.
 
-One that not even SIGKILL ends is told, too. The daemon of these cases gives up on it sooner than
-others do, which is all that is different about it.
+One that not even SIGKILL ends is reported, too. The daemon of these cases gives up on it sooner
+than others do, which is all that is different about it.
 """
 
 import ctypes
@@ -59,12 +59,12 @@ async def spin() -> str:
 async def stand_still() -> str:
     """Leave the loop for good, while another thread says that all is well."""
 
-    def tell() -> None:
+    def say() -> None:
         never = threading.Event()
         while not never.wait(0.05):
             print("all is well", file=sys.stderr)
 
-    threading.Thread(target=tell, daemon=True).start()
+    threading.Thread(target=say, daemon=True).start()
     threading.Event().wait()
     return "never"
 
@@ -110,7 +110,7 @@ def found(monitor, tool):
 
 @pytest.mark.fault_case("F11")
 def test_stopped_agents_are_found_and_replaced(agent, scripted):
-    """One is idle, one in a turn: what it was doing is told, and what it owed is done."""
+    """One is idle, one in a turn: what it was doing is reported, and what it owed is done."""
     model = scripted((Hold(), "never"), default="fine")
     idle = agent(unresponsive_after=QUICK_S)
     busy = agent(model, unresponsive_after=QUICK_S)
@@ -171,7 +171,7 @@ def freeze(poll):
 
 
 @pytest.mark.fault_case("F23")
-def test_unkillable_agent_is_told_and_holds_nobody_up(agent, freeze):
+def test_unkillable_agent_is_reported_and_holds_nobody_up(agent, freeze):
     """Its stop ends with the truth, nothing takes its place, and it is reaped when it does end."""
     session, other = agent(), agent()
     monitor, pid = session.monitor(persistent=True), session.agent_pid()
@@ -192,7 +192,7 @@ def test_unkillable_agent_is_told_and_holds_nobody_up(agent, freeze):
 
 
 @pytest.mark.fault_case("F23")
-def test_silent_agent_that_cannot_be_killed_is_told(agent, freeze):
+def test_silent_agent_that_cannot_be_killed_is_reported(agent, freeze):
     """It hangs, SIGKILL does nothing, and the session ends with that truth."""
     session = agent(unresponsive_after=0.6)
     monitor, pid = session.monitor(persistent=True), session.agent_pid()

@@ -46,7 +46,7 @@ from tests.fault.cases.test_strangers import (
     adrift,
     batch,
     entry_of,
-    told_by,
+    refused_by,
 )
 from tests.fault.test_frames import hello
 
@@ -130,12 +130,14 @@ def test_what_was_said_already_or_comes_too_early_is_not_taken(place, agent, scr
     assert session.run("Go.", timeout=TURN_S).text == "fine"
     assert session.run("On.", timeout=TURN_S).text == "fine"
     roles = [one.role for one in session.messages() if one.role != "system"]
-    told = [one for one in place.log.read_text()[logged:].splitlines() if "event.refused" in one]
+    refusals = [
+        one for one in place.log.read_text()[logged:].splitlines() if "event.refused" in one
+    ]
 
     assert session.agent_pid() == pid
     assert is_whole(session)
     assert roles == ["user", "assistant", "tool_result", "assistant", "user", "assistant"]
-    assert len(told) == (kind != "an old write")
+    assert len(refusals) == (kind != "an old write")
     os.kill(pid, signal.SIGKILL)  # and so it is for the next process, from the journal
     assert place.poll(lambda: session.status().incarnation == 2)
     assert [one.role for one in session.messages() if one.role != "system"] == roles
@@ -191,14 +193,14 @@ def test_an_outcome_for_another_sessions_command_reaches_nobody(place, agent, sc
     hexes = [HEADER.hex(), *(part.hex() for part in parts)]
     call = ToolCalls(ToolUse("say_on", {"parts": hexes}))
     liar = agent(scripted(call, default="fine"), tools=[say_on])
-    pid, before = liar.agent_pid(), told_by(place)
+    pid, before = liar.agent_pid(), refused_by(place)
     with waiting(place, session) as peer:
         assert liar.run("Go.", timeout=TURN_S).text == "fine"
         model.release()
         frame = of_router(peer.recv_multipart())
     answer = decode(ToClient, frame)
 
-    assert (liar.agent_pid(), told_by(place)) == (pid, before)  # it was taken, as its own
+    assert (liar.agent_pid(), refused_by(place)) == (pid, before)  # it was taken, as its own
     assert answer.id == KNOWN
     assert decode_as(CycleResult, answer.body).text == "its own"
     assert is_whole(session)
@@ -209,7 +211,7 @@ def test_an_outcome_for_another_sessions_command_reaches_nobody(place, agent, sc
 
 @cmdc.tool(effects="write", isolation="thread")
 def say_as(address: str, name: str, messages: list[list[str]], go: str) -> list[str]:
-    """Connect as another worker, and return what that one was told before there was a file."""
+    """Connect as another worker, and return what that one heard before there was a file."""
     heard = []
     dealer = zmq.DEALER
     with zmq.Context() as context, context.socket(dealer) as own, context.socket(dealer) as nobody:
@@ -229,7 +231,7 @@ def say_as(address: str, name: str, messages: list[list[str]], go: str) -> list[
 @pytest.mark.fault_case("F42")
 @pytest.mark.fault_case("F43")
 def test_the_second_worker_of_an_identity_is_not_heard(place, agent, scripted, tmp_path):
-    """The first one goes on, amid its turn, and the second one is told nothing of it."""
+    """The first one goes on, amid its turn, and the second one hears nothing of it."""
     model = scripted("one", (Text("dur"), Hold(), Text("ing")), default="after")
     session = agent(model)
     assert session.run("1", timeout=TURN_S).text == "one"
@@ -239,11 +241,11 @@ def test_the_second_worker_of_an_identity_is_not_heard(place, agent, scripted, t
     address = f"ipc://{place.address / 'workers.sock'}"
     args = {"address": address, "name": name, "messages": hexes, "go": str(go)}
     liar = agent(scripted(ToolCalls(ToolUse("say_as", args)), default="fine"), tools=[say_as])
-    liar_pid, before = liar.agent_pid(), told_by(place)
+    liar_pid, before = liar.agent_pid(), refused_by(place)
     stream = session.stream("2", timeout=TURN_S)
     model.wait_held()
     liar.prompt("Go.")
-    assert place.poll(lambda: told_by(place) > before)
+    assert place.poll(lambda: refused_by(place) > before)
     model.release()
     said = "".join(stream)
     again = session.run("3", timeout=TURN_S).text
@@ -253,7 +255,7 @@ def test_the_second_worker_of_an_identity_is_not_heard(place, agent, scripted, t
     assert liar.messages()[-2].content == "[]"
     assert (said, again) == ("during", "after")
     assert (session.agent_pid(), liar.agent_pid()) == (pid, liar_pid)
-    assert told_by(place) == before + 1
+    assert refused_by(place) == before + 1
     assert is_whole(session)
     assert is_whole(liar)
 
@@ -263,21 +265,21 @@ def test_the_second_worker_of_an_identity_is_not_heard(place, agent, scripted, t
 
 @pytest.mark.fault_case("F42")
 def test_words_of_an_earlier_process_come_to_nothing(place, agent, scripted):
-    """They are refused and counted; who calls for the session is told to end."""
+    """They are refused and counted; who calls for the session is ordered to end."""
     session = agent(scripted("one", default="two"))
     assert session.run("1", timeout=TURN_S).text == "one"
     entry = entry_of(place, session)
     os.kill(entry.pid, signal.SIGKILL)
     assert session.run("2", timeout=TURN_S).text == "two"
-    pid, before, index = session.agent_pid(), told_by(place), session.last_index()
+    pid, before, index = session.agent_pid(), refused_by(place), session.last_index()
     words = words_of(entry.pid, index)
     messages = [(entry.worker_id, (HEADER, *parts)) for parts in [*words, (adrift(entry),)]]
     with stranger(place.address / "workers.sock", *messages) as heard:
-        assert place.poll(lambda: told_by(place) >= before + len(words))
+        assert place.poll(lambda: refused_by(place) >= before + len(words))
         assert place.poll(lambda: heard)
         assert session.run("3", timeout=TURN_S).text == "two"
 
-    assert told_by(place) == before + len(words)
+    assert refused_by(place) == before + len(words)
     assert {type(decode(ToWorker, bytes.fromhex(one.strip()))) for one in heard} == {Terminate}
     assert (session.agent_pid(), session.status().incarnation) == (pid, 2)
     assert is_whole(session)
@@ -302,12 +304,12 @@ def test_a_process_that_was_taken_over_calls_as_no_earlier_one(
     assert session.agent_pid() == pid
     stale = msgspec.structs.replace(second, incarnation=first.incarnation)
     words.write_text(adrift(stale).hex())
-    monitor, before = session.monitor(), told_by(place)
+    monitor, before = session.monitor(), refused_by(place)
     session.prompt("3")
     down = monitor.wait(TURN_S)
 
     assert CONTRACT in str(down.reason)
-    assert told_by(place) == before + 1
+    assert refused_by(place) == before + 1
     assert restarted(place, session, 2).incarnation == 3
     assert session.run("4", timeout=TURN_S).text == "fine"
 

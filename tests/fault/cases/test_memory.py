@@ -84,7 +84,7 @@ def memory(bystander):
 
 
 @pytest.mark.fault_case("F14")
-def test_session_over_its_memory_limit_is_told_so_and_its_poison_is_given_up(
+def test_session_over_its_memory_limit_is_reported_and_its_poison_is_given_up(
     agent, scripted, memory
 ):
     """The kernel's count is the proof; the second time the cycle is given up, not the session."""

@@ -133,9 +133,9 @@ def mend_until(state, at=None, begin=lambda state: functools.partial(mend, state
             os._exit(0)
     os.close(writable)
     with os.fdopen(readable) as file:
-        told = file.read()
+        written = file.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code, [int(one) for one in told.split()]
+    return code, [int(one) for one in written.split()]
 
 
 @pytest.mark.fault_case("F37")
@@ -223,7 +223,7 @@ def small(tmp_path):
 
 @pytest.mark.fault_case("F36")
 def test_a_torn_log_on_a_full_disk_keeps_no_daemon_away(left, small, tmp_path, capsys):
-    """Nothing of it was acknowledged: what cannot be kept is told, and the rest is there."""
+    """Nothing of it was acknowledged: what cannot be kept is reported, and the rest is there."""
     torn = shutil.copytree(left, tmp_path / "torn")
     tear(torn)
     state = small(torn)

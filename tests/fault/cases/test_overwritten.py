@@ -41,8 +41,8 @@ def test_log_cut_under_a_running_daemon_loses_nothing(place, agent, audit, part)
 
 
 @pytest.mark.fault_case("F81")
-def test_page_overwritten_under_a_running_daemon_is_told_to_its_sessions(cradle, scripted):
-    """Nothing is acknowledged any more; the next daemon tells who misses something, and how."""
+def test_page_overwritten_under_a_running_daemon_is_reported_to_its_sessions(cradle, scripted):
+    """Nothing is acknowledged any more; the next daemon reports who misses something, and how."""
     cradle.start()
     state = cradle.place / "state"
     with cradle.client() as client:

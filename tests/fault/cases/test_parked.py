@@ -108,7 +108,7 @@ def forget(place, names):
 
 @pytest.mark.fault_case("F72")
 def test_rows_damaged_by_hand_park_their_sessions_and_no_other(place, audit, bystander, client):
-    """Each column in turn: the daemon starts, says why, and lets go of them when it is told to."""
+    """Each column in turn: the daemon starts, says why, and lets go of them when it is asked to."""
     audit.daemon_died = True
     audit.log_says = ("Traceback (most recent call last)",)  # of a value of another type
     with stopped(place) as db:
@@ -122,8 +122,8 @@ def test_rows_damaged_by_hand_park_their_sessions_and_no_other(place, audit, bys
             copied(db, bystander.id, session_id=f"beside-{column}")
             db.execute(insert.format(id=f"'beside-{column}'", seq=number + 1))
     assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
-    told = json.loads(run(place, "ps", "--all", "--json").stdout)
-    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    reported = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in reported if one["state"] == "parked"}
     damaged = {name for name in parked if name.startswith("damaged-")}
     names = {f"row-{one}" for one in (*COLUMNS, "text", "utf8") if one != "session_id"}
     assert parked.keys() - damaged == names | {f"beside-{one}" for one in BESIDE}
@@ -146,8 +146,8 @@ def test_rows_damaged_by_hand_park_their_sessions_and_no_other(place, audit, bys
 
     with stopped(place):  # the next daemon knows what ended before it from the journal
         pass
-    told = json.loads(run(place, "ps", "--all", "--json").stdout)
-    ended = {one["session_id"]: one["reason"] for one in told if one["state"] == "ended"}
+    reported = json.loads(run(place, "ps", "--all", "--json").stdout)
+    ended = {one["session_id"]: one["reason"] for one in reported if one["state"] == "ended"}
     shown = names | {f"beside-{one}" for one in BESIDE}
     assert {name: ended.get(name) for name in shown} == dict.fromkeys(shown, "normal")
     with stopped(place) as db:
@@ -160,13 +160,13 @@ def test_rows_damaged_by_hand_park_their_sessions_and_no_other(place, audit, bys
             ours = "session_id GLOB 'row-*' OR session_id GLOB 'beside-*'"
             db.execute(f"DELETE FROM {table} WHERE {ours} OR typeof(session_id) = 'blob'")
         assert len([row for row in db.iterdump() if "INSERT" in row]) >= len(before)
-    told = json.loads(run(place, "ps", "--all", "--json").stdout)
-    assert [one["session_id"] for one in told if one["state"] != "ended"] == [bystander.id]
+    reported = json.loads(run(place, "ps", "--all", "--json").stdout)
+    assert [one["session_id"] for one in reported if one["state"] != "ended"] == [bystander.id]
 
 
 @pytest.mark.fault_case("F72")
 def test_an_end_damaged_by_hand_hinders_no_session(place, audit, bystander, agent, client):
-    """It is left out and told, of a session that is alive and of one that ended; new ends are told.
+    """It is left out and reported, of a session alive and of one that ended; new ends are reported.
 
     Rows of ends have one order for all sessions, so one of them must not decide about the others.
     """
@@ -190,11 +190,11 @@ def test_an_end_damaged_by_hand_hinders_no_session(place, audit, bystander, agen
     assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
     listed = {one.session_id for one in client.list_sessions()}
     assert listed == {bystander.id, *names}
-    told = queue.SimpleQueue()
+    reported = queue.SimpleQueue()
     for name in names:
-        client.monitor(name, told.put)
+        client.monitor(name, reported.put)
         client.stop(name)
-        assert told.get(timeout=TURN_S).session_id == name
+        assert reported.get(timeout=TURN_S).session_id == name
 
 
 @pytest.mark.fault_case("F72")
@@ -214,8 +214,8 @@ def test_a_definition_of_another_session_parks_the_row_that_has_it(
             db.execute("UPDATE sessions SET rowid = ? WHERE session_id = ?", (rowid, name))
     assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
     assert other.run("And you?", timeout=TURN_S).text == "fine"
-    told = json.loads(run(place, "ps", "--all", "--json").stdout)
-    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    reported = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in reported if one["state"] == "parked"}
     names = {*(f"names-{kind}" for kind in named), "before", "behind"}
     assert all("spec: session_id: " in parked[name] for name in names)
     assert {one.session_id for one in client.list_sessions()} >= {bystander.id, other.id}
@@ -225,7 +225,7 @@ def test_a_definition_of_another_session_parks_the_row_that_has_it(
 
 @pytest.mark.fault_case("F72")
 def test_a_session_of_a_damaged_end_is_parked_and_not_pruned(place, audit, bystander, client):
-    """Nobody can say whether it has ended, so it is shown with its column until it is told to."""
+    """Nobody can say whether it has ended, so it is shown with its column until it is stopped."""
     audit.daemon_died = True
     ends = {"below": -1, "text": "abc", "bytes": b"\0", "part": 1.5, "far": 2**62, "sound": 5}
     names = {f"ended-{kind}": value for kind, value in ends.items()}
@@ -240,10 +240,10 @@ def test_a_session_of_a_damaged_end_is_parked_and_not_pruned(place, audit, bysta
         return "journal.pruned" in place.log.read_text()[start:]
 
     assert place.poll(is_pruned, TURN_S)
-    told = json.loads(run(place, "ps", "--all", "--json").stdout)
-    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    reported = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in reported if one["state"] == "parked"}
     assert all("ended_ms: " in parked[name] for name in names)
-    assert "ended-sound" not in {one["session_id"] for one in told}
+    assert "ended-sound" not in {one["session_id"] for one in reported}
     client.stop("ended-text")
     with pytest.raises(SessionNotAlive, match="normal"):
         client.status("ended-text")
@@ -263,8 +263,8 @@ def test_sessions_that_are_below_themselves_are_parked(place, audit, bystander, 
         for name, parent in (parents | {"orphan": "nobody"}).items():
             copied(db, bystander.id, below=parent, session_id=name, parent_id=parent)
     assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
-    told = json.loads(run(place, "ps", "--all", "--json").stdout)
-    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    reported = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in reported if one["state"] == "parked"}
     for name, parent in parents.items():
         assert f"parent_id: {parent!r} is below the session itself" in parked[name]
     with pytest.raises(SessionNotAlive, match="the parent's process ended"):
@@ -291,8 +291,8 @@ def test_a_parent_that_the_definition_has_not_parks_its_session(
         changed = "UPDATE sessions SET parent_id = ? WHERE session_id = ?"
         assert db.execute(changed, (bystander.id, parent.id)).rowcount == 1
     assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
-    told = json.loads(run(place, "ps", "--all", "--json").stdout)
-    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    reported = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in reported if one["state"] == "parked"}
     names = {f"child-{name}" for name in damaged}
     assert parked.keys() == names | {parent.id}
     assert all("the session is damaged: parent_id: " in parked[name] for name in names)

@@ -83,7 +83,7 @@ def replayed(session, address):
 
 
 def set_aside(client, session):
-    """Return what was told to be set aside since the session's beginning."""
+    """Return what was reported as set aside since the session's beginning."""
     with client.subscribe(session, since=0, types=["record_set_aside"]) as stream:
         found = stream.get(TURN_S).event
         while not isinstance(found, RecordSetAside):  # a daemon that was killed loses events
@@ -124,15 +124,15 @@ def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, dea
     deadly(session.id, SAID)
     kill(session)
     result = session.run("Second.", timeout=TURN_S)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
     said = [message.content for message in session.messages()[-3:]]
     restarts = session.status().restarts
     kill(session)
     again = session.run("Third.", timeout=TURN_S)
 
     assert result.text == "fine"
-    assert (told.what, told.why) == ("said", "processes that read it have died of it")
-    assert len(told.digest) == 32
+    assert (reported.what, reported.why) == ("said", "processes that read it have died of it")
+    assert len(reported.digest) == 32
     assert said == ["First.", "Second.", "fine"]
     assert restarts == 1  # the processes that fell in between are no restarts
     assert again.text == "fine"
@@ -141,7 +141,7 @@ def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, dea
 
 
 @pytest.mark.fault_case("F91")
-def test_who_plays_the_session_again_is_told_of_the_hole(agent, scripted, deadly, place):
+def test_who_plays_the_session_again_hears_of_the_hole(agent, scripted, deadly, place):
     """What was decided on the record can't be decided without it; the record is not read."""
     session = agent(scripted("one", default="fine"), max_restarts=2)
     session.run("First.", timeout=TURN_S)
@@ -187,15 +187,15 @@ def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, dead
         first, checkpoint_id=checkpoint.checkpoint_id, new_id="s-poison"
     ) as session:
         result = session.run("Second.", timeout=TURN_S)
-        told = set_aside(client, session)
+        reported = set_aside(client, session)
         contents = [message.content for message in session.messages()]
         played = replayed(session, place.address)
 
     assert result.text == "fine"
-    assert told.what == "snapshot"
+    assert reported.what == "snapshot"
     assert "First." not in contents
     assert (played.returncode, played.stderr) == (1, "")
-    assert played.stdout.startswith(f"the snapshot is set aside: {told.why}\n")
+    assert played.stdout.startswith(f"the snapshot is set aside: {reported.why}\n")
     assert " records, the same; 1 were passed over\n" in played.stdout
 
 
@@ -267,7 +267,7 @@ def packed(record, **fields):
 DEEP_OPTIONS = {"a": msgspec.Raw(b"\x81\xa1a" * 200 + b"\x01")}
 # fmt: off
 BROKEN = [
-    # kind           body                                           what is told  why
+    # kind           body                                           what      why
     ("said",          b"\xc1",                                       "said",   "cannot be read: "),
     ("said",          msgspec.msgpack.encode([1]),                   "said",   "cannot be read: "),
     ("said",          packed("said", message={"id": "m"})[:-3],      "said",   "cannot be read: "),
@@ -298,12 +298,12 @@ def test_malformed_record_is_left_out(agent, client, damaged, place):
     )
     for (_, _, what, why), session in zip(BROKEN, sessions, strict=True):
         result = session.run("Third.", timeout=TURN_S)
-        told = set_aside(client, session)
+        reported = set_aside(client, session)
         said = [message.content for message in session.messages()[1:]]
 
         assert result.text == "fine"
-        assert (told.what, len(told.digest)) == (what, 32)
-        assert why in told.why
+        assert (reported.what, len(reported.digest)) == (what, 32)
+        assert why in reported.why
         assert written(place, session) == 1
         assert said == ["First.", "Second.", "fine", "Third.", "fine"]
         assert session.status().restarts <= 1  # the daemon's own end
@@ -318,21 +318,21 @@ CHECKPOINT = "UPDATE checkpoints SET body = ? WHERE session_id = ?"
 
 @pytest.mark.fault_case("F91")
 def test_state_that_cannot_be_read_is_left_out(agent, client, damaged, place):
-    """What came after it is there; a session that would begin with it is refused, and told why."""
+    """What came after it is there; a session that would begin with it is refused with a reason."""
     session, other = agent(), agent()
     for one in (session, other):
         one.run("First.", timeout=TURN_S)
     checkpoint = other.checkpoint()
     damaged([(ONLY_STATE, (UNREADABLE, session.id)), (CHECKPOINT, (UNREADABLE, other.id))])
     result = session.run("Second.", timeout=TURN_S)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
     with pytest.raises(cmdc.CmdcError, match="the snapshot is damaged"):
         client.resume_session(other, checkpoint_id=checkpoint.checkpoint_id, new_id="s-damaged")
 
     assert result.text == "fine"
-    assert told.what == "snapshot"
+    assert reported.what == "snapshot"
     assert written(place, session) == 1
-    assert "the snapshot is damaged: Object missing required field `state`" in told.why
+    assert "the snapshot is damaged: Object missing required field `state`" in reported.why
     assert [message.content for message in session.messages()[1:]] == ["Second.", "fine"]
 
 
@@ -355,12 +355,12 @@ def test_who_plays_the_session_again_leaves_the_state_out_as_well(agent, client,
     pruned = [(OLDEST_GONE, (session.id, session.id))] * 4
     damaged([(STATE_BETWEEN, (UNREADABLE, session.id)), *pruned])
     session.run("Third.", timeout=TURN_S)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
     played = replayed(session, place.address)
     shown = played.stdout.splitlines()
 
     assert (played.returncode, played.stderr) == (1, "")
-    assert shown[0] == f"the snapshot is set aside: {told.why}"
+    assert shown[0] == f"the snapshot is set aside: {reported.why}"
     assert shown[1] == "  passed over: 5 records, up to the one that says so"
     assert "stream_ended -> said, turn_spent, cycle_ended" in shown[-2]
     assert "can't be played" not in played.stdout
@@ -415,19 +415,21 @@ def test_record_that_contradicts_those_before_it_is_left_out(agent, client, dama
     before = place.log.read_text().count("process.fell")
     damaged([(f"UPDATE records SET kind = ?, body = ? WHERE {SECOND_BEGINNING}", other)])
     result = session.run("Third.", timeout=QUICK_S)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
 
     assert result.text == "fine"
-    assert told.what == "cycle_ended"
-    assert told.why.startswith("the journal is damaged, since this cannot be after what is before")
-    assert told.why.endswith(": a cycle ended, and none had begun")
+    assert reported.what == "cycle_ended"
+    assert reported.why.startswith(
+        "the journal is damaged, since this cannot be after what is before"
+    )
+    assert reported.why.endswith(": a cycle ended, and none had begun")
     assert written(place, session) == 1
     assert place.log.read_text().count("process.fell") == before
 
 
 @pytest.mark.fault_case("F91")
 def test_agent_that_fails_over_what_it_reads_ends_at_once(agent, audit, client, damaged, place):
-    """Whatever it raises: it is a death like any other, told with what it was and where."""
+    """Whatever it raises: it is a death like any other, reported with what it was and where."""
     audit.log_says = ("Traceback (most recent call last)",)
     session = agent()
     session.run("First.", timeout=TURN_S)
@@ -435,11 +437,11 @@ def test_agent_that_fails_over_what_it_reads_ends_at_once(agent, audit, client, 
     impossible = encode_state(Memory(tools=(ToolFacts("without a parcel"),)))
     damaged([(ONLY_STATE, (impossible, session.id))])
     result = session.run("Second.", timeout=QUICK_S)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
     fallen = [line for line in place.log.read_text()[len(log) :].splitlines() if session.id in line]
 
     assert result.text == "fine"
-    assert (told.what, told.why) == ("snapshot", "processes that read it have died of it")
+    assert (reported.what, reported.why) == ("snapshot", "processes that read it have died of it")
     falls = [line for line in fallen if "process.fell" in line]
     assert len(falls) == DEATHS_MAX
     assert all("exception: AssertionError" in line for line in falls)
@@ -448,7 +450,7 @@ def test_agent_that_fails_over_what_it_reads_ends_at_once(agent, audit, client, 
 
 @pytest.mark.fault_case("F91")
 def test_record_of_a_newer_program_is_not_left_out(agent, damaged):
-    """Whatever it says may matter: who wants the session is told to use the newer program."""
+    """Whatever it says may matter: who wants the session is asked to use the newer program."""
     session = agent()
     session.run("First.", timeout=TURN_S)
     newer = ("from_tomorrow", packed("from_tomorrow", more=[1]), session.id)

@@ -137,34 +137,34 @@ def test_an_attached_tool_that_kills_who_opens_it_is_set_aside(
     session.run("First.", timeout=TURN_S)
     kill(session)
     result = session.run("Second.", timeout=TURN_S)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
     restarts = session.status().restarts
     kill(session)
     again = session.run("Third.", timeout=TURN_S)
 
     assert (result.text, again.text) == ("fine", "fine")
-    assert (told.what, told.name) == ("tool", "trap")
-    assert told.why.endswith("it came with the record tools_changed")
-    assert len(told.digest) == 32
+    assert (reported.what, reported.name) == ("tool", "trap")
+    assert reported.why.endswith("it came with the record tools_changed")
+    assert len(reported.digest) == 32
     assert restarts == 1  # those that fell in between are no restarts
     assert opens(log) == 3
 
 
 @pytest.mark.fault_case("F91")
 def test_a_tool_of_the_definition_is_set_aside_as_well(agent, client, scripted, tmp_path):
-    """A model that still asks for it is told that it is gone; the others are as they were."""
+    """A model that still asks for it reads that it is gone; the others are as they were."""
     log = tmp_path / "opened"
     uses = [ToolCalls(ToolUse("trap", {})), ToolCalls(ToolUse("other", {})), "fine"]
     session = agent(scripted("one", *uses), tools=[Trap().dies(log), other], max_restarts=2)
     session.run("First.", timeout=TURN_S)
     kill(session)
     result = session.run("Second.", timeout=TURN_S)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
     said = [one.content for one in session.messages() if one.role == "tool_result"]
 
     assert result.text == "fine"
-    assert (told.what, told.name) == ("tool", "trap")
-    assert told.why.endswith("it came with the definition")
+    assert (reported.what, reported.name) == ("tool", "trap")
+    assert reported.why.endswith("it came with the definition")
     assert said[0].startswith("Error: there is no tool named 'trap'. Tools: other.")
     assert said[1] == "there"
     assert opens(log) == 3
@@ -294,18 +294,18 @@ def test_a_command_whose_parcel_kills_who_opens_it_first_is_refused(
     name = "deadly_guard" if is_guard else "trap"
     with pytest.raises(cmdc.UsageError, match=f"processes that opened '{name}', which it brings"):
         attach(session, killer)
-    told = set_aside(client, session)
+    reported = set_aside(client, session)
     result = session.run("Second.", timeout=TURN_S)
     kill(session)
     again = session.run("Third.", timeout=TURN_S)
 
     assert (result.text, again.text) == ("fine", "fine")
-    assert (told.what, told.name, len(told.digest)) == ("command", name, 32)
+    assert (reported.what, reported.name, len(reported.digest)) == ("command", name, 32)
     assert opens(log) == 2 + is_guard
 
 
 class Greeter(cmdc.Plugin):
-    """A plugin that is opened well, and kills who tells it of the session."""
+    """A plugin that is opened well, and kills who notifies it of the session."""
 
     name = "greeter"
 
@@ -332,7 +332,7 @@ def test_a_command_whose_plugin_kills_who_greets_it_is_refused(agent, client, tm
 
 
 class Starter(cmdc.Plugin):
-    """A plugin that kills whoever tells it of the session's start, but for the first time."""
+    """A plugin that kills whoever notifies it of the session's start, but for the first time."""
 
     name = "starter"
     fail = "open"
@@ -407,7 +407,7 @@ def test_a_plugin_that_kills_who_greets_it_has_failed_at_that(  # noqa: PLR0913,
     with session.subscribe(since=0, types=["plugin:asked", "agent_end"]) as stream:
         kill(session)
         second = session.run("Second.", timeout=TURN_S)
-        told = set_aside(client, session)
+        reported = set_aside(client, session)
         restarts = session.status().restarts
         kill(session)
         third = session.run("Third.", timeout=TURN_S)
@@ -418,8 +418,8 @@ def test_a_plugin_that_kills_who_greets_it_has_failed_at_that(  # noqa: PLR0913,
             heard += [] if event.kind == "agent_end" else [event.name]
 
     assert (second.text, third.text) == ("fine", "fine")
-    assert (told.what, told.name) == ("session_start", kind.name)
-    assert told.why == "processes in which it heard session_start have died of that"
+    assert (reported.what, reported.name) == ("session_start", kind.name)
+    assert reported.why == "processes in which it heard session_start have died of that"
     assert restarts == 1  # those that fell in between are no restarts
     assert opens(log) == 3
     assert heard == HEARD[kind]
@@ -521,7 +521,7 @@ def test_a_session_that_only_begins_is_refused_at_the_first_death(agent, client,
 
 
 def named(client, session, many):
-    """Return the names of what was told to be set aside, this many of them."""
+    """Return the names of what was reported as set aside, this many of them."""
     with client.subscribe(session, since=0, types=["record_set_aside"]) as stream:
         return [stream.get(TURN_S).event.name for _ in range(many)]
 

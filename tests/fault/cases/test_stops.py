@@ -36,7 +36,7 @@ def new_cradle(new_cradle):
 
 @dataclass
 class Crowd:
-    """Clients that go on while daemons come and go, and what they were told."""
+    """Clients that go on while daemons come and go, and what they heard."""
 
     sessions: list
     taken: list = field(default_factory=list)
@@ -75,8 +75,8 @@ class Crowd:
                 self.taken.append(text)
                 session.collect_reply(timeout=TURN_S)
             except cmdc.CmdcError as error:
-                told = f"{type(error).__name__}: {error}"
-                (self.problems if text in self.taken else self.refused).append((text, told))
+                reported = f"{type(error).__name__}: {error}"
+                (self.problems if text in self.taken else self.refused).append((text, reported))
 
     def _look(self, name):
         while not self.is_over.wait(LOOK_S):

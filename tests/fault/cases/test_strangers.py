@@ -65,7 +65,7 @@ def adrift(entry, first=1):
     )
 
 
-def told_by(place):
+def refused_by(place):
     """Return how many frames the daemon has refused."""
     return facts_of(f"ipc://{place.address / 'control.sock'}").refused_frames
 
@@ -85,7 +85,7 @@ def test_a_stranger_speaks_for_no_worker(place, client, agent, scripted):
     """Not under its name, for none that there is not, and not by any frame; all is counted."""
     session = agent(scripted("one", "two"))
     assert session.run("1", timeout=TURN_S).text == "one"
-    before, pid, index = told_by(place), session.agent_pid(), session.last_index()
+    before, pid, index = refused_by(place), session.agent_pid(), session.last_index()
     name = entry_of(place, session).worker_id
     frames = [
         [batch(index + 1, 1), ONE],
@@ -99,12 +99,12 @@ def test_a_stranger_speaks_for_no_worker(place, client, agent, scripted):
     ]
     messages = [(who, (HEADER, *parts)) for who in (f"{name}-1", "w-1-0") for parts in frames]
     with stranger(place.address / "workers.sock", *messages) as heard:
-        # An agent that nobody knows is told to end; that one frame of each name is not refused.
+        # An agent that nobody knows is ordered to end; that one frame of each name is not refused.
         refused = len(messages) - 2
-        assert place.poll(lambda: told_by(place) >= before + refused)
+        assert place.poll(lambda: refused_by(place) >= before + refused)
         assert session.run("2", timeout=TURN_S).text == "two"
 
-    assert told_by(place) == before + refused
+    assert refused_by(place) == before + refused
     assert {type(decode(ToWorker, bytes.fromhex(line.strip()))) for line in heard} <= {Terminate}
     assert (place.address / "control.sock").is_socket()
     assert session.agent_pid() == pid
@@ -126,7 +126,7 @@ def test_a_stranger_is_adopted_in_nobodys_place(place, audit, agent, scripted):
     with stranger(place.address / "workers.sock", *messages) as heard:
         place.start()
         assert session.run("2", timeout=TURN_S).text == "two"
-        assert place.poll(lambda: told_by(place) >= len(messages))
+        assert place.poll(lambda: refused_by(place) >= len(messages))
         assert session.run("3", timeout=TURN_S).text == "three"
         assert other.run("2", timeout=TURN_S).text == "two"
 
@@ -206,7 +206,7 @@ def test_an_agent_that_breaks_the_contract_ends_itself(place, agent, bystander, 
     parts = [HEADER.hex(), *(part.hex() for part in wild(place, bystander)[kind])]
     model = scripted(ToolCalls(ToolUse("say", {"parts": parts})), default="fine")
     session = agent(model, tools=[say])
-    before = told_by(place)
+    before = refused_by(place)
     monitor = session.monitor()
     session.prompt("Go.")
     down = monitor.wait(TURN_S)
@@ -214,7 +214,7 @@ def test_an_agent_that_breaks_the_contract_ends_itself(place, agent, bystander, 
     listed = {one.session_id: one for one in client.list_sessions()}
 
     assert CONTRACT in str(down.reason)
-    assert told_by(place) == before + 1
+    assert refused_by(place) == before + 1
     assert listed[session.id].incarnation == 2
     assert listed[session.id].last_index < INDEX_MAX
     assert (place.address / "control.sock").is_socket()

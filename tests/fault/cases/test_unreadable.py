@@ -1,4 +1,4 @@
-"""Frames of the daemon that a session's process cannot read: told, never waited for."""
+"""Frames of the daemon that a session's process cannot read: reported, never waited for."""
 
 import json
 import os
@@ -94,16 +94,16 @@ def test_frame_that_cannot_be_read_at_the_start_parks_its_session(
     for (kind, way), session in sessions.items():
         error = parked(session)
         monitors[kind, way].wait(TURN_S)
-        told = monitors[kind, way].wait(TURN_S)
+        notice = monitors[kind, way].wait(TURN_S)
         what = "of this protocol" if way in {"header", "nothing"} else "cannot be read"
 
         assert error is not None, (kind, way)
         assert what in error
         assert way in UNNAMED or f"the daemon's frame {kind}" in error
         assert SECRET not in error
-        assert isinstance(told.reason, StartFailed)
-        assert (told.reason.stage, told.restarting) == ("frame", False)
-        assert told.reason.message in error
+        assert isinstance(notice.reason, StartFailed)
+        assert (notice.reason.stage, notice.restarting) == ("frame", False)
+        assert notice.reason.message in error
     listed = json.loads(run(place, "ps", "--all", "--json").stdout)
     reasons = {one["session_id"]: one["reason"] for one in listed if one["state"] == "parked"}
     assert {session.id for session in sessions.values()} <= reasons.keys()
@@ -119,7 +119,7 @@ def test_frame_that_cannot_be_read_at_the_start_parks_its_session(
 
 
 @pytest.mark.fault_case("F95")
-def test_frame_that_cannot_be_read_at_the_first_start_is_told_to_who_starts_it(
+def test_frame_that_cannot_be_read_at_the_first_start_is_reported_to_who_starts_it(
     client, scripted, spoil
 ):
     """There is nothing to park: the call fails, with the frame in its reason."""
@@ -140,13 +140,13 @@ def test_frame_that_cannot_be_read_later_ends_its_process(agent, spoil, kind, wa
     monitor = session.monitor()
     spoil(session.id, f"{kind} {way}")
     result = session.run("Second.", timeout=TURN_S)
-    told = monitor.wait(TURN_S)
+    notice = monitor.wait(TURN_S)
 
     assert result.text == "fine"
-    assert isinstance(told.reason, Other)
-    assert told.restarting
-    assert way in UNNAMED or f"the daemon's frame {kind} cannot be read" in told.reason.detail
-    assert SECRET not in told.reason.detail
+    assert isinstance(notice.reason, Other)
+    assert notice.restarting
+    assert way in UNNAMED or f"the daemon's frame {kind} cannot be read" in notice.reason.detail
+    assert SECRET not in notice.reason.detail
     assert session.status().restarts == 1
 
 

@@ -82,6 +82,6 @@ def test_the_corpus_names_a_layer_for_each():
 
 def test_the_page_has_every_attempt():
     """With the result of each sandbox; ``python -m scripts.escapes`` writes it."""
-    told = re.findall(r"^\| (\w+: .+?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(r"^\| (\w+: .+?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
-    assert told == [one.id for one in corpus()]
+    assert listed == [one.id for one in corpus()]

@@ -1,4 +1,4 @@
-"""A station in a process of its own: publishes as many events as it is told on standard input."""
+"""A station in a process of its own: publishes as many events as standard input asks for."""
 
 import contextlib
 import json

@@ -18,7 +18,7 @@ RING = 10
 @pytest.mark.stream_case("S14")
 @pytest.mark.timeout(600)
 def test_client_that_was_away_for_a_day_finds_every_durable_event(station, monkeypatch):
-    """Each timer of router, hub and journal goes off as often as in a day; what is gone is told."""
+    """Timers of router, hub and journal go off as often as in a day; what is gone is reported."""
     monkeypatch.setattr(time, "monotonic", station.now_s)
     station.add("s1", events_max=RING)
     station.publish(["s1"], durable=True)

@@ -33,7 +33,7 @@ def await_agent(cradle, client):
 @pytest.mark.parametrize("grace", [0.0, 60.0], ids=["agents end", "agents stay"])
 @pytest.mark.timeout(300)
 def test_event_that_was_committed_and_not_published_comes_once(cradle, scripted, tmp_path, grace):
-    """The daemon is killed right after the commit, before anybody was told, event after event."""
+    """The daemon is killed right after the commit, before anybody hears of it, for each event."""
     plain = cradle.environment
     cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(tmp_path)}
     cradle.grace = grace
@@ -61,7 +61,7 @@ def test_event_that_was_committed_and_not_published_comes_once(cradle, scripted,
 @pytest.mark.stream_case("S14")
 @pytest.mark.timeout(300)
 def test_client_that_was_away_for_long_finds_every_durable_event(cradle, scripted):
-    """Far beyond the ring, and across a daemon's end: what is gone is told, the rest comes once."""
+    """Beyond the ring, and across a daemon's end: what is gone is reported, the rest comes once."""
     cradle.start()
     with cradle.client() as client:
         model = scripted(default=Text(STORY, chunk_chars=5))
@@ -91,7 +91,7 @@ def test_client_that_was_away_for_long_finds_every_durable_event(cradle, scripte
 
 @pytest.mark.stream_case("S08")
 @pytest.mark.timeout(300)
-def test_daemon_with_an_older_journal_tells_a_client_that_knows_more(cradle, scripted):
+def test_daemon_with_an_older_journal_notifies_a_client_that_knows_more(cradle, scripted):
     """A backup was put back: the client's stream names what is gone, and goes on."""
     model = scripted(default="fine")
     state, backup = cradle.place / "state", cradle.place / "backup"
@@ -118,16 +118,16 @@ def test_daemon_with_an_older_journal_tells_a_client_that_knows_more(cradle, scr
     with cradle.client() as client:
         stream = client.subscribe("s-1", since=cursor)
         await_agent(cradle, client)
-        told = stream.get(TURN_S)  # before its indexes have come as far as the client's again
+        reported = stream.get(TURN_S)  # before its indexes have come as far as the client's again
         client.run("s-1", "Go on.", timeout=TURN_S)
         after = Log()
-        after.last = told.index
+        after.last = reported.index
         after.read(stream, client.last_index("s-1"))
         over = list(client.subscribe("s-2", since=ended + 5))
         client.stop("s-1")
 
-    assert isinstance(told.event, cmdc.events.EventsLost)
-    assert told.event.first <= cursor + 1
+    assert isinstance(reported.event, cmdc.events.EventsLost)
+    assert reported.event.first <= cursor + 1
     assert kinds(after).count(AgentEnd) == 1
     assert [(one.index, one.event.first, one.event.last) for one in over] == [
         (ended, ended + 1, ended + 5)

@@ -145,17 +145,17 @@ class Crowd:
 
     async def hear(self, count):
         """Publish events one by one; return how long each took to each subscriber, in seconds."""
-        first, told_s, took_s = self.last + 1, {}, []
+        first, published_s, took_s = self.last + 1, {}, []
         self.last += count
 
         async def read(stream):
             for index in range(first, self.last + 1):
                 assert (await stream.get(WAIT_S)).index == index
-                took_s.append(time.monotonic() - told_s[index])
+                took_s.append(time.monotonic() - published_s[index])
 
         reads = asyncio.gather(*map(read, self.streams))
         for index in range(first, self.last + 1):
-            told_s[index] = time.monotonic()
+            published_s[index] = time.monotonic()
             await asyncio.to_thread(self.station.publish, [self.session_id], text="x" * 1_000)
         await reads
         return took_s

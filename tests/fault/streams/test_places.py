@@ -101,7 +101,7 @@ def test_last_event_that_was_lost_is_found_by_one_watermark(station, wire_of, fo
 
 
 @pytest.mark.stream_case("S07")
-def test_events_that_are_not_kept_any_more_are_told(station):
+def test_events_that_are_not_kept_any_more_are_reported(station):
     """The stream begins with what is lost, up to the earliest event that there is."""
     station.add("s1", events_max=0, last=100)
     station.publish(["s1"], 2, durable=True)
@@ -119,23 +119,23 @@ def test_events_that_are_not_kept_any_more_are_told(station):
 
 @pytest.mark.stream_case("S07")
 def test_session_that_is_not_kept_any_more_is_refused(station):
-    """Who asks for a session that was pruned is told that there is none."""
+    """Who asks for a session that was pruned learns that there is none."""
     with cmdc.Client(station.directory) as client, pytest.raises(cmdc.InvalidSession, match="s1"):
         client.subscribe("s1", since=5)
 
 
 @pytest.mark.stream_case("S08")
-def test_cursor_beyond_the_newest_event_is_told(station):
+def test_cursor_beyond_the_newest_event_is_reported(station):
     """It names what the daemon does not have, and the stream goes on with what follows."""
     station.add("s1")
     station.publish(["s1"], 3)
     with cmdc.Client(station.directory) as client:
         stream = client.subscribe("s1", since=10)
-        told = stream.get(WAIT_S)
+        reported = stream.get(WAIT_S)
         station.publish(["s1"])
         after = stream.get(WAIT_S)
 
-    assert (told.index, told.event.first, told.event.last) == (3, 4, 10)
+    assert (reported.index, reported.event.first, reported.event.last) == (3, 4, 10)
     assert after.index == 4
 
 
