@@ -155,8 +155,8 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
         (root / "d").unlink()
         (root / "kept").rename(root / "d")
 
-    errors_told = {result.error for result in results}
-    assert errors_told == ({PERMISSION_DENIED} if when.startswith("before") else {None})
+    errors_found = {result.error for result in results}
+    assert errors_found == ({PERMISSION_DENIED} if when.startswith("before") else {None})
     assert len(results[3].entries) == (0 if when.startswith("before") else 2)
     assert results[0].content == ("" if when.startswith("before") else "mine")
     assert listed(tmp_path / "outside") == ["secret"]
@@ -308,7 +308,7 @@ def test_no_descriptor_is_left_open(files, root):
 
 
 def test_a_walk_ends_below_what_can_be_named(files, root):
-    """Folders that are too deep are left out, and that is told."""
+    """Folders that are too deep are left out, and that is reported."""
     folder = root
     for _ in range(DEPTH_MAX + 3):
         folder /= "d"
@@ -322,7 +322,7 @@ def test_a_walk_ends_below_what_can_be_named(files, root):
 
 
 def test_a_walk_ends_after_so_many_entries(files, monkeypatch):
-    """What it found until then is told."""
+    """What it found until then is returned."""
     monkeypatch.setattr(_tree, "ENTRIES_SEEN_MAX", 3)
     for name in range(5):
         files.write(f"/d/{name}", "x")

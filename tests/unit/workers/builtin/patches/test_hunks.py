@@ -84,7 +84,7 @@ def test_a_line_number_counts_where_it_is_right_and_with_the_drift():
     assert applied(content, [first, hunk("+z", line=3)]) == b"new\nnew\nA\nx\nb\nz\nx\nc\nx\n"
 
 
-def test_a_file_that_is_not_so_is_told():
+def test_a_file_that_is_not_so_is_reported():
     """With the first line that it does not have, and nothing where all are there."""
     assert refused(TEXT, hunk(" one", "-2", at=7)) == (
         "the hunk at line 7 of the patch does not fit: the file has no line '2'; read it again"

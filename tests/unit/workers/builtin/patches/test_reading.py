@@ -15,7 +15,7 @@ def refused(text):
     return str(caught.value)
 
 
-def test_both_forms_are_told_apart():
+def test_both_forms_are_distinguished():
     """By the first line; line ends of Windows all through are those of the way here."""
     diff = "--- f\n+++ f\n@@\n-a\n+b\n"
     [change] = changes_of(diff.replace("\n", "\r\n"))

@@ -109,7 +109,7 @@ def test_what_is_no_such_diff_is_refused(text, why):
 
 
 def test_a_mode_is_said_not_to_be_set():
-    """What nobody does is told."""
+    """What nobody does is reported."""
     [change] = unified("diff --git a/f b/f\nnew file mode 100755\n--- /dev/null\n+++ b/f\n@@\n+a\n")
 
     assert change.notes == ("its mode, 100755, is not set",)

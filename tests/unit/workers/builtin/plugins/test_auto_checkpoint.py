@@ -22,10 +22,10 @@ DAY_S = 86_400.0
 
 
 class Shelf:
-    """A session's checkpoints and what observers are told; ``error`` is what a save raises."""
+    """A session's checkpoints and what observers hear; ``error`` is what a save raises."""
 
     def __init__(self, *ages_s, error=None, made_by="auto_checkpoint"):
-        self.error, self.told = error, []
+        self.error, self.reported = error, []
         self.kept = [self.one(f"old-{at}", age_s, made_by) for at, age_s in enumerate(ages_s)]
 
     @staticmethod
@@ -53,7 +53,7 @@ class Shelf:
         self.kept = [one for one in self.kept if one.checkpoint_id != checkpoint_id]
 
     async def emit(self, event):
-        self.told.append(event)
+        self.reported.append(event)
 
     @property
     def ids(self):
@@ -64,7 +64,7 @@ def context(shelf, turn=0):
     return PluginContext(session_id="s-1", turn=turn, session=shelf)
 
 
-def told(emit):
+def reported(emit):
     """Return the one event of an action."""
     ((name, payload),) = emit.events()
     assert name == "auto_checkpoint_saved"
@@ -79,7 +79,7 @@ def test_it_saves_when_there_were_turns_enough():
 
     assert [turn for turn, one in zip(turns, answers, strict=True) if one] == [3, 6, 9]
     assert plugin.state.saved_at_turn == 9
-    assert told(answers[2]) == {
+    assert reported(answers[2]) == {
         "checkpoint_id": shelf.ids[-1],
         "trigger": "turns",
         "removed": 0,
@@ -113,11 +113,11 @@ def test_no_turns_is_never():
     ],
 )
 def test_it_saves_at_what_the_options_name(options, event, trigger):
-    """And tells observers of it, but is not set off by its own word."""
+    """And notifies observers, but is not set off by its own word."""
     plugin, shelf = AutoCheckpoint(**options), Shelf()
     asyncio.run(plugin.observe(event, context(shelf)))
 
-    assert [told(one)["trigger"] for one in shelf.told] == ([trigger] if trigger else [])
+    assert [reported(one)["trigger"] for one in shelf.reported] == ([trigger] if trigger else [])
     assert len(shelf.kept) == (1 if trigger else 0)
 
 
@@ -136,7 +136,7 @@ def test_the_oldest_and_the_expired_go():
     saved = asyncio.run(plugin.session_end(SessionEnd(), context(shelf)))
 
     assert shelf.ids == ["new-4", "old-0", "old-1"]
-    assert told(saved)["removed"] == 2
+    assert reported(saved)["removed"] == 2
 
 
 def test_what_others_saved_stays():
@@ -167,7 +167,7 @@ def test_a_save_that_fails_is_nobodys_business():
 
     assert asyncio.run(plugin.after_turn(ENDED, context(broken, 2))) is None
     asyncio.run(plugin.observe(ASKED, context(broken)))
-    assert broken.told == []
+    assert broken.reported == []
     assert asyncio.run(plugin.after_turn(ENDED, context(fine, 3))) is not None
 
 

@@ -67,7 +67,7 @@ def test_a_model_without_a_price_cannot_be_limited_by_cost(options, is_refused):
 
 
 def test_warning_comes_once():
-    """Observers are told once in a session's life."""
+    """Observers are notified once in a session's life."""
     guard = CostGuard(**LIMITS, warn_threshold=0.5)
 
     assert ask(guard, tokens=499) == []

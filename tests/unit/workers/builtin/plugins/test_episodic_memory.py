@@ -340,7 +340,7 @@ def test_nothing_like_it_shows_nothing(kept):
 
 
 def test_a_store_that_fails_is_a_failure_of_the_plugin(tmp_path):
-    """The session is told by its event, and goes on without; the next prompt tries again."""
+    """The session hears of it by its event, and goes on without; the next prompt tries again."""
     (tmp_path / "memory.db").write_text("this is no database, and longer than a header" * 20)
     session = Session(stores.Sqlite(path=str(tmp_path / "memory.db")))
     with pytest.raises(

@@ -99,7 +99,7 @@ def test_a_level_leaves_out_what_is_below_it(context, written, level, found, log
     assert [line["event"] for line in written()] == found
 
 
-def test_hooks_that_nothing_published_tells_of_are_written(context, written, logger_of):
+def test_hooks_that_nothing_published_reports_are_written(context, written, logger_of):
     """The start of each process, the end of the session, and a failure that is tried again."""
     logger = logger_of()
     logger.session_start(SessionStart(), context)
@@ -135,8 +135,8 @@ HOOKS_PUBLISHED = {
 plugins were asked there at all is a ``PipelineRun``."""
 
 
-def test_every_hook_is_heard_or_told():
-    """A new hook needs a row in the table above, of the events that tell as much.
+def test_every_hook_is_logged_or_published():
+    """A new hook needs a row in the table above, of the events that say as much.
 
     Where there are none, it needs one in ``HOOKS_LOGGED``, and the method that writes it.
     """
@@ -327,7 +327,9 @@ def link(tmp_path):
         (link, "symbolic links"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_told_once(context, tmp_path, prepare, error, logger_of):
+def test_a_file_that_cannot_be_written_is_reported_once(
+    context, tmp_path, prepare, error, logger_of
+):
     """The session goes on without its log, and nothing waits."""
     prepare(tmp_path)
     [(event, level, said)] = stopped(logger_of(log_dir="logs"), context)

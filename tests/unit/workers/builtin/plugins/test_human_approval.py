@@ -180,7 +180,7 @@ def test_other_tools_are_approved_as_a_whole():
         ("$x", "it cannot be read: the name of a command is computed when it runs"),
     ],
 )
-def test_a_person_is_told_why(command, hint):
+def test_a_person_reads_why(command, hint):
     """In words that draw nothing over the rest of a screen, and in no more than a line."""
     assert asked(HumanApproval(), command).hint == hint
 
@@ -338,7 +338,7 @@ def test_options_travel(options, tools):
     assert plugin.config.require_approval_for == tools
 
 
-def test_alias_against_the_name_is_told_to_the_application():
+def test_alias_against_the_name_is_reported_to_the_application():
     """As soon as the options are written down."""
     with pytest.raises(InvalidOptions, match="give one of them"):
         plugins.HumanApproval(require_approval_for=("shell",), tools=("deploy",))

@@ -46,8 +46,8 @@ def copies(tmp_path):
 
 def heard(plugin, context, result=LARGE, **more):
     """Return what the plugin says to a result."""
-    told = {"name": "fetch", "call_id": "call_1", "is_error": False, **more}
-    return plugin.after_tool(AfterTool(result=result, **told), context)
+    reported = {"name": "fetch", "call_id": "call_1", "is_error": False, **more}
+    return plugin.after_tool(AfterTool(result=result, **reported), context)
 
 
 def read(plugin, context, path, tool="read_file", **more):
@@ -65,13 +65,13 @@ def kept_path(actions):
 
 def test_a_large_result_is_kept_and_previewed(context):
     """In the session's working folder unless the options say otherwise."""
-    replaced, told = heard(LargeResultOffload(), context)
+    replaced, reported = heard(LargeResultOffload(), context)
     path = path_of("call_1", LARGE)
     file = Path(context.working_dir, ".cmdc/offload" + path)
 
     assert file.read_text() == LARGE
     assert replaced == ReplaceToolResult(preview(path, LARGE, TOOLS))
-    assert told == Emit(
+    assert reported == Emit(
         "large_result_offloaded",
         {
             "call_id": "call_1",
@@ -147,13 +147,13 @@ def test_a_call_id_that_comes_again_confuses_nothing(context):
 
 
 def test_a_result_that_cannot_be_kept_stays_whole(context):
-    """Observers are told why."""
+    """Observers read why."""
     Path(context.working_dir, ".cmdc").write_text("in the way")
-    [told] = heard(LargeResultOffload(), context)
+    [reported] = heard(LargeResultOffload(), context)
 
-    assert told.name == "large_result_offload_failed"
-    assert told.payload["error"] == "not_a_directory"
-    assert told.payload["chars"] == len(LARGE)
+    assert reported.name == "large_result_offload_failed"
+    assert reported.payload["error"] == "not_a_directory"
+    assert reported.payload["chars"] == len(LARGE)
 
 
 def test_a_full_store_keeps_nothing_more(context):

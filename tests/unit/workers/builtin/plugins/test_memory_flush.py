@@ -64,7 +64,7 @@ def flushed(tmp_path):
     return run
 
 
-def told(*facts, file="AGENTS.md"):
+def reported(*facts, file="AGENTS.md"):
     """Return the event that observers get."""
     return Emit("memory_flushed", {"file": file, "facts": list(facts), "count": len(facts)})
 
@@ -84,7 +84,7 @@ def test_facts_go_into_the_file(flushed, tmp_path):
     """Which is made with a section for them."""
     actions = flushed("- The user wants tabs.\n- Tests: `make check`.\n")
 
-    assert actions == [told("The user wants tabs.", "Tests: `make check`.")]
+    assert actions == [reported("The user wants tabs.", "Tests: `make check`.")]
     assert (tmp_path / "AGENTS.md").read_text() == (
         f"{HEADING}\n\n- The user wants tabs.\n- Tests: `make check`.\n"
     )
@@ -96,7 +96,7 @@ def test_only_new_facts_are_added(flushed, tmp_path):
     first = flushed("- Use  tabs\n- Run `make`.\n")
     second = flushed("- run `make`\n")
 
-    assert (first, second) == ([told("Run `make`.")], [told()])
+    assert (first, second) == ([reported("Run `make`.")], [reported()])
     assert (tmp_path / "AGENTS.md").read_text() == (
         f"# Rules\n\n* use TABS.\n\n{HEADING}\n\n- Run `make`.\n"
     )
@@ -105,7 +105,7 @@ def test_only_new_facts_are_added(flushed, tmp_path):
 @pytest.mark.parametrize("answer", ["NONE", "", "There is nothing.", "-", "- \n-\t\n"])
 def test_no_facts_change_nothing(flushed, tmp_path, answer):
     """And make no file."""
-    assert flushed(answer) == [told()]
+    assert flushed(answer) == [reported()]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -234,16 +234,16 @@ def test_a_file_that_is_shown_is_shown_with_its_facts(flushed):
     actions = flushed("- new", shown={"AGENTS.md": "old", "b.md": "b"})
     contents = {"AGENTS.md": f"{HEADING}\n\n- new\n", "b.md": "b"}
 
-    assert actions == [told("new"), Emit(MemoryContents(contents=contents))]
-    assert flushed("- new", shown={"AGENTS.md": "old"}) == [told()]
-    assert flushed("- newer", shown={"b.md": "b"}) == [told("newer")]
+    assert actions == [reported("new"), Emit(MemoryContents(contents=contents))]
+    assert flushed("- new", shown={"AGENTS.md": "old"}) == [reported()]
+    assert flushed("- newer", shown={"b.md": "b"}) == [reported("newer")]
 
 
 # --- failures -----------------------------------------------------------------------------------
 
 
 def test_a_model_that_fails_prevents_nothing(flushed, tmp_path):
-    """The reason is told."""
+    """The reason is reported."""
     assert failed(flushed(PluginCallError("no answer"))) == "no answer"
     assert list(tmp_path.iterdir()) == []
 
@@ -267,7 +267,7 @@ def test_without_a_session_nobody_is_asked():
     ],
 )
 def test_a_file_that_cannot_take_facts_is_left_alone(flushed, tmp_path, spoil, reason):
-    """And that is told."""
+    """And that is reported."""
     path = tmp_path / "AGENTS.md"
     spoil(path)
     before = identity(path)
@@ -293,7 +293,7 @@ def test_two_processes_do_not_change_the_file_at_once(flushed, tmp_path, monkeyp
         os.close(folder)
 
     assert "locked" in locked
-    assert flushed() == [told("It is so.")]
+    assert flushed() == [reported("It is so.")]
 
 
 def test_the_compaction_waits_longer_than_for_other_hooks():

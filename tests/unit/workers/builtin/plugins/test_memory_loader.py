@@ -52,7 +52,7 @@ def shows(actions):
 
 
 def event(actions):
-    """Return what observers are told."""
+    """Return what observers hear."""
     [payload] = [action.payload for action in actions if action.name == "memory_loaded"]
     return payload
 
@@ -133,7 +133,7 @@ def test_as_many_files_as_may_be_named_fit(here):
     assert len(checked_actions(started(here, *names), "session_start")) == 2
 
 
-def test_what_cannot_be_read_is_told(here):
+def test_what_cannot_be_read_is_reported(here):
     """The other files are shown, and the session starts."""
     (here / "folder.md").mkdir()
     (here / "binary.md").write_bytes(b"\0\1")

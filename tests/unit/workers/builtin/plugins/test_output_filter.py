@@ -1,4 +1,4 @@
-"""The output filter: its options, what it takes out, what it tells, and when it ends a cycle."""
+"""The output filter: its options, what it takes out, what it reports, and when it ends a cycle."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def completed(plugin, content="", thinking=None):
     )
 
 
-def told(action, **channels):
+def reported(action, **channels):
     return Emit(
         "output_filtered",
         {"action": action, "count": sum(channels.values()), "channels": channels},
@@ -50,13 +50,13 @@ def test_defaults():
 
 
 def test_matches_are_replaced_while_they_stream():
-    """Each by the same text; what was taken out is counted, and told once the answer is there."""
+    """Each by the same text; what was taken out is counted, and reported behind the answer."""
     plugin = OutputFilter(patterns=[r"\b\d{3}-\d{2}-\d{4}\b"], keywords=["Falcon"], replacement="#")
     text = said(plugin, "fal", "con: 123-4", "5-6789, FALCON")
     thought = said(plugin, "hm, fal", "con", channel="thinking")
 
     assert (text, thought) == ("#: #, #", "hm, #")
-    assert completed(plugin, text, thought) == [told("replace", text=3, thinking=1)]
+    assert completed(plugin, text, thought) == [reported("replace", text=3, thinking=1)]
     assert completed(plugin, text, thought) == []
 
 
@@ -68,7 +68,7 @@ def test_answers_are_counted_apart():
     said(plugin, "no", context=later)
     said(plugin, "no", context=later)  # in a tag of the same answer
 
-    assert completed(plugin) == [told("replace", text=2)]
+    assert completed(plugin) == [reported("replace", text=2)]
     said(plugin, "yes")
     assert completed(plugin, "yes") == []
 
@@ -80,7 +80,7 @@ def test_abort_withholds_the_rest_and_ends_the_cycle():
     thought = said(plugin, "no!", channel="thinking")
 
     assert (text, thought) == ("yes, ", "")
-    assert completed(plugin, text, thought) == [told("abort", text=1, thinking=1), WITHHELD]
+    assert completed(plugin, text, thought) == [reported("abort", text=1, thinking=1), WITHHELD]
     assert completed(plugin, "yes") == []
 
 
@@ -99,7 +99,7 @@ def test_replacements_are_not_taken_for_matches():
     text = said(plugin, "filter ax")
 
     assert text == "[filtered] a[filtered]"
-    assert completed(plugin, text) == [told("replace", text=2)]
+    assert completed(plugin, text) == [reported("replace", text=2)]
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def test_a_case_ends_as_it_should(case):
     assert shown(plugin, channel, text) == expected
     if case["outcome"] == "filtered":
         assert expected != text
-        [told] = answer(plugin, channel, expected)
-        assert told.name == "output_filtered"
+        [reported] = answer(plugin, channel, expected)
+        assert reported.name == "output_filtered"
     else:
         assert answer(plugin, channel, expected) == []
 
@@ -69,7 +69,7 @@ def test_what_came_unfiltered_is_found_in_the_complete_answer():
 
 
 def test_the_corpus_is_what_it_claims_to_be():
-    """Its cases are told apart by name, are complete, and are many."""
+    """Its cases are distinguished by name, are complete, and are many."""
     outcomes = Counter(case["outcome"] for case in CASES)
 
     assert len({case["name"] for case in CASES}) == len(CASES)

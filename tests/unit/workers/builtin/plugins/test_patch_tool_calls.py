@@ -74,16 +74,16 @@ def test_words_and_mark_may_be_other_ones():
 
 
 def test_a_whole_conversation_is_left_alone():
-    """Nothing is ordered and nobody is told."""
+    """Nothing is ordered and nobody is notified."""
     assert ask([USER, calls("a"), result("a")]) == []
 
 
 def test_very_many_take_several_requests():
     """The oldest first; the others have their turn later."""
-    [order, told] = ask([calls(*(f"c{number}" for number in range(PATCHED_MAX + 5)))])
+    [order, reported] = ask([calls(*(f"c{number}" for number in range(PATCHED_MAX + 5)))])
 
-    assert [one.call_id for one in order.name.results] == told.payload["call_ids"]
-    assert told.payload["call_ids"] == [f"c{number}" for number in range(PATCHED_MAX)]
+    assert [one.call_id for one in order.name.results] == reported.payload["call_ids"]
+    assert reported.payload["call_ids"] == [f"c{number}" for number in range(PATCHED_MAX)]
 
 
 @pytest.mark.parametrize(

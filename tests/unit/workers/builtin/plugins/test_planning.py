@@ -1,4 +1,4 @@
-"""The planning: when it asks for a plan, how it reads replies, what it tells of them."""
+"""The planning: when it asks for a plan, how it reads replies, what it reports of them."""
 
 import pytest
 
@@ -99,7 +99,7 @@ def test_the_first_checklist_is_the_plan():
 
 
 def test_a_reply_with_nothing_but_the_plan_does_not_end_the_cycle():
-    """The model is told to carry it out; once."""
+    """The model is asked to carry it out; once."""
     plugin = Planning()
     prompt(plugin)
 
@@ -112,7 +112,7 @@ def test_a_reply_with_nothing_but_the_plan_does_not_end_the_cycle():
 
 
 def test_a_plan_that_nobody_asked_for_is_followed_too():
-    """It is told and shown, and the model may end there."""
+    """It is reported and shown, and the model may end there."""
     plugin = Planning(plan_first=False)
     prompt(plugin)
 
@@ -172,7 +172,7 @@ def test_a_list_without_end_is_no_plan():
 
 
 def test_steps_are_checked_off(planned):
-    """Observers are told of each completed step once, and at last of the plan."""
+    """Observers hear of each completed step once, and at last of the plan."""
     dug = PLAN.complete("step-1")
     built = dug.complete("step-2")
 
@@ -189,7 +189,7 @@ def test_steps_are_checked_off(planned):
     assert reply(planned, "- [x] Dig\n- [x] Build") == [section(built)]
 
 
-def test_several_steps_are_told_one_by_one(planned):
+def test_several_steps_are_reported_one_by_one(planned):
     """In the order of the plan."""
     built = PLAN.complete("step-1").complete("step-2")
 
@@ -202,7 +202,7 @@ def test_several_steps_are_told_one_by_one(planned):
 
 
 def test_a_plan_is_over_without_every_step_done(planned):
-    """Failed and skipped steps are over as well, and no step completed is told for them."""
+    """Failed and skipped steps are over as well, and no step completed is reported for them."""
     over = PLAN.fail("step-1").skip("step-2")
 
     assert reply(planned, "- [!] Dig\n- [-] Build") == [Emit("plan_completed", over), section(over)]
@@ -250,7 +250,7 @@ def test_a_step_that_is_over_stays_so():
     assert follow(dug, Plan.from_markdown("", "- [!] Dig")) == dug
 
 
-def test_equal_titles_are_told_apart_by_their_order():
+def test_equal_titles_are_distinguished_by_their_order():
     """The second one of a title is the second one in the plan."""
     plan = Plan.new("goal", ["Test", "Fix", "Test"])
     after = follow(plan, Plan.from_markdown("", "- [x] Test\n- [x] Fix\n- [ ] Test"))

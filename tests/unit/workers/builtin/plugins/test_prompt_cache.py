@@ -1,4 +1,4 @@
-"""The prompt cache: what is marked for whom, what is unmarked, and that changes alone are told."""
+"""The prompt cache: what is marked for whom and unmarked, and that it reports changes alone."""
 
 import msgspec
 import pytest

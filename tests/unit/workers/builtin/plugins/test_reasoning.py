@@ -1,4 +1,4 @@
-"""The reasoning: what each strategy asks when, which thoughts are told, and how it ends."""
+"""The reasoning: what each strategy asks when, which thoughts are published, and how it ends."""
 
 from typing import get_args
 
@@ -62,14 +62,14 @@ class Cycle:
 
 def thought(text, index, strategy="chain_of_thought", run=1):
     """Return the event of one thought."""
-    told = ReasoningThought(
+    published = ReasoningThought(
         run_id=f"s-1.{run}",
         strategy=strategy,
         thought_id=f"t{index + 1}",
         parent_id=f"t{index}" if index else None,
         content=text,
     )
-    return Emit(told)
+    return Emit(published)
 
 
 def done(answer, strategy="chain_of_thought", status="done"):
@@ -78,7 +78,7 @@ def done(answer, strategy="chain_of_thought", status="done"):
 
 
 def test_every_strategy_has_phases():
-    """The table has a row for each name, and texts that are told apart."""
+    """The table has a row for each name, and texts that are distinguished."""
     texts = [text for phases in PHASES.values() for text in phases]
 
     assert set(PHASES) == set(get_args(Chain))
@@ -119,7 +119,7 @@ def test_words_between_calls_are_thoughts_too():
     assert cycle.finish() == done("4")
 
 
-def test_the_end_is_told_once():
+def test_the_end_is_reported_once():
     """Whatever other plugins have the model do after it, and when the cycle is over."""
     cycle = Cycle()
     cycle.prompt()
@@ -132,7 +132,7 @@ def test_the_end_is_told_once():
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("aborted", "aborted"), ("finished", "done")])
-def test_a_cycle_that_ends_early_is_told(outcome, status):
+def test_a_cycle_that_ends_early_is_reported(outcome, status):
     """One that is aborted has no answer; one that rests for a person has what was said last."""
     cycle = Cycle(strategy="step_back")
     cycle.prompt()
@@ -153,7 +153,7 @@ def test_a_message_that_is_heard_twice_is_one_thought():
     assert cycle.plugin.after_response(again, cycle.context()) is None
 
 
-def test_what_is_told_is_a_run():
+def test_what_is_published_is_a_run():
     """The fields are those of a strategy's run, so its result can be made of the stream."""
     cycle = Cycle(strategy="step_back")
     cycle.prompt()
@@ -161,7 +161,9 @@ def test_what_is_told_is_a_run():
     cycle.finish()
     emits += [cycle.reply("So here 4."), cycle.finish()]
     sealed = [event for emit in emits for event in emit.sealed().events()]
-    result = ReasoningResult.of(PluginEvent(name=name, payload=told) for name, told in sealed)
+    result = ReasoningResult.of(
+        PluginEvent(name=name, payload=published) for name, published in sealed
+    )
 
     assert (result.status, result.answer, result.strategy) == ("done", "So here 4.", "step_back")
     assert [(one.id, one.parent_id) for one in result.thoughts] == [("t1", None), ("t2", "t1")]
@@ -181,7 +183,7 @@ def test_each_prompt_begins_anew():
     ("text", "is_asked"), [("x" * 9, False), ("x" * 10, True), (f" {'x' * 9} ", False)]
 )
 def test_short_prompts_are_answered_as_ever(text, is_asked):
-    """Nothing is said and nothing told."""
+    """Nothing is said and nothing published."""
     cycle = Cycle(min_prompt_length=10)
 
     assert (cycle.prompt(text) is not None) is is_asked
@@ -190,13 +192,13 @@ def test_short_prompts_are_answered_as_ever(text, is_asked):
 
 
 def test_long_texts_are_cut():
-    """What is told fits into an event, however much the model says."""
+    """What is published fits into an event, however much the model says."""
     cycle = Cycle()
     cycle.prompt()
-    told = [cycle.reply("x" * (TEXT_CHARS_MAX + 1), CALL) for _ in range(3)]
+    published = [cycle.reply("x" * (TEXT_CHARS_MAX + 1), CALL) for _ in range(3)]
     end = cycle.finish().name
 
-    assert {len(event.name.content) for event in told} == {TEXT_CHARS_MAX}
+    assert {len(event.name.content) for event in published} == {TEXT_CHARS_MAX}
     assert len(end.answer) == TEXT_CHARS_MAX
 
 
@@ -249,8 +251,8 @@ def test_each_thought_has_the_usage_of_the_turns_that_it_came_of():
         emits.append(cycle.reply(text, *([] if text else [CALL])))
     cycle.finish()
     emits.append(cycle.finish())
-    told = [event for emit in emits if emit for event in emit.sealed().events()]
-    result = ReasoningResult.of(PluginEvent(name=name, payload=one) for name, one in told)
+    published = [event for emit in emits if emit for event in emit.sealed().events()]
+    result = ReasoningResult.of(PluginEvent(name=name, payload=one) for name, one in published)
 
     assert result.status == "done"
     assert [one.usage for one in result.nodes] == [used(20), used(304)]

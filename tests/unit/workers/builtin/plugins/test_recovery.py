@@ -45,12 +45,12 @@ class Watched:
         return PluginContext(session_id="s-1", turn=self.turn)
 
     def error(self, tool="look", attempt=1, text="no"):
-        """Tell of one failure, and return what the plugin says."""
+        """Report one failure, and return what the plugin says."""
         event = OnToolError(tool, "c-1", text, attempt)
         return asyncio.run(self.plugin.on_tool_error(event, self.context()))
 
     def result(self, tool="look", *, is_error=True, text="no"):
-        """Tell of a result, and return what the plugin says."""
+        """Report a result, and return what the plugin says."""
         return self.plugin.after_tool(AfterTool(tool, "c-1", text, is_error), self.context())
 
     def failing_turn(self, tool="look", attempts=1, text="no"):
@@ -102,7 +102,7 @@ def test_the_longest_wait_is_no_timeout():
     assert HOOK_TIMEOUT_S * 1000 > WAIT_MS_MAX
 
 
-def test_observers_are_told_of_each_wait():
+def test_observers_hear_of_each_wait():
     """With the tool, the attempt that failed, how long was waited, and why."""
     recovery = Watched()
     recovery.turn = 1
@@ -259,7 +259,7 @@ def test_the_chain_is_what_the_options_say():
     assert due(Options(), Streak(failures=4), 1) == "escalate"
 
 
-def test_the_fallback_model_is_told_what_happened():
+def test_the_fallback_model_reads_what_happened():
     """It reads which tool failed how often and with what, and to take another way."""
     recovery = Watched(max_retries=1, fallback_model=FALLBACK)
     recovery.failing_turn()

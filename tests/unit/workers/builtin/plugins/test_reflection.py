@@ -71,7 +71,7 @@ def reply(plugin, text, *calls):
     return plugin.after_response(event, PluginContext(session_id="s-1"))
 
 
-def told(name, review, mode="self", limit=3, **more):
+def reported(name, review, mode="self", limit=3, **more):
     """Return an event."""
     return Emit(name, {"review": review, "max_reviews": limit, "mode": mode, **more})
 
@@ -84,10 +84,10 @@ def test_an_approved_answer_is_given_once_more():
     plugin = Reflection()
 
     assert finish(plugin) == [
-        told("reflection_started", 1),
+        reported("reflection_started", 1),
         Intervene(instructions(plugin.config)),
     ]
-    assert reply(plugin, "APPROVED") == [told("reflection_passed", 1), Intervene(RESTATE)]
+    assert reply(plugin, "APPROVED") == [reported("reflection_passed", 1), Intervene(RESTATE)]
     assert reply(plugin, "", CALL) == []
     assert reply(plugin, "4") == []
     assert plugin.state.phase == "done"
@@ -101,9 +101,9 @@ def test_a_corrected_answer_is_reviewed_again():
     finish(plugin)
 
     assert reply(plugin, "APPROVED? Let me look.", CALL) == []
-    assert reply(plugin, "It is 4.") == [told("reflection_failed", 1, feedback="It is 4.")]
-    assert finish(plugin)[0] == told("reflection_started", 2)
-    assert reply(plugin, "APPROVED")[0] == told("reflection_passed", 2)
+    assert reply(plugin, "It is 4.") == [reported("reflection_failed", 1, feedback="It is 4.")]
+    assert finish(plugin)[0] == reported("reflection_started", 2)
+    assert reply(plugin, "APPROVED")[0] == reported("reflection_passed", 2)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,9 @@ def test_an_answer_passes_after_so_many_reviews(options, limit):
         assert finish(plugin)[0].name == "reflection_started"
         reply(plugin, "It is 6.")
 
-    assert finish(plugin) == [told("reflection_forced", limit, limit=limit, reason="max_reviews")]
+    assert finish(plugin) == [
+        reported("reflection_forced", limit, limit=limit, reason="max_reviews")
+    ]
     assert finish(plugin) == []
     assert plugin.state.phase == "done"
 
@@ -137,7 +139,7 @@ def test_the_next_prompt_is_reviewed_anew():
     plugin.before_prompt(BeforePrompt("Three and three?"), context)
 
     assert plugin.state == Reflection.State()
-    assert finish(plugin)[0] == told("reflection_started", 1, limit=1)
+    assert finish(plugin)[0] == reported("reflection_started", 1, limit=1)
 
 
 def test_replies_before_the_review_are_no_verdicts():
@@ -171,28 +173,30 @@ def test_an_answer_that_somebody_else_approves_is_the_reply(options, mode):
     judge = Judge("APPROVED")
 
     assert finish(plugin, judge) == [
-        told("reflection_started", 1, mode),
-        told("reflection_passed", 1, mode),
+        reported("reflection_started", 1, mode),
+        reported("reflection_passed", 1, mode),
     ]
     assert finish(plugin, judge) == []
     assert len(judge.asked) == 1
 
 
 @pytest.mark.parametrize(("options", "mode"), [(MODEL, "model"), (SUBAGENT, "subagent")])
-def test_the_feedback_of_somebody_else_is_told_to_the_model(options, mode):
+def test_the_model_reads_the_feedback_of_somebody_else(options, mode):
     """It corrects the answer, which is reviewed again, as often as is allowed."""
     plugin = Reflection(max_reviews=2, **options)
     judge = Judge("It is 4.", "Still 4.")
 
     assert finish(plugin, judge) == [
-        told("reflection_started", 1, mode, 2),
-        told("reflection_failed", 1, mode, 2, feedback="It is 4."),
+        reported("reflection_started", 1, mode, 2),
+        reported("reflection_failed", 1, mode, 2, feedback="It is 4."),
         Intervene(corrections("It is 4.")),
     ]
     assert reply(plugin, "APPROVED: it is 6.") == []
-    assert finish(plugin, judge)[1] == told("reflection_failed", 2, mode, 2, feedback="Still 4.")
+    assert finish(plugin, judge)[1] == reported(
+        "reflection_failed", 2, mode, 2, feedback="Still 4."
+    )
     assert finish(plugin, judge) == [
-        told("reflection_forced", 2, mode, 2, reason="max_reviews"),
+        reported("reflection_forced", 2, mode, 2, reason="max_reviews"),
     ]
     assert "It is 4." in corrections("It is 4.")
 
@@ -239,8 +243,8 @@ def test_a_review_that_fails_lets_the_answer_pass(session, error):
     plugin = Reflection(**MODEL)
 
     assert finish(plugin, session) == [
-        told("reflection_started", 1, "model"),
-        told("reflection_forced", 1, "model", reason="reviewer_failed", error=error),
+        reported("reflection_started", 1, "model"),
+        reported("reflection_forced", 1, "model", reason="reviewer_failed", error=error),
     ]
     assert finish(plugin, session) == []
 
@@ -255,7 +259,7 @@ def test_a_review_that_takes_too_long_lets_the_answer_pass():
 
 
 def test_long_texts_are_cut():
-    """A reviewer is told what is missing; a verdict is bounded too."""
+    """A reviewer reads what is missing; a verdict is bounded too."""
     long = "x" * (REVIEWED_CHARS_MAX + 1)
     text = reviewed(PluginContext(session_id="s-1", last_assistant_reply=long))
     [_, failed, say] = finish(Reflection(**MODEL), Judge("y" * (VERDICT_CHARS_MAX + 1)))
@@ -302,7 +306,7 @@ def test_what_approves(signal, verdict, found):
     assert approves(Options(pass_signal=signal, reviewer_prompt="Score it."), verdict) is found
 
 
-def test_the_reviewer_is_told_what_to_do():
+def test_the_reviewer_reads_what_to_do():
     """To look, at what, how to approve, and what to do else, which depends on who reviews."""
     mine = instructions(Options(criteria=("It is short.", "It rhymes."), pass_signal="YES"))
     other = instructions(Options(reviewer_prompt="Is it true?", **SUBAGENT))

@@ -49,7 +49,7 @@ def reason(ask):
     return why
 
 
-def test_a_blocked_path_is_told_to_the_model_and_to_observers(ask):
+def test_a_blocked_path_is_reported_to_the_model_and_to_observers(ask):
     """The model reads what is protected, by which pattern, and what to do instead."""
     emit, block = ask("read_file", {"path": "conf/.env"})
 
@@ -69,7 +69,7 @@ def test_a_blocked_path_is_told_to_the_model_and_to_observers(ask):
     )
 
 
-def test_a_blocked_command_is_told(ask):
+def test_a_blocked_command_is_reported(ask):
     """With what it would have done."""
     emit, block = ask("shell", {"command": "ls; sudo mkfs.ext4 /dev/sdb"})
 
@@ -78,7 +78,7 @@ def test_a_blocked_command_is_told(ask):
     assert block.reason.startswith("Blocked by the security guard: mkfs.ext4 formats disks; ")
 
 
-def test_a_command_that_cannot_be_read_is_told(ask):
+def test_a_command_that_cannot_be_read_is_reported(ask):
     """The model is asked to write it in another way."""
     emit, block = ask("shell", {"command": "echo 'x"})
 
@@ -87,19 +87,19 @@ def test_a_command_that_cannot_be_read_is_told(ask):
     assert "Write it shorter and simpler" in block.reason
 
 
-def test_without_audit_only_the_model_is_told(ask):
+def test_without_audit_only_the_model_hears_of_it(ask):
     """``audit=False`` emits nothing."""
     [block] = ask("read_file", {"path": ".env"}, audit=False)
 
     assert isinstance(block, BlockTool)
 
 
-def test_a_call_that_is_allowed_is_not_told(ask):
+def test_a_call_that_is_allowed_is_not_reported(ask):
     """Nothing is answered, so nothing is emitted."""
     assert ask("read_file", {"path": "a.py"}) == []
 
 
-def test_what_is_told_is_short(ask):
+def test_what_is_reported_is_short(ask):
     """However long the path is that the model wrote."""
     emit, block = ask("read_file", {"path": "x/" * 500 + ".env"})
 
@@ -332,7 +332,7 @@ def test_bad_options_are_named(options, problem):
 
 
 def test_the_reference_checks_as_well():
-    """An application is told where it writes the option."""
+    """An application gets the error where it writes the option."""
     with pytest.raises(InvalidOptions, match="no regular expression"):
         plugins.SecurityGuard(blocked_commands=("re:[",))
 

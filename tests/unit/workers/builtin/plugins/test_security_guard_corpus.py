@@ -36,7 +36,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_case_has_its_outcome(case, place):
-    """Blocked where that can be told, let pass where it is harmless, and honest about the rest."""
+    """Blocked where that can be known, let pass where it is harmless, and honest about the rest."""
     for file in case.get("files", []):
         (place / file).parent.mkdir(parents=True, exist_ok=True)
         (place / file).write_text("content")

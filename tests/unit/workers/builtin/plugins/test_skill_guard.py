@@ -83,7 +83,7 @@ def test_no_tool_at_all_is_said():
 
 
 def test_warn_lets_the_call_run():
-    """A log line and the event tell of it."""
+    """A log line and the event report it."""
     with structlog.testing.capture_logs() as logs:
         [emit] = ask("shell", skills=[READER], enforce_mode="warn")
 
@@ -119,6 +119,6 @@ def test_bad_options_are_named(options, problem):
 
 
 def test_the_reference_checks_as_well():
-    """An application is told where it writes the option."""
+    """An application gets the error where it writes the option."""
     with pytest.raises(InvalidOptions, match="active has nobody"):
         plugins.SkillGuard(skills=(READER,), active=("nobody",))

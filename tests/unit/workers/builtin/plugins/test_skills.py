@@ -100,7 +100,7 @@ def test_calls_that_never_end_are_forgotten(project, monkeypatch):
 
 
 def test_a_compaction_makes_the_list_anew(project):
-    """What was told of changes goes with the old messages."""
+    """What was said of changes goes with the old messages."""
     plugin = Skills(dirs=[("", "s")])
     digest_of(plugin, project)
     skill(project / "s", "xml", "Reads XML.")

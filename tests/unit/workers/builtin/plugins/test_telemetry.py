@@ -41,13 +41,13 @@ class Outlet:
 
 
 def observed(plugin, *events):
-    """Tell the plugin events, and return what it asked of its outlet."""
+    """Give the plugin events, and return what it asked of its outlet."""
 
-    async def tell():
+    async def scenario():
         for event in events:
             await plugin.observe(event, CONTEXT)
 
-    asyncio.run(tell())
+    asyncio.run(scenario())
     return plugin._outlet.asked
 
 
@@ -73,7 +73,7 @@ def test_an_event_is_taken_down_when_it_comes(plugin_of, monkeypatch):
     assert heard.facts == ("s-1", "openai:gpt-5", 2, "g", (), None, None)
 
 
-def test_the_conversation_is_kept_only_where_it_is_told(plugin_of):
+def test_the_conversation_is_kept_only_where_it_is_wanted(plugin_of):
     """What is not kept does not leak."""
     [heard] = observed(plugin_of(capture_content=True), START)
 
@@ -97,7 +97,7 @@ def test_a_collector_that_is_slow_is_not_waited_for_again(plugin_of):
     assert observed(plugin, AgentHibernated(), AgentHibernated()) == [1.0, 0.0, 0.0, 1.0]
 
 
-def test_the_end_of_the_session_is_told_and_waited_for(plugin_of):
+def test_the_end_of_the_session_is_reported_and_waited_for(plugin_of):
     """What is open is closed."""
     plugin = plugin_of()
     plugin.session_end(SessionEnd(), CONTEXT)
@@ -146,7 +146,7 @@ def test_unfit_options_are_refused(options, problem):
     assert problem in str(raised.value)
 
 
-def test_a_header_s_value_is_not_told():
+def test_a_header_s_value_is_not_shown():
     """It may be a key."""
     with pytest.raises(InvalidOptions) as raised:
         Telemetry(headers={"api-key": "sk-1234\n"})
