@@ -27,7 +27,7 @@ def text(said):
 
 
 def call(name, arguments, index=0, call_id="c1"):
-    """Return a call in pieces, as a wire tells it."""
+    """Return a call in pieces, as a wire sends it."""
     at = len(arguments) // 2
     return (
         ToolCallChunk(index=index, call_id=call_id, name=name),
@@ -42,8 +42,8 @@ def answer(arguments, **where):
 
 def heard(*chunks, finish="tool_calls"):
     """Return what a session makes of a reply."""
-    told = [*AnswerCall(NAME).through((*chunks, FinishChunk(reason=finish)))]
-    return assemble(told, id_prefix="m")
+    passed = [*AnswerCall(NAME).through((*chunks, FinishChunk(reason=finish)))]
+    return assemble(passed, id_prefix="m")
 
 
 def test_the_arguments_are_the_text():
@@ -57,9 +57,9 @@ def test_the_arguments_are_the_text():
 def test_the_answer_streams():
     """Nobody waits for the end of the call."""
     called = AnswerCall(NAME)
-    told = [[*called.through((chunk,))] for chunk in answer('{"n": 1}')]
+    passed = [[*called.through((chunk,))] for chunk in answer('{"n": 1}')]
 
-    assert told == [[], [text('{"n"')], [text(": 1}")]]
+    assert passed == [[], [text('{"n"')], [text(": 1}")]]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How a stream's end is told from one that litellm made up."""
+"""How a stream's end is distinguished from one that litellm made up."""
 
 import asyncio
 from types import SimpleNamespace
@@ -12,15 +12,15 @@ from workers.builtin.providers.litellm import Ending, google_reason
 
 def delta(reason=None, **usage):
     choices = [SimpleNamespace(finish_reason=reason)]
-    told = SimpleNamespace(model_dump=lambda: usage) if usage else None
-    return SimpleNamespace(choices=choices, usage=told)
+    reported = SimpleNamespace(model_dump=lambda: usage) if usage else None
+    return SimpleNamespace(choices=choices, usage=reported)
 
 
 def wrapper(received=None, make_call=None):
     return SimpleNamespace(received_finish_reason=received, make_call=make_call)
 
 
-def test_a_finish_that_was_received_is_told():
+def test_a_finish_that_was_received_is_reported():
     """The usage comes before the reason, wherever they were said."""
     ending = Ending(wrapper("stop"), TokenUsage.from_raw, is_google=False)
     ending.note(delta())

@@ -47,12 +47,12 @@ def test_an_address_that_can_be_asked(address):
 @pytest.mark.parametrize(("address", "problem"), BAD.items())
 def test_an_address_that_nothing_can_be_sent_to(address, problem):
     """It is shown, and what is wrong with it."""
-    told = address_problem(address)
+    found = address_problem(address)
 
-    assert told is not None
-    assert told.startswith(problem)
-    assert "hunt" not in told
-    assert "er2" not in told
+    assert found is not None
+    assert found.startswith(problem)
+    assert "hunt" not in found
+    assert "er2" not in found
 
 
 def test_an_address_is_a_bounded_text():

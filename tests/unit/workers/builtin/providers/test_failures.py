@@ -93,7 +93,7 @@ def test_litellms_exceptions_have_their_kind(litellm, name, attributes, kind, st
     assert failure.reason == f"{name}: oh"
 
 
-def test_a_wrapped_failure_is_told_by_what_it_wraps(litellm):
+def test_a_wrapped_failure_is_reported_as_what_it_wraps(litellm):
     """An exception in the middle of a stream is judged by its cause."""
     inner = litellm_error(litellm, "RateLimitError", litellm_response_headers={"retry-after": "3"})
     wrapper = litellm.exceptions.MidStreamFallbackError
@@ -160,7 +160,7 @@ def heard(status, body):
     return found
 
 
-def test_a_code_tells_what_the_words_do_not(litellm):
+def test_a_code_says_what_the_words_do_not(litellm):
     """It is a part of what the server has said."""
     error = litellm_error(litellm, "BadRequestError", "no")
     said = heard(400, b'{"error": {"message": "no", "code": "context_length_exceeded"}}')
@@ -339,7 +339,7 @@ OWN_WORDS = {
 
 
 @pytest.mark.parametrize(("error", "told"), OWN_WORDS.values(), ids=OWN_WORDS)
-def test_what_cannot_work_is_told_by_name(error, told):
+def test_what_cannot_work_is_reported_by_name(error, told):
     """The variable, the address, the model: whoever reads it knows what to change."""
     failure = _failures.translated(error, _failures.Asked("openai:m"))
 
@@ -361,7 +361,7 @@ def test_an_address_is_not_asked_for_as_a_key():
     assert failure.reason.startswith("there is no key for ollama:m: set the provider's variable wh")
 
 
-def test_a_server_that_asks_for_a_key_is_told_with_the_variable():
+def test_a_server_that_asks_for_a_key_is_reported_with_the_variable():
     """The library sent none; the server's own words say only that it is wrong."""
     with (
         pytest.raises(ProviderError) as caught,
@@ -392,7 +392,7 @@ def test_a_text_that_is_too_long_to_be_looked_through_is_no_cause():
     assert caught.value.__cause__ is None
 
 
-def test_an_exception_that_cannot_be_read_is_told_by_its_name():
+def test_an_exception_that_cannot_be_read_is_reported_by_its_name():
     """Foreign code makes the text of a foreign exception."""
 
     class MuteError(Exception):

@@ -100,7 +100,7 @@ def test_the_root_is_an_object_and_no_reference():
     ids=["no reference", "nowhere", "elsewhere", "no schema"],
 )
 def test_what_cannot_be_looked_up_stays(schema):
-    """The vendor tells what it thinks of it."""
+    """The vendor says what it thinks of it."""
     assert _formats.rooted(schema) == schema
 
 

@@ -59,7 +59,7 @@ def test_words_and_bodies_are_bounded():
 
 
 def test_the_last_server_counts():
-    """A client may ask several, one after the other, and an event tells once what is wrong."""
+    """A client may ask several, one after the other, and an event says once what is wrong."""
     heard = refusal(b"unauthorized")
     heard.ask()
     heard.note_event(b'{"error": "first"}')

@@ -112,9 +112,9 @@ def test_what_the_adapter_stands_on_outranks_the_options(adapter):
 def test_nothing_that_the_runtime_alone_sets_comes_from_the_options(adapter):
     """An older session may have it; a model would call tools that nobody has."""
     given = dict.fromkeys(OURS, "x")
-    told = adapter.call_arguments(request(provider_opts={"seed": 1, **given}))
+    passed = adapter.call_arguments(request(provider_opts={"seed": 1, **given}))
 
-    assert told == adapter.call_arguments(request(provider_opts={"seed": 1}))
+    assert passed == adapter.call_arguments(request(provider_opts={"seed": 1}))
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_nothing_that_the_runtime_alone_sets_comes_from_the_options(adapter):
 )
 def test_the_smaller_bound_on_answers_is_sent(adapter, opts, sent):
     """Once, whichever name the options have for it; thoughts that would take all are not asked."""
-    told = adapter.call_arguments(request(max_tokens=9, provider_opts=opts))
+    passed = adapter.call_arguments(request(max_tokens=9, provider_opts=opts))
     names = {"max_tokens", "max_completion_tokens", "thinking"}
 
-    assert {name: told[name] for name in names & told.keys()} == sent
+    assert {name: passed[name] for name in names & passed.keys()} == sent
 
 
 def test_absent_tools_and_bounds_are_not_sent(adapter):

@@ -55,7 +55,7 @@ def test_the_first_colon_before_a_slash_parts_provider_and_model(models, model, 
     ],
     ids=["openai", "anthropic"],
 )
-def test_cached_tokens_are_told_and_cost_less(models, raw):
+def test_cached_tokens_are_reported_and_cost_less(models, raw):
     """600 tokens at 2.50 $, 400 cached ones at 1.25 $ and 100 new ones at 10 $ per million."""
     usage = models.usage_of(raw, "openai:gpt-4o")
 

@@ -56,7 +56,7 @@ def test_too_much_is_refused_by_name(monkeypatch, name, piece, has_events):
 
 
 def test_lines_have_no_empty_line_between_them():
-    """What is told line by line is no event without an end."""
+    """What is sent line by line is no event without an end."""
     assert taken([b'{"a": 1}\n' * 5_000], has_events=False)
 
 
@@ -106,8 +106,8 @@ class Bounded(BoundedTransport, Plain):
 
 
 def answer(*pieces, status=200, **headers):
-    told = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.Response(status, headers=told, stream=Body(*pieces))
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.Response(status, headers=named, stream=Body(*pieces))
 
 
 async def read(transport):
@@ -119,7 +119,7 @@ async def read(transport):
 
 
 def test_an_answer_comes_through_and_is_given_back():
-    """Its connection too; only what tells of the packing is left out."""
+    """Its connection too; only what names the packing is left out."""
     packed = gzip.compress(b"data: 1\n\n")
     given = answer(packed, content_encoding="gzip", content_length="30", x_other="1")
     transport = Bounded(given)

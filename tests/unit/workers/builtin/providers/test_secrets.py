@@ -62,7 +62,7 @@ def test_what_was_given_as_a_secret_is_one(options):
 
 @pytest.mark.parametrize("name", ["OPENAI_API_KEY", "MY_TOKEN", "DB_SECRET", "PGPASSWORD"])
 def test_the_environment_has_secrets(monkeypatch, name):
-    """Those with a telling name."""
+    """Those whose name says so."""
     monkeypatch.setenv(name, VALUE)
     monkeypatch.setenv("EDITOR", "value-of-no-secret")
 
@@ -107,7 +107,7 @@ def test_what_says_nothing_is_no_secret(options):
 
 @pytest.mark.parametrize("name", ["api_key", "organization", "session"])
 def test_a_short_credential_is_one(name):
-    """It is hidden within other words, too: nobody can tell where a server lets it begin."""
+    """It is hidden within other words, too: nobody knows where a server lets it begin."""
     assert hidden("is%3Dq7w!z, q7w! and nq7w!", of(**{name: "q7w!"})) == (
         f"is%3D{HIDDEN}z, {HIDDEN} and n{HIDDEN}"
     )
@@ -215,7 +215,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("key", SHAPES)
 def test_what_looks_like_a_key_is_hidden_whoever_gave_it(key):
-    """A server may tell another one's."""
+    """A server may quote another one's."""
     assert hidden(f"it has {key}, {key}", frozenset()) == f"it has {HIDDEN}, {HIDDEN}"
 
 

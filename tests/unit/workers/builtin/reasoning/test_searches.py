@@ -36,7 +36,7 @@ every_scored = pytest.mark.parametrize("given", SCORED, ids=lambda one: one.shor
 
 @every_scored
 def test_a_function_may_give_no_score_or_its_details(given):
-    """What has none is behind all that have one; why one has it is told."""
+    """What has none is behind all that have one; why one has it is reported."""
     said = {"way 1": None, "way 2": (True, {"why": "so"}), "way 3": 0.5}
     play = played(structs.replace(given, score=lambda text, _: said[text]), numbered)
     found = {one.content: (one.score, one.score_detail) for one in play.result.thoughts}
@@ -196,7 +196,7 @@ def test_samples_weigh_what_judges_say():
 
 
 def test_samples_that_no_judge_weighs_are_no_answer():
-    """A judge whose answer is of another form has failed, and its text is told."""
+    """A judge whose answer is of another form has failed, and its text is reported."""
 
     def model(branch):
         return Answer("Answer: 42" if branch.result is None else "quite good")

@@ -112,7 +112,7 @@ def test_commands_are_those_that_bash_runs(text, found):
     ],
 )
 def test_what_bash_may_read_otherwise_is_not_decided(text):
-    """Patterns, comments and documents that only a running shell tells apart."""
+    """Patterns, comments and documents that only a running shell distinguishes."""
     assert Doubt.UNBALANCED in read(text).doubts
 
 
@@ -142,7 +142,7 @@ def test_a_tilde_that_braces_bring_to_the_front_is_the_home():
         ("a $((f()+1) )", ("f",)),
     ],
 )
-def test_definitions_of_functions_are_told(text, functions):
+def test_definitions_of_functions_are_reported(text, functions):
     """By name, wherever they stand."""
     assert read(text).functions == functions
 

@@ -249,7 +249,7 @@ def test_redirections_are_apart():
 
 
 def test_what_flows_on_is_known():
-    """Output that others read is told from output that is shown."""
+    """Output that others read is distinguished from output that is shown."""
     shown, piped, reader, inner, outer = read("a; b | c; d $(e)").details
 
     assert (shown.feeds, shown.fed) == (False, False)

@@ -1,4 +1,4 @@
-"""What was said: told where it is wanted, as messages of the conventions, and no more than fits."""
+"""What was said: recorded if wanted, as messages of the conventions, and no more than fits."""
 
 import json
 
@@ -34,7 +34,7 @@ def returned(number, *, ok=True):
     return ev.ToolExecutionEnd(name="shell", call_id=f"t-{number}", ok=ok, text=SECRET)
 
 
-def test_content_is_told_where_it_is_wanted(drawing_of):
+def test_content_is_recorded_where_it_is_wanted(drawing_of):
     """Prompt, answers, arguments, results and texts of errors, where the conventions have them."""
     said = ev.PromptReceived(text="Go.", queued=False, command_id="c-1")
     facts = Facts("s-1", MODEL, messages=(Message.user("Go."), DONE))
@@ -59,7 +59,7 @@ def test_content_is_told_where_it_is_wanted(drawing_of):
 
 
 def test_what_a_long_conversation_leaves_out_is_counted(drawing_of):
-    """The newest messages are told."""
+    """The newest messages are recorded."""
     messages = tuple(Message.user("x" * 8000) for _ in range(20))
     asked = ev.RequestStart(model=MODEL, messages=20)
     facts = Facts("s-1", MODEL, messages=messages)
@@ -118,7 +118,7 @@ def test_a_message_is_a_role_with_parts(message, told):
 
 
 def test_the_newest_messages_are_kept():
-    """Oldest first, as far as they fit; how many do not is told."""
+    """Oldest first, as far as they fit; how many do not is recorded."""
     messages = [Message.user(f"{number} {'x' * 8000}") for number in range(20)]
     text, omitted = messages_json(messages)
     kept = [message["parts"][0]["content"].split()[0] for message in json.loads(text)]
@@ -128,7 +128,7 @@ def test_the_newest_messages_are_kept():
     assert omitted == 12
 
 
-def test_the_newest_message_is_told_in_any_case():
+def test_the_newest_message_is_recorded_in_any_case():
     """However many calls it has."""
     calls = tuple(
         ToolCall(call_id=f"t-{number}", name="shell", arguments={"command": "x" * 8000})

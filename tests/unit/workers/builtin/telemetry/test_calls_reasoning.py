@@ -41,14 +41,14 @@ def own(span):
 def drawn(drawing_of):
     """Draw a run of these events within a call."""
 
-    def draw(*told, captures=False):
-        return drawing_of(captures).play(START, CALL, *told, RETURNED, END)
+    def draw(*reported, captures=False):
+        return drawing_of(captures).play(START, CALL, *reported, RETURNED, END)
 
     return draw
 
 
 def test_a_branch_says_what_it_goes_on_from_and_what_it_took(drawn):
-    """Its parent in the tree, the revision that it is, its tokens; the words of it only if told."""
+    """Its parent in the tree, the revision that it is, its tokens; its words only if wanted."""
     first, second = branch(1), branch(2, parent_id="b-1", revision=3)
     drawing = drawn(first, thought(1), second, thought(2), DONE)
     kinds = {"cmdc.reasoning.strategy": "tree", "cmdc.outcome": "finished"}
@@ -69,7 +69,7 @@ def test_a_branch_says_what_it_goes_on_from_and_what_it_took(drawn):
 
 
 def begun(number):
-    """Return what tells of the session of a branch."""
+    """Return the event of the session of a branch."""
     return ev.SubagentStart(
         of_run="t-1@1",
         strategy="tree",
@@ -98,12 +98,12 @@ def test_a_branch_that_runs_again_has_its_span(drawing_of):
     assert [one.name for one in first.spans].count("branch b-1") == 1
 
 
-def test_words_are_told_where_content_is_wanted(drawn):
+def test_words_are_recorded_where_content_is_wanted(drawn):
     """The prompt with the branch's begin, its answer with the end."""
-    told = drawn(branch(1), thought(1), DONE, captures=True).span("branch b-1").attributes
+    reported = drawn(branch(1), thought(1), DONE, captures=True).span("branch b-1").attributes
 
-    assert "Why?" in told["cmdc.reasoning.prompt"]
-    assert "So." in told["cmdc.reasoning.thought"]
+    assert "Why?" in reported["cmdc.reasoning.prompt"]
+    assert "So." in reported["cmdc.reasoning.thought"]
 
 
 def test_a_run_says_how_many_branches_it_had(drawn):
@@ -134,7 +134,7 @@ def test_what_is_said_of_thoughts_are_events_of_the_run(drawn):
 
 @pytest.mark.parametrize("more", [0, 2])
 def test_events_of_a_run_have_a_bound(drawn, more):
-    """How many are left out is told."""
+    """How many are left out is recorded."""
     drawing = drawn(branch(1), thought(1), *[score(1)] * (NOTES_MAX + more), DONE)
 
     assert len(drawing.notes(names.REASONING_SCORE)) == NOTES_MAX
@@ -161,7 +161,7 @@ def test_the_time_of_a_run_is_measured_once(drawn):
 
 
 def test_runs_at_a_time_have_a_bound(drawn):
-    """One too many is not told; none of the others is."""
+    """One too many is not recorded; none of the others is."""
     ids = [f"t-1@{number}" for number in range(1, RUNS_MAX + 2)]
     drawing = drawn(*(branch(1, run_id=one) for one in ids))
 

@@ -1,4 +1,4 @@
-"""The names of the conventions, and what is told of models and of reasons."""
+"""The names of the conventions, and what is recorded of models and of reasons."""
 
 import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
@@ -91,12 +91,12 @@ def test_a_model_has_a_provider(model, provider, model_id):
         (None, None),
     ],
 )
-def test_a_reason_is_told_by_one_word(reason, word):
+def test_a_reason_is_named_by_one_word(reason, word):
     """A sentence may quote what was said."""
     assert names.word_of(reason) == word
 
 
-def test_the_end_of_a_process_is_told_by_its_kind():
+def test_the_end_of_a_process_is_named_by_its_kind():
     """Without what an exception said."""
     died = ExceptionReason(type="ValueError", message="the launch code is 0000")
 

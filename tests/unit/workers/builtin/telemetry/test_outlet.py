@@ -137,7 +137,7 @@ def test_what_is_too_much_is_lost_and_counted(worker, monkeypatch):
 
 
 def test_work_that_fails_is_the_end_of_it(worker):
-    """It is told once, nothing more is kept, and nobody waits."""
+    """It is reported once, nothing more is kept, and nobody waits."""
     outlet = outlet_of(worker)
     worker.error = ValueError("a bug")
     with structlog.testing.capture_logs() as entries:

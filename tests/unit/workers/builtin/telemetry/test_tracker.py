@@ -254,7 +254,7 @@ EVERYTHING = [event for heard, _ in SEQUENCES.values() for event in heard]
 
 @pytest.mark.parametrize("heard", [heard for heard, _ in SEQUENCES.values()], ids=SEQUENCES)
 def test_content_stays_here(heard, drawing_of):
-    """No prompt, answer, argument, result or text of an error is told unless it is wanted."""
+    """No prompt, answer, argument, result or text of an error is recorded unless wanted."""
     drawing = drawing_of().play(*heard).end(len(heard))
 
     assert "launch code" not in repr((drawing.spans, drawing.measures))

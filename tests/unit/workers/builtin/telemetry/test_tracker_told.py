@@ -118,7 +118,7 @@ def test_a_request_says_what_it_took(drawing_of):
     ]
 
 
-def test_what_is_not_known_is_not_told(drawing_of):
+def test_what_is_not_known_is_not_recorded(drawing_of):
     """No price, no cached tokens, no reason."""
     bare = ev.ResponseComplete(message=Message.assistant("hi"), usage=TokenUsage())
     drawing = drawing_of().play(START, REQUEST, bare)
@@ -145,7 +145,7 @@ def test_a_request_that_is_sent_again_is_counted(drawing_of):
 
 
 def test_a_call_says_which_and_how_long(drawing_of):
-    """By the session's own watch where it tells."""
+    """By the session's own watch where it says so."""
     meta = {"started_at_ms": 5, "ended_at_ms": 47, "duration_ms": 42}
     timed = ev.ToolExecutionMetrics(name="shell", call_id="t-1", meta=meta)
     early = ev.ToolExecutionMetrics(name="shell", call_id="t-1", meta={"started_at_ms": 5})
@@ -208,7 +208,7 @@ def test_a_killed_call_says_why_in_words_of_the_kernel(reason, told, drawing_of)
     ],
 )
 def test_an_abort_is_an_error_where_a_limit_was_reached(reason, word, error, drawing_of):
-    """A person who says stop is none; a reason is told if it is one word."""
+    """A person who says stop is none; a reason is recorded if it is one word."""
     event = ev.AgentAbort(reason=reason, command_id="c-1")
     span = drawing_of().play(START, event).span(AGENT)
 
@@ -326,7 +326,7 @@ def test_a_call_says_which_session_does_its_work(drawing_of, ok, outcome):
     assert drawing.measured("cmdc.subagent.runs") == [(1, kinds)]
 
 
-def test_a_subagent_whose_call_is_over_is_told_in_the_cycle(drawing_of):
+def test_a_subagent_whose_call_is_over_is_recorded_in_the_cycle(drawing_of):
     """Also one whose begin was missed, or is forgotten."""
     children = [subagent(number) for number in range(CHILDREN_MAX + 1)]
     drawing = drawing_of().play(START, *(begin for begin, _ in children))
@@ -337,7 +337,7 @@ def test_a_subagent_whose_call_is_over_is_told_in_the_cycle(drawing_of):
     ] == [(AGENT, "unknown"), (AGENT, "writer")]
 
 
-def test_a_subagent_that_ends_behind_its_cycle_is_told_in_its_trace(drawing_of):
+def test_a_subagent_that_ends_behind_its_cycle_is_recorded_in_its_trace(drawing_of):
     """In a span of its own, below that of its call: a process that was begun anew may be fast."""
     begin, end = subagent()
     drawing = drawing_of().play(START, begin, END, end, facts=FACTS)
@@ -347,7 +347,7 @@ def test_a_subagent_that_ends_behind_its_cycle_is_told_in_its_trace(drawing_of):
     assert drawing.notes("subagent.run")[0][0] == span.name
 
 
-def test_a_crash_of_a_plugin_is_told_and_counted(drawing_of):
+def test_a_crash_of_a_plugin_is_recorded_and_counted(drawing_of):
     """What it said is content."""
     crashed = ev.PluginCrashed(plugin="mine", hook="before_tool", error=SECRET)
     told = {"cmdc.plugin": "mine", "cmdc.hook": "before_tool"}
@@ -360,7 +360,7 @@ def test_a_crash_of_a_plugin_is_told_and_counted(drawing_of):
     assert loud.measured("cmdc.plugin.crashes") == [(1, told)]
 
 
-def test_a_run_of_plugins_is_told_where_it_happens(drawing_of):
+def test_a_run_of_plugins_is_recorded_where_it_happens(drawing_of):
     """In the request, else in the cycle; between cycles it is measured alone."""
     run = PipelineRun(hook="before_tool", duration_ms=1.5, plugins=3)
     halted = PipelineRun(
@@ -400,8 +400,8 @@ def test_a_clock_that_is_set_back_stands_still(drawing_of):
     assert [(span.begin, span.end) for span in drawing.spans] == [(50, 50), (50, 50)]
 
 
-def test_a_call_that_ended_with_its_cycle_is_told_once(drawing_of):
-    """The kernel tells behind the abort what was killed, what never began and what is left."""
+def test_a_call_that_ended_with_its_cycle_is_recorded_once(drawing_of):
+    """The kernel reports behind the abort what was killed, what never began and what is left."""
     abort = ev.AgentAbort(command_id="c-1")
     blocked = ev.ToolBlocked(name="shell", call_id="t-2", reason="aborted")
     after = (killed(1, "aborted"), returned(1, ok=False), blocked, returned(2, ok=False))
@@ -425,7 +425,7 @@ def test_a_call_that_is_made_again_after_a_crash_has_a_span(drawing_of):
     assert [one["cmdc.duration_ms"] for _, one in drawing.notes("tool.exec")] == [42]
 
 
-def test_a_call_of_no_tool_is_told_once(drawing_of):
+def test_a_call_of_no_tool_is_recorded_once(drawing_of):
     """Though two events say that it was not made."""
     blocked = ev.ToolBlocked(name="shel", call_id="t-1", reason="unknown_tool")
     drawing = drawing_of().play(START, MISSED, blocked, returned(1, ok=False), END)

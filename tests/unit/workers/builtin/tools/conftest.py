@@ -28,7 +28,7 @@ class ScriptedSession(SessionPort):
     async def delegate(self, description, subagent_type):
         return await self._answered("delegate", description, subagent_type)
 
-    told = 0
+    published = 0
 
     async def publish(self, event):
         self.asked.append(("tell", event))

@@ -112,7 +112,7 @@ def test_what_git_writes_is_done(place):
          "both", "binary", "link", "none"],
 )  # fmt: skip
 def test_nothing_is_done_where_one_file_is_not_so(place, patch, why):
-    """And what is wrong is told; the whole patch is looked at first."""
+    """And what is wrong is reported; the whole patch is looked at first."""
     place.write({"binary": b"a\0b", "bin/other": ""})
     (place.folder / "link").symlink_to("kept.txt")
     if "link" in patch:  # the file is asked for when it is its turn
@@ -136,14 +136,14 @@ def test_line_ends_of_windows_are_kept(workplace):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_file_without_permission_is_told_before_anything_is_done(place):
+def test_a_file_without_permission_is_reported_before_anything_is_done(place):
     """It is write-protected, or can't be read."""
     (place.folder / "kept.txt").chmod(0o444)
 
     assert "Cannot change kept.txt: it is write-protected" in refused(place, ALL)
 
 
-def test_what_goes_wrong_on_the_way_is_told_with_what_is_done(place):
+def test_what_goes_wrong_on_the_way_is_reported_with_what_is_done(place):
     """Of a link that is to be moved, which only the change itself finds."""
     (place.folder / "link").symlink_to("run.sh")
     text = place.failure(apply_patch.create(), patch=ALL.replace("File: run.sh", "File: link"))

@@ -44,7 +44,7 @@ def test_what_is_no_text_becomes_json(workplace, answer, text):
 
 
 def test_silence_ends_at_the_timeout(workplace):
-    """The model is told that nobody answers; the runner's own bound comes later."""
+    """The model reads that nobody answers; the runner's own bound comes later."""
     workplace.session.answer = asyncio.Event()
     tool = ask_user.create(timeout=0.01)
 

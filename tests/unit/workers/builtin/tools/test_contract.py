@@ -104,7 +104,7 @@ def test_isolation_and_effects_are_as_agreed(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_model_is_told_everything(name):
+def test_model_reads_everything(name):
     """The schema is draft 7 and closed, and each argument is described, as is the tool."""
     tool = made(name)
     jsonschema.Draft7Validator.check_schema(tool.parameters)
@@ -130,7 +130,7 @@ def test_sample_fits_the_schema_and_the_check(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bad_arguments_are_told(name):
+def test_bad_arguments_are_reported(name):
     """An argument that does not exist is an error that the model reads."""
     with pytest.raises(ToolError, match=f"Invalid arguments for {name}: .*no_such_argument"):
         made(name).check({**SAMPLES[name][2], "no_such_argument": 1})

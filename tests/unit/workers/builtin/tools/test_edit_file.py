@@ -35,7 +35,7 @@ def refused(workplace, old, new="new", path="file"):
     ids=["replaced", "deleted", "grown", "all"],
 )
 def test_passage_is_replaced(workplace, old, new, content, line):
-    """The passage is exchanged, all else stays, and the line of it is told."""
+    """The passage is exchanged, all else stays, and the line of it is reported."""
     workplace.write({"file": "one\ntwo\nthree\n"})
 
     assert edit(workplace, old, new) == (f"Edited file at line {line}", content)
@@ -74,7 +74,7 @@ def test_overlapping_passages_are_several(workplace):
     assert "more than once, at lines 1, 1" in refused(workplace, "aa")
 
 
-def test_no_change_is_told(workplace):
+def test_no_change_is_reported(workplace):
     """An edit that leaves everything as it was is a mistake."""
     workplace.write({"file": "one"})
 

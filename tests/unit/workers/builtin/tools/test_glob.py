@@ -76,7 +76,7 @@ def test_pattern_begins_in_the_path(project):
         ({"pattern": "x" * 501}, "Invalid arguments for glob: "),
     ],
 )
-def test_what_cannot_be_searched_is_told(project, arguments, text):
+def test_what_cannot_be_searched_is_reported(project, arguments, text):
     """A folder that is not there and a pattern that means nothing are errors."""
     assert project.failure(glob.create(), **arguments).startswith(text)
 
@@ -114,7 +114,7 @@ def test_long_results_are_bounded_too(workplace):
     assert result.endswith(f"[{400 - result.count(chr(10))} more are left out: narrow the pattern]")
 
 
-def test_depth_is_bounded_and_told(workplace):
+def test_depth_is_bounded_and_reported(workplace):
     """A tree without end is searched to a depth, and the model hears of the rest."""
     workplace.write({"d/" * DEPTH_MAX + "last": "", "d/" * (DEPTH_MAX + 1) + "beyond": ""})
 
@@ -125,7 +125,7 @@ def test_depth_is_bounded_and_told(workplace):
     assert found(workplace, "d/*") == ["(nothing matches)"]
 
 
-def test_entries_are_bounded_and_told(project, monkeypatch):
+def test_entries_are_bounded_and_reported(project, monkeypatch):
     """A search ends after so many entries, with what it has and a word about it."""
     monkeypatch.setattr(_walk, "ENTRIES_MAX", 9)
 

@@ -165,7 +165,7 @@ def test_results_are_bounded_by_bytes(workplace):
         ({"pattern": "x", "context_lines": 21}, "Invalid arguments for grep: "),
     ],
 )
-def test_what_cannot_be_searched_is_told(workplace, arguments, text):
+def test_what_cannot_be_searched_is_reported(workplace, arguments, text):
     """A pattern that means nothing and a place that is not there are errors."""
     workplace.write({"binary": b"x\0"})
 

@@ -32,7 +32,7 @@ class Session(SessionPort):
     """A session as it stands in for the kernel: it outlives the deaths of its call.
 
     Branches answer in an order that ``chance`` draws in each life; ``dies_at`` is the number of the
-    step that is not told any more.
+    step that is not published any more.
     """
 
     def __init__(self, chance, dies_at=None, lasting=()):
@@ -83,7 +83,7 @@ class Session(SessionPort):
         return self.answers.get(branch_id) or BranchAnswer(ok=False, text="ended", usage=USED)
 
     def dies(self):
-        """Record a death: what was told is what is told from now on."""
+        """Record a death: what was published is what is recalled from now on."""
         self.before, self.asked = len(self.steps), []
         self._gone, self.lasting = {}, ()  # who is asked again answers
 
@@ -141,7 +141,7 @@ class Quick(ReasoningStrategy):
 
 
 def test_a_run_pays_each_branch_once_and_answers():
-    """All that the machine tells is told."""
+    """All that the machine publishes comes out."""
     session = Session(Random(1))
     answer = lived(Rounds, session)
     result = ReasoningResult.of(session.steps)
@@ -155,12 +155,12 @@ def test_a_run_pays_each_branch_once_and_answers():
 @pytest.mark.parametrize("strategy", [Rounds, Quick])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_death_before_any_step_changes_nothing(strategy, seed):
-    """The tree, what was told and what was paid are one run's; who came first stays the first."""
+    """The tree, what was published and paid are one run's; who came first stays the first."""
     whole = Session(Random(seed))
     lived(strategy, whole, max_parallel=3)
     for dies_at in range(len(whole.steps)):
         session = Session(Random(seed), dies_at)
-        told = lived(strategy, session, max_parallel=3)
+        said = lived(strategy, session, max_parallel=3)
         result = ReasoningResult.of(session.steps)
         names = [one.thought_id for one in session.steps if isinstance(one, ReasoningThought)]
 
@@ -170,13 +170,13 @@ def test_a_death_before_any_step_changes_nothing(strategy, seed):
         assert len(session.paid) == len(set(session.paid)), dies_at
         assert sum(isinstance(one, ReasoningDone) for one in session.steps) == 1
         if strategy is Rounds:
-            assert told == "answer b0 + answer b1"
+            assert said == "answer b0 + answer b1"
         else:
             assert result.answer == [f"answer {name}" for name in sorted(names[:2])]
 
 
 def test_branches_that_were_ended_are_not_asked_for_again():
-    """What they used is told as it was."""
+    """What they used is reported as it was."""
     session = Session(Random(3), dies_at=11, lasting=("a2", "a3", "a4"))
     lived(Quick, session, max_parallel=5)
     lost = [one for one in session.steps if isinstance(one, ReasoningThought) and one.error]
@@ -186,7 +186,7 @@ def test_branches_that_were_ended_are_not_asked_for_again():
     assert not {one.thought_id for one in lost[:2]}.intersection(session.asked)
 
 
-def test_what_is_told_but_cannot_be_read_is_passed_over_by_its_number():
+def test_what_is_published_but_cannot_be_read_is_passed_over_by_its_number():
     """As in a session that goes on from another one's state."""
     session = Session(Random(2), dies_at=6)
     with pytest.raises(Death):
@@ -215,9 +215,9 @@ class Fickle(ReasoningStrategy):
 def test_a_strategy_that_decides_otherwise_fails():
     """In the words that the contract has for it."""
     session = Session(Random(1), dies_at=3)
-    told = lived(Fickle, session)
+    said = lived(Fickle, session)
 
-    assert "[Not finished (failed: strategy is not deterministic: branch 'x1'" in told
+    assert "[Not finished (failed: strategy is not deterministic: branch 'x1'" in said
     assert ReasoningResult.of(session.steps).usage.total_tokens == 2 * USED.total_tokens
 
 
@@ -273,13 +273,13 @@ def stuck():
 
 
 def test_a_strategy_that_does_not_decide_ends_its_run(monkeypatch, stuck):
-    """As failed, with the best answer so far, all that was used, and an end that is told."""
+    """As failed, with the best answer so far, all that was used, and an end that is published."""
     monkeypatch.setattr(reason, "DECIDE_S", 0.05)
     session = Session(Random(1), lasting=("b",))
-    told = lived(stuck, session)
+    said = lived(stuck, session)
     result = ReasoningResult.of(session.steps)
 
-    assert told.startswith("answer a\n\n[Not finished (failed: the strategy did not decide within")
+    assert said.startswith("answer a\n\n[Not finished (failed: the strategy did not decide within")
     assert (result.status, result.answer) == ("failed", "answer a")
     assert [one.error for one in result.thoughts] == [None, "the run is over: failed"]
     assert result.usage.total_tokens == 2 * USED.total_tokens
@@ -292,18 +292,18 @@ def test_a_strategy_that_hangs_does_not_outlast_its_time(monkeypatch, stuck, kin
     monkeypatch.setattr(reason, "GRACE_S", 0.05)
     session = Session(Random(1), lasting=("b",))
     try:
-        told = lived(kind, session, timeout=0.2)
+        said = lived(kind, session, timeout=0.2)
     except ToolError as error:
-        told = str(error)
+        said = str(error)
     done = session.steps[-1]
 
-    assert "timeout: the strategy had not decided by then" in told
+    assert "timeout: the strategy had not decided by then" in said
     assert (done.status, done.strategy) == ("timeout", kind.name)
     assert done.answer == ("answer a" if kind is Stuck else None)
     assert done.elapsed_ms < BOUND_S * 1000 / 2
 
 
-def test_a_strategy_that_cannot_be_made_is_told_too():
+def test_a_strategy_that_cannot_be_made_is_reported_too():
     """The run has an end, though it never began."""
 
     class Broken(ReasoningStrategy):
@@ -339,7 +339,7 @@ def test_what_a_strategy_raises_is_in_the_log():
 
 
 def test_a_run_that_was_given_up_is_so_again(monkeypatch, stuck):
-    """Whatever step it died at: the same end, told once."""
+    """Whatever step it died at: the same end, published once."""
     monkeypatch.setattr(reason, "DECIDE_S", 0.05)
     whole = Session(Random(1), lasting=("b",))
     lived(stuck, whole)
@@ -350,7 +350,7 @@ def test_a_run_that_was_given_up_is_so_again(monkeypatch, stuck):
         result = ReasoningResult.of(session.steps)
 
         assert result.status == "failed"
-        assert result.answer in {"answer a", "answer b"}  # who comes first again is not told
+        assert result.answer in {"answer a", "answer b"}  # who comes first again is not published
         assert not any(one.content is None for one in result.nodes)
         assert sum(isinstance(one, ReasoningDone) for one in session.steps) == 1
 
@@ -371,20 +371,20 @@ def test_no_more_than_a_few_strategies_hang(monkeypatch, stuck):
 def test_time_ends_a_run_and_its_branches():
     """With what is best so far."""
     session = Session(Random(1), lasting=("a1",))
-    told = lived(Rounds, session, timeout=0.2)
+    said = lived(Rounds, session, timeout=0.2)
 
-    assert told.startswith("answer a")
-    assert "[Cut off (timeout): this is the best answer so far.]" in told
+    assert said.startswith("answer a")
+    assert "[Cut off (timeout): this is the best answer so far.]" in said
     assert session.ended == ["a1"]
 
 
 def test_a_run_that_was_over_in_time_is_so_again():
     """The deadline stands where it stood among what came."""
     session = Session(Random(1), dies_at=8, lasting=("a1",))
-    told = lived(Rounds, session, timeout=0.2)
+    said = lived(Rounds, session, timeout=0.2)
     (done,) = [one for one in session.steps if isinstance(one, ReasoningDone)]
 
-    assert "Cut off (timeout)" in told
+    assert "Cut off (timeout)" in said
     assert done.status == "timeout"
     assert session.paid.count("a0") == 1
     assert not any(isinstance(one, ReasoningScore) for one in session.steps)
@@ -398,7 +398,7 @@ class Sized(ReasoningStrategy):
 
 
 def test_variants_of_a_class_have_the_names_that_they_are_given():
-    """The model chooses by them, and events tell of them; each run has a new one."""
+    """The model chooses by them, and events name them; each run has a new one."""
     variants = {"small": lambda: Sized(size=1), "large": lambda: Sized(size=2)}
     tool = reason.create(variants, max_steps=1)
     session = Session(Random(1))
@@ -424,14 +424,14 @@ def test_the_model_reads_that_an_answer_was_cut():
         def step(self, state, context):
             return Done("x" * 300_000)
 
-    told = called(reason.create([Long]), Session(Random(0)))
+    said = called(reason.create([Long]), Session(Random(0)))
 
-    assert told == (
+    assert said == (
         "x" * 262_144 + "\n\n[the answer was cut: it is the first 262,144 of 300,000 bytes]"
     )
 
 
-def test_a_run_that_nobody_told_of_is_of_the_first_strategy():
+def test_a_run_that_nobody_reported_is_of_the_first_strategy():
     """Where the call names none, as the model reads of its argument."""
     tool = reason.create({"quick": Quick, "slow": Rounds})
 

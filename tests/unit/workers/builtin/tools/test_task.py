@@ -37,7 +37,7 @@ def test_model_reads_which_subagents_there_are():
 
 
 def test_task_ends_at_the_timeout(workplace):
-    """A subagent that takes too long is told of; the wait for it is cancelled, which ends it."""
+    """A subagent that takes too long is reported; the wait for it is cancelled, which ends it."""
     workplace.session.answer = asyncio.Event()
     text = workplace.failure(task.create(timeout=0.01), description="Count to infinity")
 
@@ -78,8 +78,8 @@ def test_tasks_are_bounded(arguments):
 
 def test_people_read_the_beginning_of_a_long_task():
     """A summary is one line, whatever the task is."""
-    told = task.create().meta({"description": "word\n" * 100})
+    shown = task.create().meta({"description": "word\n" * 100})
 
-    assert len(told) <= 80
-    assert told.startswith("Task for general-purpose: word word")
-    assert told.endswith("…")
+    assert len(shown) <= 80
+    assert shown.startswith("Task for general-purpose: word word")
+    assert shown.endswith("…")

@@ -97,7 +97,7 @@ def test_write_protection_counts(workplace):
 
 
 def test_text_that_is_none_is_refused(workplace):
-    """Half of a character cannot be written, and is told before the file is touched."""
+    """Half of a character cannot be written, and is reported before the file is touched."""
     workplace.write({"file": "kept"})
 
     assert "surrogates" in workplace.failure(write_file.create(), path="file", content="\ud800")
@@ -148,7 +148,7 @@ def test_content_is_bounded():
 
 
 def test_change_that_does_not_end_holds_up_nobody(workplace, monkeypatch):
-    """The wait for an earlier change has a bound, and reaching it is told."""
+    """The wait for an earlier change has a bound, and reaching it is reported."""
     monkeypatch.setattr(_files, "CHANGE_WAIT_S", 0.01)
     with _files.one_at_a_time():
         text = workplace.failure(write_file.create(), path="file", content="x")

@@ -45,7 +45,7 @@ def test_people_read_how_far_it_is():
 
 
 def test_ids_are_unique(workplace):
-    """Two entries with one id are told, with the id."""
+    """Two entries with one id are reported, with the id."""
     text = workplace.failure(write_todos.create(), todos=[todo("a"), todo("b"), todo("a")])
 
     assert text == "Each todo needs an id of its own, and these repeat: ['a']"

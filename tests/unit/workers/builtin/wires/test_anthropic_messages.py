@@ -315,8 +315,8 @@ def closed(index=0):
 
 
 def ended(reason="end_turn", **usage):
-    told = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}}
-    return told | ({"usage": usage} if usage else {})
+    sent = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}}
+    return sent | ({"usage": usage} if usage else {})
 
 
 def test_texts_and_thoughts_come_as_they_are(reply):
@@ -383,7 +383,7 @@ def test_calls_count_by_themselves(reply):
     ids=["none", "empty", "null", "whole"],
 )
 def test_a_call_without_pieces_has_what_it_began_with(reply, fields, arguments):
-    """Some servers tell the arguments all at once; the call after it begins anew."""
+    """Some servers send the arguments all at once; the call after it begins anew."""
     events = [opened("tool_use", id="c", name="n", **fields), closed()]
     again = [opened("tool_use", 1, id="d", name="n"), closed(1)]
 
@@ -432,8 +432,8 @@ def test_pieces_of_arguments_outside_a_call_are_none(reply):
     ]
 
 
-def test_a_call_of_the_server_is_told(reply):
-    """As litellm tells it."""
+def test_a_call_of_the_server_is_reported(reply):
+    """As litellm reports it."""
     assert taken(reply, opened("server_tool_use", id="c", name="web_search")) == [
         ToolCallChunk(index=0, call_id="c", name="web_search")
     ]
@@ -451,7 +451,7 @@ def began(**usage):
 
 
 def test_the_last_usage_adds_to_the_first(reply):
-    """It may leave out what the first has told; cached and written tokens are of the prompt."""
+    """It may leave out what the first has given; cached and written tokens are of the prompt."""
     first = {"input_tokens": 10, "cache_read_input_tokens": 100, "output_tokens": 1}
     taken(reply, began(**first, cache_creation_input_tokens=30), ended(output_tokens=7))
     counts = {"prompt_tokens": 140, "completion_tokens": 7, "total_tokens": 147}
@@ -471,8 +471,8 @@ def test_the_last_usage_may_have_all(reply):
     )
 
 
-def test_a_count_that_the_last_usage_does_not_tell_is_the_firsts(reply):
-    """Null tells nothing."""
+def test_a_count_that_the_last_usage_does_not_give_is_the_firsts(reply):
+    """Null gives nothing."""
     taken(reply, began(input_tokens=10), ended(input_tokens=None, output_tokens=7))
 
     assert next(iter(reply.end())) == UsageChunk(

@@ -70,7 +70,7 @@ def test_a_redirect_to_another_request_is_not_followed(status):
         ("http://[host", "http://[host"),
     ],
 )
-def test_where_a_redirect_leads_is_told(location, goal):
+def test_where_a_redirect_leads_is_reported(location, goal):
     """Without what may be a credential."""
     words = f"it is redirected to {goal!r}, which is not followed; give api_base as it is there"
 

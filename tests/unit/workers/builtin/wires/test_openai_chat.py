@@ -50,7 +50,7 @@ def test_what_says_where_and_how_to_ask_is_not_sent(routed):
     assert body.keys() == {"model", "messages", *STREAM}
 
 
-def test_a_round_of_tools_is_told(routed):
+def test_a_round_of_tools_is_sent(routed):
     """Calls without a text have no content; results name their call."""
     calls = (ToolCall(call_id="c1", name="read", arguments={"path": "ä"}),)
     history = (Message.user("go"), Message.assistant("", calls), Message.tool_result("c1", "done"))
@@ -87,7 +87,7 @@ def test_more_of_a_body_outranks_what_is_there(routed):
 
 
 def test_a_vendor_may_have_its_own(routed):
-    """OpenRouter tells a usage only where it is asked to."""
+    """OpenRouter reports a usage only where it is asked to."""
     assert body_of(*routed("openrouter:openai/gpt-4o"))["usage"] == {"include": True}
     assert "usage" not in body_of(*routed("openai:gpt-4o"))
 
@@ -156,8 +156,8 @@ def reply():
 
 def taken(reply, *events):
     """Return the chunks of events."""
-    told = (one if isinstance(one, bytes) else msgspec.json.encode(one) for one in events)
-    return [chunk for data in told for chunk in reply.take(data)]
+    sent = (one if isinstance(one, bytes) else msgspec.json.encode(one) for one in events)
+    return [chunk for data in sent for chunk in reply.take(data)]
 
 
 def delta(**fields):
@@ -188,12 +188,12 @@ def test_texts_and_thoughts_come_as_they_are(reply):
 
 
 def test_the_same_thought_under_both_names_is_one(reply):
-    """Some servers tell it twice."""
+    """Some servers send it twice."""
     assert taken(reply, delta(reasoning_content="hm", reasoning="hm")) == [ThinkingChunk(text="hm")]
 
 
 def test_calls_come_in_pieces(reply):
-    """Id and name once, arguments as they are written; several calls are told apart."""
+    """Id and name once, arguments as they are written; several calls are kept apart."""
     events = [
         delta(tool_calls=[function("read", "", index=0, id="c1", type="function")]),
         delta(tool_calls=[function(None, '{"a', index=0)]),
@@ -250,7 +250,7 @@ def test_a_finish_that_is_empty_or_null_is_none(reply):
 
 
 def test_the_last_usage_counts(reply):
-    """Beside a choice as well as alone; cached tokens are told."""
+    """Beside a choice as well as alone; cached tokens are reported."""
     details = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5}}
     taken(
         reply,
@@ -287,7 +287,7 @@ INSTEAD = {
 
 
 @pytest.mark.parametrize("case", INSTEAD)
-def test_what_is_told_in_another_way_is_read(reply, case):
+def test_what_is_said_in_another_way_is_read(reply, case):
     """By the second reader."""
     event, chunks = INSTEAD[case]
 

@@ -133,7 +133,7 @@ def test_an_end_for_calls_needs_a_call(reply):
     assert caught.value.reason.endswith("it ends in tool_calls and has none")
 
 
-def test_half_a_character_is_told_at_the_end(reply, wire):
+def test_half_a_character_is_passed_on_at_the_end(reply, wire):
     """Mended: nothing else can be done with it."""
     half = text("a😀", wire).replace("😀".encode(), b"\\ud83d")
     chunks = taken(reply, half, finish("stop"))
@@ -152,8 +152,8 @@ def test_a_character_in_two_events_is_one(reply, wire):
 # --- usages ---------------------------------------------------------------------------------------
 
 
-def test_a_usage_is_told_before_the_finish(reply):
-    """Wherever it came; counts that are null are not told."""
+def test_a_usage_is_reported_before_the_finish(reply):
+    """Wherever it came; counts that are null are not reported."""
     taken(reply, usage(prompt_tokens=3, completion_tokens=4, total_tokens=None), finish("stop"))
 
     assert list(reply.end()) == [
@@ -262,7 +262,7 @@ def test_a_field_of_another_type_is_named(data, told):
 # --- failures in the middle -----------------------------------------------------------------------
 
 
-def test_a_server_that_tells_a_failure_is_heard(reply, heard):
+def test_a_server_that_reports_a_failure_is_heard(reply, heard):
     """Its words are the error's, and decide about its kind."""
     with pytest.raises(MidStreamError, match=r"^no more today$"):
         taken(reply, b'{"type": "error", "error": {"message": "no more today", "code": "c7"}}')
@@ -280,7 +280,7 @@ def test_a_server_that_tells_a_failure_is_heard(reply, heard):
     ],
 )
 def test_a_failure_may_have_many_forms(reply, error, words):
-    """What has no words is told as it came."""
+    """What has no words is reported as it came."""
     with pytest.raises(MidStreamError) as caught:
         taken(reply, b'{"error": %b}' % error)
 
@@ -294,7 +294,7 @@ def test_no_failure_is_none(reply, error):
     assert list(reply.end()) == [FinishChunk(reason="stop")]
 
 
-def test_of_a_long_failure_the_beginning_is_told(reply, heard):
+def test_of_a_long_failure_the_beginning_is_reported(reply, heard):
     """The rest is cut before anything is done with it."""
     with pytest.raises(MidStreamError) as caught:
         taken(reply, b'{"error": {"message": "%b"}}' % (b"a" * 5 * TEXT_CHARS_MAX))

@@ -13,8 +13,8 @@ DATA = [b'{"a": "\xc3\xa4"}', b"b", b"c1\nc2"]
 ENDS = (b"\n", b"\r\n", b"\r")
 
 
-def told(*pieces):
-    """Return what is told of pieces, and at their end."""
+def read(*pieces):
+    """Return what is read of pieces, and at their end."""
     events = Events()
     return [one for piece in pieces for one in events.take(piece)] + events.rest()
 
@@ -22,7 +22,7 @@ def told(*pieces):
 @pytest.mark.parametrize("end", ENDS, ids=repr)
 def test_lines_end_in_three_ways(end):
     """Comments, names and ids say nothing; data of several lines are one."""
-    assert told(STREAM.replace(b"\n", end)) == DATA
+    assert read(STREAM.replace(b"\n", end)) == DATA
 
 
 @pytest.mark.parametrize("end", ENDS, ids=repr)
@@ -30,12 +30,12 @@ def test_a_stream_may_be_cut_at_any_byte(end):
     """Also inside a character, or of a line's end; a piece may be empty."""
     stream = STREAM.replace(b"\n", end)
     for at in range(len(stream) + 1):
-        assert told(stream[:at], b"", stream[at:]) == DATA, at
+        assert read(stream[:at], b"", stream[at:]) == DATA, at
 
 
 @pytest.mark.parametrize("end", ENDS, ids=repr)
 def test_every_byte_may_come_alone(end):
-    """An event is told with the byte that ends it, and not before."""
+    """An event is read with the byte that ends it, and not before."""
     events = Events()
     stream = STREAM.replace(b"\n", end)
     found = [(at, one) for at in range(len(stream)) for one in events.take(stream[at : at + 1])]
@@ -47,9 +47,9 @@ def test_every_byte_may_come_alone(end):
     assert found[0][0] == blank + len(end)
 
 
-def test_mixed_ends_of_lines_are_told_apart():
+def test_mixed_ends_of_lines_are_kept_apart():
     """A line feed belongs to the carriage return before it, and to no other."""
-    assert told(b"data: a\r", b"\n", b"\r\n", b"data: b\r", b"\r", b"data: c\n\r", b"\n") == [
+    assert read(b"data: a\r", b"\n", b"\r\n", b"data: b\r", b"\r", b"data: c\n\r", b"\n") == [
         b"a",
         b"b",
         b"c",
@@ -65,11 +65,11 @@ def test_a_line_feed_belongs_to_one_carriage_return():
 
 def test_a_line_feed_that_follows_text_ends_a_line():
     """What came before it does not matter."""
-    assert told(b"data: a\r\n", b"data: b\n\n") == [b"a\nb"]
-    assert told(b"data: a\r", b"x: y\n", b"\n") == [b"a"]
+    assert read(b"data: a\r\n", b"data: b\n\n") == [b"a\nb"]
+    assert read(b"data: a\r", b"x: y\n", b"\n") == [b"a"]
 
 
-def test_an_event_without_an_end_is_told_at_the_end():
+def test_an_event_without_an_end_is_read_at_the_end():
     """With the line that no sign ends."""
     events = Events()
 
@@ -77,19 +77,19 @@ def test_an_event_without_an_end_is_told_at_the_end():
     assert events.rest() == [b"b\nc"]
 
 
-def test_nothing_is_told_of_nothing():
+def test_nothing_is_read_of_nothing():
     """Empty lines, comments and fields without data are no events."""
-    assert told(b"", b"\n\n\n", b": x\n\n", b"event: y\n\nretry: 3\n\n") == []
+    assert read(b"", b"\n\n\n", b": x\n\n", b"event: y\n\nretry: 3\n\n") == []
 
 
 def test_space_around_data_is_none_of_it():
     """And data may be empty."""
-    assert told(b"data:   a \t\n\ndata:\n\n") == [b"a", b""]
+    assert read(b"data:   a \t\n\ndata:\n\n") == [b"a", b""]
 
 
 def test_a_field_has_to_be_named_so():
     """Neither what begins in another way nor what only has the word in it."""
-    assert told(b"xdata: a\nDATA: b\n data: c\ndata: d\n\n") == [b"d"]
+    assert read(b"xdata: a\nDATA: b\n data: c\ndata: d\n\n") == [b"d"]
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ EXCESSIVE = {
 @pytest.mark.usefixtures("small")
 def test_an_answer_may_have_as_much_as_the_bound(pieces):
     """Each event counts anew."""
-    assert told(*pieces)
+    assert read(*pieces)
 
 
 @pytest.mark.parametrize("what", EXCESSIVE)

@@ -109,7 +109,7 @@ def test_an_entry_of_another_vendor_is_none(written):
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": 1'])
-def test_a_table_that_cannot_be_read_is_told_once(written, text):
+def test_a_table_that_cannot_be_read_is_reported_once(written, text):
     """Nothing is known then, and sessions work."""
     written(text)
     with capture_logs() as logs:
@@ -119,7 +119,7 @@ def test_a_table_that_cannot_be_read_is_told_once(written, text):
     assert [one["event"] for one in logs] == ["models.unknown"]
 
 
-def test_a_table_that_is_missing_is_told(written, monkeypatch):
+def test_a_table_that_is_missing_is_reported(written, monkeypatch):
     """By its name."""
     written("{}")
     monkeypatch.setattr(table, "_place", lambda: Path("nowhere.json"))
