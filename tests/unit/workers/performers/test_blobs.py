@@ -68,7 +68,7 @@ def test_the_newest_go_where_all_are_too_much(monkeypatch):
 
 @pytest.mark.parametrize("found", [None, b"other bytes"])
 def test_what_is_lost_or_damaged_is_left_out(found):
-    """The provider tells the model of it."""
+    """The provider informs the model of it."""
     journal = Journal(b"one")
     journal.kept[part(b"one").digest] = found
 

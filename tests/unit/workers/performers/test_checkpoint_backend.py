@@ -1,4 +1,4 @@
-"""The session's own checkpoint backend: its time, its answers, and what is told of its failures."""
+"""The session's own checkpoint backend: its time, its answers, and what is said of its failures."""
 
 import asyncio
 import threading
@@ -24,14 +24,14 @@ def snapshot(name="c", **given):
 
 
 class Scripted(CheckpointBackend):
-    """Returns what it is told for each method, or calls it."""
+    """Returns what it is given for each method, or calls it."""
 
     def __init__(self, **does):
         self.does = does
 
     def _do(self, method):
-        told = self.does.get(method)
-        return told() if callable(told) else told
+        prepared = self.does.get(method)
+        return prepared() if callable(prepared) else prepared
 
     def save(self, snapshot, body):
         return self._do("save")
@@ -51,7 +51,7 @@ def ask(command, **does):
     return asyncio.run(OwnBackend(Scripted(**does), "s").asked(command))
 
 
-def test_what_it_lists_is_told_newest_first():
+def test_what_it_lists_is_returned_newest_first():
     """In whatever order it comes, from a generator too."""
     listed = ask(
         ListOwnCheckpoints(), list=lambda: (snapshot(f"c-{at}", saved_at_ms=at) for at in (2, 3, 1))
@@ -107,7 +107,7 @@ def test_fields_of_another_type_are_no_snapshot():
         ask(ListOwnCheckpoints(), list=[odd])
 
 
-def test_an_id_that_nobody_could_ask_for_is_told():
+def test_an_id_that_nobody_could_ask_for_is_reported():
     """It would be listed, and never be loaded."""
     with pytest.raises(CheckpointFailed, match="a checkpoint of the id 'no id'"):
         ask(ListOwnCheckpoints(), list=[snapshot("no id")])
@@ -166,7 +166,7 @@ def test_an_async_method_that_hangs_is_cancelled(monkeypatch):
 
 
 def test_its_own_timeout_is_its_own_failure():
-    """It is told as what it raised, not as ours."""
+    """It is reported as what it raised, not as ours."""
 
     def late():
         raise TimeoutError("the database did not answer")

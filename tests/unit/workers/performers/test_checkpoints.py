@@ -42,20 +42,20 @@ class Daemon:
 
 def shelf(redact=None, error=None):
     """Return checkpoints with a daemon, and what they have answered."""
-    told = []
+    answered = []
     saved = Saved("s", "g", SPEC, redact)
-    made = Checkpoints("/nowhere", saved, lambda: MEMORY, told.append)
+    made = Checkpoints("/nowhere", saved, lambda: MEMORY, answered.append)
     made._daemon = Daemon(error)
-    return made, told
+    return made, answered
 
 
 def make(**given):
     """Return what came of one command: the answers, and what the daemon was asked."""
 
     async def scenario():
-        made, told = shelf(**given)
+        made, answered = shelf(**given)
         await made.make(WANTED, MEMORY)
-        return told, made._daemon.asked
+        return answered, made._daemon.asked
 
     return asyncio.run(scenario())
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_is_the_state_with_its_definition():
     )
 
 
-def test_a_daemon_that_does_not_take_it_is_told():
+def test_a_daemon_that_does_not_take_it_is_reported():
     """The question is answered with its error."""
     (answer,), _ = make(error=DaemonUnavailable("it ends"))
 

@@ -90,8 +90,8 @@ def test_a_long_time_is_looked_at_in_between(watched, monkeypatch):
     assert watched((0, waiting(approval("x", NOW + 10_000)))) == [(10, "x")]
 
 
-def test_a_cycle_is_told_when_its_time_is_over(watched):
-    """Counted from its beginning, in whichever process that was; one that ended is not told."""
+def test_a_cycle_is_notified_when_its_time_is_over(watched):
+    """Counted from its beginning, in whichever process that was; one that ended is not notified."""
     assert watched((0, running("p-1", NOW))) == [(10, "p-1")]
     assert watched((0, running("p-1", NOW - 7_000))) == [(3, "p-1")]
     assert watched((0, running("p-1", NOW - 70_000))) == [(0, "p-1")]

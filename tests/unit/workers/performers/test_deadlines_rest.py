@@ -10,7 +10,7 @@ AFTER_S = 10.0
 
 
 class Bed:
-    """A rest, when it was told to doze, and whether the session is quiet."""
+    """A rest, when it was asked to doze, and whether the session is quiet."""
 
     def __init__(self, after_s=AFTER_S):
         self.dozed, self.is_quiet = [], True
@@ -69,7 +69,7 @@ def test_what_happens_begins_the_count_anew(run):
 
 
 def test_work_that_nobody_waits_for_keeps_it_awake(run):
-    """A thread that was left alone, a plugin that is still being told: it is asked about later."""
+    """A thread that was left alone, a plugin that is still notified: it is asked about later."""
 
     async def scenario():
         bed = Bed()

@@ -35,7 +35,7 @@ async def later(text, _context):
     ],
 )
 def test_what_it_returns_is_its_verdict(decide, tripped):
-    """None passes; info that is no plain data is told in words."""
+    """None passes; info that is no plain data is put into words."""
     assert checked(decide) == tripped
 
 

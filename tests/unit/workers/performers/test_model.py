@@ -276,8 +276,8 @@ def test_cancelling_before_any_request_is_harmless(run):
 
 @pytest.mark.parametrize("wait", [forever, unwilling])
 @pytest.mark.parametrize("before", [(), (TEXT,)], ids=["before chunks", "between chunks"])
-def test_silence_is_told_and_then_ended(run, wait, before):
-    """Told every 30 s, then ended as a time-out, whatever the provider makes of it."""
+def test_silence_is_reported_and_then_ended(run, wait, before):
+    """Reported every 30 s, then ended as a time-out, whatever the provider makes of it."""
     posted = run(called(*before, wait))
     *silent, failed = posted[2 * len(before) :]
 
@@ -299,7 +299,7 @@ def test_chunks_keep_a_request_alive(run):
 
 
 def test_silence_is_counted_anew_after_each_chunk(run):
-    """The time that is told is that since the last one."""
+    """The time that is reported is that since the last one."""
     posted = run(called(pause(45), TEXT, pause(35), END))
 
     assert [one.elapsed_s for one in posted if isinstance(one, StreamSilent)] == [30.0, 30.0]

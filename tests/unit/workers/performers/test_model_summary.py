@@ -111,7 +111,7 @@ def test_an_empty_summary_is_none_but_has_its_price(run, tmp_path):
     assert "empty summary" in summed_up(run, tmp_path, EMPTY).reason
 
 
-def test_what_does_not_pass_is_told_at_once(run, tmp_path):
+def test_what_does_not_pass_is_reported_at_once(run, tmp_path):
     """The reason is the provider's, and no file is written."""
     with capture_logs() as logs:
         error = ProviderError(FailureKind.PERMANENT, "no key")

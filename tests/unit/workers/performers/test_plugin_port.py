@@ -102,7 +102,7 @@ class Desk:
     ids=["own", "own with options", "other", "other with options"],
 )
 def test_a_question_goes_to_the_sessions_model_or_another(given, model, opts):
-    """A key of the session's provider goes to no other one. What it took is told."""
+    """A key of the session's provider goes to no other one. What it took is reported."""
     desk = Desk()
     found = desk.run(lambda port: port.complete("Well?", system="Be just.", **given))
     ((request, what),) = desk.asker.requests
@@ -141,7 +141,7 @@ def test_a_question_may_be_a_conversation():
     ],
 )
 def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
-    """The plugin is told where it is, and no request fails again and again."""
+    """The plugin reads where it is, and no request fails again and again."""
     desk = Desk()
 
     with pytest.raises(PluginCallError, match=told):
@@ -151,7 +151,7 @@ def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
 
 @pytest.mark.parametrize("name", ["tools", "tool_choice", "response_format", "n"])
 def test_options_that_can_never_work_ask_no_model(name):
-    """The plugin is told which, and what to do in its place."""
+    """The plugin reads which, and what to do in its place."""
     desk = Desk()
 
     with pytest.raises(PluginCallError, match=rf"provider_opts\['{name}'\]: .*; .*"):
@@ -159,7 +159,7 @@ def test_options_that_can_never_work_ask_no_model(name):
     assert desk.asker.requests == []
 
 
-def test_a_failure_is_told_to_the_plugin():
+def test_a_failure_is_reported_to_the_plugin():
     """As its own error, with the provider's reason; nothing is counted."""
     desk = Desk(error=ProviderError(FailureKind.PERMANENT, "no such model"))
 
@@ -283,7 +283,7 @@ def test_a_wrong_label_is_an_error_of_the_plugin():
     assert desk.shelf.saved == {}
 
 
-def test_an_observer_tells_events():
+def test_an_observer_emits_events():
     """With the application's own data, as an action of a hook does."""
     desk = Desk()
     desk.run_observer(lambda port: port.emit(Emit("seen", {"n": 1})))
@@ -301,7 +301,7 @@ def test_an_observer_tells_events():
     ],
     ids=["no name", "no payload", "order"],
 )
-def test_what_cannot_be_told_is_an_error_of_the_plugin(event, problem):
+def test_what_cannot_be_emitted_is_an_error_of_the_plugin(event, problem):
     """Orders are for hooks, where the session waits for them."""
     desk = Desk()
 

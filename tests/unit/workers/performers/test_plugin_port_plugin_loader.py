@@ -115,7 +115,7 @@ def test_a_plugin_is_greeted_and_then_asked():
 
 @pytest.mark.parametrize("mood", ["bad", "broken"])
 def test_who_fails_at_the_start_says_so(mood):
-    """An abort refuses; a crash of one that fails open is told with it."""
+    """An abort refuses; a crash of one that fails open is reported with it."""
 
     async def scenario():
         bench = Bench()

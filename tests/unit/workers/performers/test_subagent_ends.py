@@ -1,4 +1,4 @@
-"""How a subagent's end is told to the model of its parent."""
+"""How a subagent's end is reported to the model of its parent."""
 
 from typing import get_args
 
@@ -21,7 +21,7 @@ from workers.performers import subagents
 
 
 def test_every_reason_has_its_words():
-    """A new one is to be told as what it is."""
+    """A new one is to be reported as what it is."""
     assert set(subagents._ENDS) == set(get_args(reasons.AnyReason))
 
 
@@ -40,7 +40,7 @@ def test_every_reason_has_its_words():
         (ProviderTimeout(model="m", seconds=2), "the subagent ended: provider of m silent for 2 s"),
     ],
 )
-def test_an_end_is_told_as_what_it_is(reason, told):
+def test_an_end_is_reported_as_what_it_is(reason, told):
     """Only a crash is one."""
     assert subagents.end_event(reason) == told
 

@@ -201,7 +201,7 @@ def test_what_they_say_where_nothing_waits_is_posted_if_it_is_something(answer, 
     assert [type(one) for one in shop.posted] == [PluginsReported] * count
 
 
-def test_the_end_of_a_cycle_is_told_before_the_next_one_is_asked_about():
+def test_the_end_of_a_cycle_is_reported_before_the_next_one_is_asked_about():
     """However long that takes."""
 
     async def scenario():
@@ -251,7 +251,7 @@ def test_guidance_is_judged_beside_the_cycle():
     assert shop.posted == [SteeringAnswered(JUDGE.order, STEER, verdict)]
 
 
-def test_a_stop_ends_all_but_what_plugins_are_told():
+def test_a_stop_ends_all_but_what_plugins_hear():
     """The end of the last cycle, and of the session, is still for them to hear."""
 
     async def scenario():

@@ -111,7 +111,7 @@ def branching(use, kind=Branching):
 
 
 def test_a_branch_has_the_name_that_it_is_given():
-    """So a call that runs again asks for the same; the digest tells another task apart."""
+    """So a call that runs again asks for the same; the digest distinguishes another task."""
 
     async def ask(call):
         port = call.port
@@ -240,7 +240,7 @@ def test_what_no_branch_can_be_is_refused(arguments, told):
 
 
 def test_another_task_under_a_known_name_is_an_error_of_its_own():
-    """Who decides on branches must tell it from one that was not started."""
+    """Who decides on branches must distinguish it from one that was not started."""
 
     async def ask(call):
         await call.port.branch("b1", "why?")
@@ -272,7 +272,7 @@ def test_a_branch_that_is_ended_answers_who_waits_and_who_ended_it(value):
 
 
 def test_a_branch_that_nobody_asked_for_has_ended():
-    """There is nothing to be told of it."""
+    """There is nothing to be said of it."""
 
     async def ask(call):
         ending = asyncio.create_task(call.port.end_branch("b1"))
@@ -364,8 +364,8 @@ def test_what_is_kept_is_in_the_journal_when_the_tool_goes_on():
     assert using(ask)[1] is False
 
 
-def test_a_step_is_told_and_counted():
-    """How many earlier runs have told stays the same while this one tells."""
+def test_a_step_is_published_and_counted():
+    """How many earlier runs have published stays the same while this one publishes."""
 
     async def ask(call):
         await call.port.publish(step(metadata={"n": 1}))
@@ -404,8 +404,8 @@ def test_what_is_no_step_is_refused(event, told):
     assert (call.posted, call.port._tally.steps) == ([], 0)
 
 
-def test_what_was_told_before_is_recalled():
-    """By the session, as many as there are; a first run has told nothing, and asks nobody."""
+def test_what_was_published_before_is_recalled():
+    """By the session, as many as there are; a first run has published nothing, and asks nobody."""
     asked = []
 
     async def recall(run_id, count):
@@ -488,26 +488,26 @@ def test_what_a_call_emits_is_bounded(monkeypatch):
     """A flood ends in the tool."""
     monkeypatch.setattr(tool_port, "EMITTED_MAX", 2)
 
-    async def tell(call):
+    async def emit_all(call):
         for number in range(2):
             call.port.emit("n", number)
         with pytest.raises(ToolError, match="may emit 2 events"):
             call.port.emit("n", 2)
 
-    call, _ = using(tell)
+    call, _ = using(emit_all)
 
     assert [event.payload for event in call.posted] == [0, 1]
 
 
-def test_a_payload_is_copied_when_it_is_told():
+def test_a_payload_is_copied_when_it_is_emitted():
     """What the tool does to it later changes no event."""
     payload = {"n": [1]}
 
-    async def tell(call):
+    async def emit_all(call):
         call.port.emit("n", payload)
         payload["n"].append(2)
 
-    call, _ = using(tell)
+    call, _ = using(emit_all)
 
     assert call.posted == [ToolEmitted(7, "a", "n", {"n": [1]})]
 
@@ -515,16 +515,16 @@ def test_a_payload_is_copied_when_it_is_told():
 def test_a_call_that_is_over_says_nothing():
     """Not even from a thread that runs on alone."""
 
-    async def tell(call):
+    async def emit_all(call):
         call.port.close()
         call.port.emit("n")
         with pytest.raises(ToolError, match="over"):
             await call.port.ask_user("still there?")
 
-    assert using(tell)[0].posted == []
+    assert using(emit_all)[0].posted == []
 
 
-def test_a_thread_tells_and_cannot_wait():
+def test_a_thread_emits_and_cannot_wait():
     """Its events come in their order; who wants to wait has to be a task."""
     told = []
 
@@ -547,7 +547,7 @@ def test_a_thread_tells_and_cannot_wait():
     assert told == ['only "async def" tools can wait for their session']
 
 
-def test_a_loop_that_is_stuck_is_told_to_the_thread(monkeypatch):
+def test_a_loop_that_is_stuck_is_reported_to_the_thread(monkeypatch):
     """A thread does not wait for ever for its event to be taken."""
     monkeypatch.setattr(tool_port, "TAKEN_S", 0.01)
     told = []

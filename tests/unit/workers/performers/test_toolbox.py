@@ -73,7 +73,7 @@ def test_facts_are_what_the_tables_need():
     )
 
 
-def test_facts_say_how_much_the_model_is_told():
+def test_facts_say_how_much_the_model_reads():
     """What a request costs is known before it is sent, its tools included."""
     facts = loaded(look).facts()
     (spec,) = Toolbox([loaded(look)], print).specs(ToolContext())
@@ -95,13 +95,13 @@ def test_a_description_is_made_for_the_request():
 def test_a_description_knows_the_shell(options, shell):
     """That of the shell tool, or the one that commands are read by without a word."""
 
-    class Telling(Tailored):
+    class Describing(Tailored):
         def describe(self, tool_context):
             return tool_context.shell
 
     data = None if options is None else msgspec.msgpack.encode(options)
     commands = LoadedTool(look, Packed(kind="ref", label="shell", ref="shell", data=data))
-    box = Toolbox([commands, loaded(Telling())], print)
+    box = Toolbox([commands, loaded(Describing())], print)
 
     assert box.specs(ToolContext(shell="bash"))[1].description == shell
 
@@ -123,27 +123,27 @@ def test_a_description_that_fails_is_replaced(error):
     assert [entry["event"] for entry in logs] == ["tool.not_described"]
 
 
-def test_what_a_command_brings_is_told_in_its_order():
+def test_what_a_command_brings_is_reported_in_its_order():
     """One answer for each parcel: its facts, or what is wrong with it."""
     posted = []
     parcels = (pack(look, "look"), NOWHERE)
     load(Toolbox([], posted.append), *parcels)
-    (told,) = posted
+    (reported,) = posted
 
-    assert isinstance(told, ToolsLoaded)
-    assert told.id == "c"
-    found = told.found[0].tool
+    assert isinstance(reported, ToolsLoaded)
+    assert reported.id == "c"
+    found = reported.found[0].tool
     assert found == ToolFacts("look", is_repeatable=True, packed=parcels[0], chars=found.chars)
-    assert (told.found[1].label, told.found[1].tool) == ("gone", None)
-    assert "No module named" in told.found[1].problem
+    assert (reported.found[1].label, reported.found[1].tool) == ("gone", None)
+    assert "No module named" in reported.found[1].problem
 
 
 def test_tools_are_exchanged_by_the_change_that_comes_of_loading():
     """What is not taken is forgotten; a detached tool is handed back to be let go."""
     gone = []
 
-    def answer(told):
-        change = ChangeTools(told.id, ("wait",), ("tailored",))
+    def answer(reported):
+        change = ChangeTools(reported.id, ("wait",), ("tailored",))
         gone.extend(box.change(change))
 
     box = Toolbox([loaded(Tailored()), loaded(look)], answer)

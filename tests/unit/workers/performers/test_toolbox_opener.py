@@ -1,4 +1,4 @@
-"""What commands bring is opened one command at a time, and each parcel's step is told meanwhile."""
+"""What commands bring is opened one command at a time, and each step is reported meanwhile."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ ONE, TWO, GREETED = (
     Packed(kind="ref", label=name, ref=f"{__name__}:{name}") for name in ("One", "Two", "Greeted")
 )
 STEPS = {packed_step(digest_of(one)): one.label for one in (ONE, TWO, GREETED)} | {0: ""}
-told = []
+reported = []
 """Of each step its parcel, "" for none, and of the code of each parcel what it does."""
 
 
@@ -29,10 +29,10 @@ class One(Tool):
     name = "one"
 
     def __init__(self):
-        told.append("made")
+        reported.append("made")
 
     def describe(self, tool_context):
-        told.append("described")
+        reported.append("described")
         return "It."
 
     def execute(self, arguments, context):
@@ -49,34 +49,34 @@ class Greeted(Plugin):
     """A plugin whose greeting is noted."""
 
     def session_start(self, event, context):
-        told.append("greeted")
+        reported.append("greeted")
 
 
 @pytest.fixture(autouse=True)
-def _told():
-    told.clear()
+def _reported():
+    reported.clear()
 
 
 def opener():
-    return CodeOpener(lambda step: told.append(STEPS[step]))
+    return CodeOpener(lambda step: reported.append(STEPS[step]))
 
 
 def test_each_parcel_is_at_its_step_while_its_code_runs():
-    """Its making in a thread and its description in the loop; nothing of it is told behind that."""
-    box = Toolbox([], lambda _result: told.append("posted"), opener())
+    """Its making in a thread and its description in the loop; nothing is reported behind that."""
+    box = Toolbox([], lambda _result: reported.append("posted"), opener())
     asyncio.run(box.load("c", AttachTools(tools=(ONE, TWO))))
 
     each = ["made", "described", ""]
-    assert told == ["One", *each, "Two", *each, "posted"]
+    assert reported == ["One", *each, "Two", *each, "posted"]
 
 
 def test_a_plugin_is_at_its_step_until_it_is_greeted():
     """Its command has no answer before."""
     pipeline = Pipeline((), lambda: PluginContext(session_id="s"))
-    box = PluginLoader(pipeline, lambda _result: told.append("posted"), opener())
+    box = PluginLoader(pipeline, lambda _result: reported.append("posted"), opener())
     asyncio.run(box.load("c", AttachPlugin(plugin=GREETED)))
 
-    assert told == ["Greeted", "greeted", "", "posted"]
+    assert reported == ["Greeted", "greeted", "", "posted"]
 
 
 def test_what_cannot_be_opened_is_over():
@@ -102,7 +102,7 @@ def test_a_command_waits_for_the_one_before_it():
     async def second(one):
         async with one.turn():
             with one.step(TWO):
-                told.append("second")
+                reported.append("second")
 
     async def scenario():
         one, is_in = opener(), asyncio.Event()
@@ -110,7 +110,7 @@ def test_a_command_waits_for_the_one_before_it():
         await is_in.wait()
         waiting.append(asyncio.create_task(second(one)))
         await asyncio.wait([waiting[1]], timeout=0.01)
-        before = list(told)
+        before = list(reported)
         go.set()
         await asyncio.gather(*waiting)
         return before
@@ -118,7 +118,7 @@ def test_a_command_waits_for_the_one_before_it():
     before = asyncio.run(scenario())
 
     assert before == ["One"]
-    assert told == ["One", "", "Two", "second", ""]
+    assert reported == ["One", "", "Two", "second", ""]
 
 
 def test_who_is_cancelled_leaves_its_turn():
@@ -136,9 +136,9 @@ def test_who_is_cancelled_leaves_its_turn():
             async with asyncio.timeout(0.01):
                 await stuck(one)
         async with one.turn():
-            told.append("mine")
+            reported.append("mine")
         go.set()
 
     asyncio.run(scenario())
 
-    assert told == ["One", "", "mine"]
+    assert reported == ["One", "", "mine"]

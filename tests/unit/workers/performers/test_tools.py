@@ -153,7 +153,7 @@ def test_a_call_begins_and_returns(tool):
     assert (context.todos, context.tools) == (FACTS.todos, FACTS.tools)
 
 
-def test_a_tool_that_nobody_has_is_told():
+def test_a_tool_that_nobody_has_is_reported():
     """It never begins, and the model reads which ones there are."""
     runner = asyncio.run(Runner(calls=(ToolCall(call_id="a", name="zap"),)).whole())
     (result,) = runner.posted
@@ -264,7 +264,7 @@ def test_a_call_has_its_time(run, own, bound):
 
 
 def test_a_time_out_of_the_tools_own_is_a_failure():
-    """It is told from ours, and retried like any unexpected exception."""
+    """It is distinguished from ours, and retried like any unexpected exception."""
     tool = Async(failing(TimeoutError("mine")), effects="read")
 
     assert result_of(tool).text == "TimeoutError: mine"

@@ -95,7 +95,7 @@ def leaving(_args):
     ids=["always", "never", "these", "not these", "broken", "leaving"],
 )
 def test_a_call_that_needs_approval_does_not_run(needed, is_asked):
-    """A person is asked in place of the call; a tool that can't tell is not trusted."""
+    """A person is asked in place of the call; a tool that can't say is not trusted."""
     found = made(needs_approval=needed, meta=lambda args: f"do {args['x']}")
     posted = posted_of(found)
 
@@ -163,16 +163,16 @@ def test_an_effect_that_cannot_travel_is_a_failure():
 
 
 @pytest.mark.parametrize("isolation", ["task", "thread"])
-def test_a_call_can_tell_observers(isolation):
+def test_a_call_can_notify_observers(isolation):
     """A task and a thread speak through the agent, under the batch that they belong to."""
 
     async def in_task(x: int, *, context: Context) -> str:
-        """Tell."""
+        """Emit."""
         context.session.emit("found", {"n": x})
         return "told"
 
     def in_thread(x: int, *, context: Context) -> str:
-        """Tell."""
+        """Emit."""
         context.session.emit("found", {"n": x})
         return "told"
 

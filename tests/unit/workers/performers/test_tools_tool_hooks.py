@@ -100,7 +100,7 @@ def test_plugins_hear_of_the_call(method, arguments, event):
 
 @pytest.mark.parametrize(("method", "arguments"), ASKED)
 def test_an_abort_ends_the_call_for_the_runner(method, arguments):
-    """The tables are told by whom and why."""
+    """The tables read by whom and why."""
     found, posted = ask(Saying(Abort("no")), method, *arguments)
 
     assert not found
@@ -117,7 +117,7 @@ def test_what_plugins_say_besides_is_posted_first(method, arguments):
 
 
 def test_a_blocked_call_is_refused():
-    """The tables tell the model why."""
+    """The tables say why to the model."""
     found, posted = ask(Saying(BlockTool("not here")), "before")
 
     assert found is None

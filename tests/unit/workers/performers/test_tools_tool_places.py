@@ -108,7 +108,7 @@ def test_a_tool_may_end_as_it_likes(run, error):
 
 
 @BOTH
-def test_a_failure_without_a_text_is_told_by_its_type(run):
+def test_a_failure_without_a_text_is_reported_by_its_type(run):
     """Whether one had to expect it or not."""
     unexpected, expected = run(raising(Mute())), run(raising(MuteToolError()))
 
@@ -118,8 +118,8 @@ def test_a_failure_without_a_text_is_told_by_its_type(run):
 
 @BOTH
 @pytest.mark.parametrize("make", [Unprintable, lambda: [Unprintable()], Faceless])
-def test_a_result_without_a_text_is_told_as_one(run, make):
-    """Making text of a result runs the code of its class; that the tool has run is told first."""
+def test_a_result_without_a_text_is_reported_as_one(run, make):
+    """Making text of a result runs the code of its class; that the tool has run is said first."""
     ending = run(make)
 
     assert isinstance(ending, Refused)
@@ -155,7 +155,7 @@ def test_a_result_is_text_that_can_be_sent(run, value, text):
 
 
 @BOTH
-def test_a_result_that_is_no_text_is_told(run):
+def test_a_result_that_is_no_text_is_reported(run):
     """A file name that is no UTF-8: the model reads what is wrong, and nothing in its place."""
     ending = run(lambda: "\udcff!")
 
@@ -179,7 +179,7 @@ def test_a_sync_tool_may_return_an_awaitable():
 
 
 def test_a_long_result_is_cut():
-    """The model is told how long it was."""
+    """The model reads how long it was."""
     ending = in_thread(lambda: "x" * (RESULT_CHARS_MAX + 1))
     notice = f"\n[cut: the result had {RESULT_CHARS_MAX + 1} characters]"
 
@@ -203,7 +203,7 @@ def test_a_thread_that_is_left_alone_is_counted_until_it_ends():
         await asyncio.wait({call})
         left = len(threads)
         go.set()
-        while len(threads):  # noqa: ASYNC110 - the thread tells nobody else
+        while len(threads):  # noqa: ASYNC110 - the thread notifies nobody else
             await asyncio.sleep(0)
         return left
 

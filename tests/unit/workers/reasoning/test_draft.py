@@ -1,4 +1,4 @@
-"""What one decision adds to a run is looked at as a whole, before any of it is told."""
+"""What one decision adds to a run is looked at as a whole, before any of it is published."""
 
 import pytest
 
@@ -29,8 +29,8 @@ UNKNOWN = "there is no thought or branch 'nobody'"
         (Continue_(["a", Thought("x", "b", score=0.0, score_detail={"y": {1}})]), "score_detail"),
     ],
 )
-def test_of_a_decision_that_cannot_be_nothing_is_told(decision, reason):
-    """The parts before the wrong one were told, as branches that then failed."""
+def test_of_a_decision_that_cannot_be_nothing_is_published(decision, reason):
+    """The parts before the wrong one were published, as branches that then failed."""
     play = played(decision)
 
     assert play.result.status == "failed"
@@ -39,8 +39,8 @@ def test_of_a_decision_that_cannot_be_nothing_is_told(decision, reason):
     assert not play.result.nodes
 
 
-def test_nothing_of_a_revision_is_told_that_names_nobody():
-    """The branch that it names first was told to run again."""
+def test_nothing_of_a_revision_is_published_that_names_nobody():
+    """The branch that it names first was asked to run again."""
     play = played(Branch("a"), Revise("x", ("b1", "nobody")))
 
     assert UNKNOWN in play.result.reason

@@ -25,18 +25,18 @@ class Hasty(ReasoningStrategy):
 
 
 def test_a_branch_that_is_cut_counts_with_all_that_was_reserved():
-    """Nobody knows what its request took; its thought tells what it counts with."""
+    """Nobody knows what its request took; its thought says what it counts with."""
     run = Run(Hasty())
     limits = RunLimits(budget_tokens=100, budget_usd=1.0)
     run.handle(RunBegun(run_id="r", question="Why?", limits=limits))
     outputs = run.handle(ThoughtCame(branch_id="b1", content="x", usage=QUICK))
     (third,) = [one for one in outputs if isinstance(one, StartBranch)]
     cut = run.handle(ThoughtCame(branch_id="b2", error="it was ended", is_cut=True))
-    (told,) = [one.event for one in cut if isinstance(one, Tell)]
+    (thought,) = [one.event for one in cut if isinstance(one, Tell)]
 
-    assert isinstance(told, ReasoningThought)
-    assert (told.thought_id, told.error) == ("b2", "pruned: decided")
-    assert (told.usage.total_tokens, told.usage.cost_usd) == (50, 0.5)
+    assert isinstance(thought, ReasoningThought)
+    assert (thought.thought_id, thought.error) == ("b2", "pruned: decided")
+    assert (thought.usage.total_tokens, thought.usage.cost_usd) == (50, 0.5)
     assert (third.tokens, third.cost_usd) == (40, 0.4)
 
 

@@ -128,7 +128,7 @@ def note(**noted):
         *("no feedback", "raised"),
     ],
 )
-def test_so_does_what_is_told_of_nobody(decision, reason):
+def test_so_does_what_is_said_of_nobody(decision, reason):
     """Also in the middle of a run."""
     assert reason in played(Branch("a"), decision).result.reason
 

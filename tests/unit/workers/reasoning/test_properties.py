@@ -127,7 +127,7 @@ def check(play):
 @EXAMPLES
 @given(SEEDS, LIMITS, SEEDS)
 def test_every_run_ends_and_is_accounted_for(seed, limits, order):
-    """Each branch has one thought, no budget is exceeded, and the result is what was told."""
+    """Each branch has one thought, no budget is exceeded, and the result is what was published."""
     play = Play(model, limits, Random(order), meddler(order), run_id=f"r-{seed}")
     play.play(Wanderer(), "Where to?")
 

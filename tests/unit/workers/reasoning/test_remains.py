@@ -13,7 +13,7 @@ USAGE = TokenUsage(total_tokens=7, cost_usd=0.5)
 
 
 @pytest.mark.parametrize("round_", [0, 1, 2])
-def test_what_was_told_and_paid_stays_where_a_strategy_decides_otherwise(round_):
+def test_what_was_published_and_paid_stays_where_a_strategy_decides_otherwise(round_):
     """Thoughts, their usage and the best of them are in the result, whenever it is found out."""
     rounds = [[Branch("a"), Branch("b")], [Branch("c")], [Branch("d")], Done(1)]
     run = Run(Scripted(*rounds))

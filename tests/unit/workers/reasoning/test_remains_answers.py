@@ -34,7 +34,7 @@ def raising(_thoughts):
     ],
     ids=["it raises", "it is no answer"],
 )
-def test_a_best_that_fails_is_told_and_the_best_thought_is_the_answer(best, why):
+def test_a_best_that_fails_is_reported_and_the_best_thought_is_the_answer(best, why):
     """By the rule of a strategy without one; a run that was paid for had no answer at all."""
     play = Play(echo, SHORT)
     result = play.play(Best([Branch("a"), Branch("b")], Continue_("c"), best=best), "Why?")
@@ -46,7 +46,7 @@ def test_a_best_that_fails_is_told_and_the_best_thought_is_the_answer(best, why)
 
 
 def test_a_best_that_fails_where_there_is_no_thought_leaves_none():
-    """It is told all the same."""
+    """It is reported all the same."""
     result = Play(echo, SHORT).play(Best(best=raising), "Why?")
 
     assert (result.status, result.answer) == ("failed", None)
@@ -76,7 +76,7 @@ def test_a_best_that_fails_where_there_is_no_thought_leaves_none():
     ids=["as long as may be", "longer", "of signs of two bytes", "no text"],
 )
 def test_an_answer_that_is_too_long_is_cut_and_that_is_noted(answer, told, notes):
-    """It was paid for; the run failed, and told nothing of it. A sign is never cut in two."""
+    """It was paid for; the run failed, and said nothing of it. A sign is never cut in two."""
     result = played(Branch("a"), Done(answer)).result
 
     assert (result.status, result.answer, result.notes) == ("done", told, notes)

@@ -39,7 +39,7 @@ KINDS = (ReasoningBranch, ReasoningThought, ReasoningScore, ReasoningPrune, Reas
 
 
 class Scripted(ReasoningStrategy):
-    """Decides what it is told to, one decision after the other; a function is called."""
+    """Decides what it is asked to, one decision after the other; a function is called."""
 
     name = "scripted"
 
@@ -105,7 +105,7 @@ def of(outputs, kind):
 
 
 def test_branches_become_thoughts_and_an_answer():
-    """What is asked is told, then what came, then the end; usage and cost are summed up."""
+    """What is asked is published, then what came, then the end; usage and cost are summed up."""
     play = played([Branch("a"), Branch("b", parent_id=None)], lambda s, _, t: Done(t[1].content))
     result = play.result
 
@@ -286,7 +286,7 @@ def score_and_prune(strategy, _, thoughts):
     return Done(1)
 
 
-def test_scores_and_prunings_are_told():
+def test_scores_and_prunings_are_published():
     """In the order in which they were noted, before what is decided."""
     play = played([Branch("a"), Branch("b")], score_and_prune)
     told = [one for one in play.told if isinstance(one, ReasoningScore | ReasoningPrune)]
@@ -444,7 +444,7 @@ TWO_ROUNDS = ([Branch("a"), Branch("b")], [Branch("c"), Branch("d")], Done(1))
 
 
 def test_a_run_is_played_again():
-    """The same branches go on; nothing is told or paid twice."""
+    """The same branches go on; nothing is published or paid twice."""
     came_ = (came("b2", "two"), came("b1", "one"), came("b4", "four"))
     told = events(run_again(TWO_ROUNDS, came_, ()))
 
@@ -453,7 +453,7 @@ def test_a_run_is_played_again():
 
 
 def events(outputs):
-    """Return what outputs tell."""
+    """Return what outputs publish."""
     return [one.event for one in of(outputs, Tell)]
 
 
@@ -464,7 +464,7 @@ def run_again(decisions, played_, told):
     return Run(Scripted(*decisions)).handle(begin)
 
 
-def test_a_thought_that_nobody_told_of_is_told():
+def test_a_thought_that_nobody_published_is_published():
     """It came before the death, and what it led to did not."""
     told = events(run_again(TWO_ROUNDS, (), ()))
     outputs = run_again(TWO_ROUNDS, (came("b1", "one"),), told)

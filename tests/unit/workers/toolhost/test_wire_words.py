@@ -56,7 +56,7 @@ def test_a_struct_is_a_name_and_a_payload():
 
 @pytest.mark.parametrize("name", ["", "x" * (NAME_CHARS_MAX + 1), 5, None])
 def test_a_name_is_a_short_text(name):
-    """Anything else is told to the tool."""
+    """Anything else is an error for the tool."""
     with pytest.raises(ToolError, match="1 to 128 characters"):
         checked_event(name, None)
 
@@ -97,7 +97,7 @@ UNKEPT = {
 
 @pytest.mark.parametrize(("payload", "why"), UNKEPT.values(), ids=UNKEPT)
 def test_a_payload_that_cannot_be_kept_is_the_tools_mistake(payload, why):
-    """The tool is told, and the model reads it: no event of it is ever made."""
+    """The tool gets the error, and the model reads it: no event of it is ever made."""
     for make in (lambda: checked_event("n", payload), lambda: returned(Effect("n", payload))):
         with pytest.raises(ToolError) as caught:
             make()
@@ -129,7 +129,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize(("value", "why"), CHANGED.values(), ids=CHANGED)
-def test_a_result_that_cannot_be_kept_is_told(value, why):
+def test_a_result_that_cannot_be_kept_is_reported(value, why):
     """The model reads what of it and where, and nothing else in the place of it."""
     with pytest.raises(ToolError) as caught:
         returned(value)
@@ -177,7 +177,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
-def test_a_result_whose_text_fails_is_told_as_one(error):
+def test_a_result_whose_text_fails_is_reported_as_one(error):
     """Whatever its class raises, the tool has run: it neither failed nor tried to end a process."""
     for value in failing_with(error):
         with pytest.raises(ToolError) as caught:
@@ -227,9 +227,13 @@ def test_what_another_process_says_is_checked_again(body):
 
 def test_what_another_process_says_is_heard():
     """Its text is cut to the bound that holds for every call."""
-    told = [Emitted(name="n", payload=[1]), Returned(text="t", effect=("n", 1)), Refused(text="r")]
+    reports = [
+        Emitted(name="n", payload=[1]),
+        Returned(text="t", effect=("n", 1)),
+        Refused(text="r"),
+    ]
 
-    assert [decoded_report(encoded(word)) for word in told] == told
+    assert [decoded_report(encoded(word)) for word in reports] == reports
     for size in (RESULT_CHARS_MAX + 1, REPORT_CHARS_MAX + 1):
         text = decoded_report(encoded(returned("x" * size))).text
 
