@@ -44,7 +44,7 @@ def taking(*steps):
     return asyncio.run(scenario())
 
 
-def test_state_turns_and_newest_index_are_told_before_effects_are_performed():
+def test_state_turns_and_newest_index_are_reported_before_effects_are_performed():
     """The process may die of an effect, and this is what is known of it then."""
     step = Step(Memory(turns=4, activity=Asking()), [Publish(AgentAbort())], [CancelModel()])
     reports, performers = taking(step)
@@ -53,7 +53,7 @@ def test_state_turns_and_newest_index_are_told_before_effects_are_performed():
     assert performers.reported_before == [2]
 
 
-def test_the_calls_in_flight_are_told_by_name_and_id():
+def test_the_calls_in_flight_are_reported_by_name_and_id():
     """Neither those that have not started yet nor those that are over."""
     over = Message(id="m", role="tool", content="done")
     calls = (

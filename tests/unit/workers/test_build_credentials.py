@@ -1,4 +1,4 @@
-"""Which credentials an agent knows, and that failures are told without them."""
+"""Which credentials an agent knows, and that failures are reported without them."""
 
 import msgspec
 import pytest

@@ -25,21 +25,21 @@ def refused():
     raise UsageError("so not")
 
 
-def told_of(*calls):
-    """Return what the loop tells of callbacks, as they fail."""
+def reports_of(*calls):
+    """Return what the loop reports of callbacks, as they fail."""
 
     async def called():
         loop = asyncio.get_running_loop()
-        told = []
-        loop.set_exception_handler(lambda _, context: told.append(context))
+        reports = []
+        loop.set_exception_handler(lambda _, context: reports.append(context))
         for call in calls:
             loop.call_soon(call)
         await asyncio.sleep(0)
-        return told
+        return reports
 
-    told = asyncio.run(called())
-    assert len(told) == len(calls)
-    return told
+    reports = asyncio.run(called())
+    assert len(reports) == len(calls)
+    return reports
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def told_of(*calls):
 )
 def test_the_code_that_was_called_says_whose_it_is(call, is_ours):
     """Ours in Python; nobody's, a library's, a test's and a built-in's are not."""
-    (context,) = told_of(call)
+    (context,) = reports_of(call)
 
     assert callbacks.is_ours(context) is is_ours
 
@@ -66,7 +66,7 @@ def test_the_code_that_was_called_says_whose_it_is(call, is_ours):
 def test_what_is_no_callback_is_not_ours():
     """A task that nobody looked at, and a complaint."""
     error = LookupError("x")
-    (context,) = told_of(partial(TextPlace.after, None, "x"))
+    (context,) = reports_of(partial(TextPlace.after, None, "x"))
     del context["handle"]
 
     assert not callbacks.is_ours(context)

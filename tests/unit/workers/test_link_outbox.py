@@ -1,4 +1,4 @@
-"""What a worker keeps until it is told that it is safe."""
+"""What a worker keeps until it hears that it is safe."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ def test_a_word_of_an_earlier_time_takes_nothing_back():
     st.integers(0, 90),
 )
 def test_what_is_kept_is_all_that_is_not_safe_and_what_is_behind_it(messages, written, index):
-    """Nothing is let go that was not told; the first event is the oldest that is kept."""
+    """Nothing is let go that was not acknowledged; the first event is the oldest that is kept."""
     box, next_index, number, sent = Outbox(), 1, 0, []
     for is_write, count in messages:
         number += is_write

@@ -88,7 +88,7 @@ def test_short_names_are_modules_of_the_built_ins():
 
 
 def test_two_tools_of_one_name_are_refused():
-    """A model could not tell them apart."""
+    """A model could not distinguish them."""
     with pytest.raises(LoadError, match="another tool is named 'read_file' too"):
         load_tools([pack(tools.ReadFile, ""), pack("read_file", "")])
 
@@ -144,7 +144,7 @@ def test_whatever_goes_wrong_is_one_error(packed, message):
         ("own", "reasoning_strategy: "),
     ],
 )
-def test_a_strategy_that_is_not_there_is_told_in_plain_words(tool, told):
+def test_a_strategy_that_is_not_there_is_reported_in_plain_words(tool, told):
     """By its name, without the classes of errors; a session's own is an option, and no tool."""
     if tool == "own":
         spec = agent_spec(Options(model="a:b", reasoning_strategy="no_such:Mine"))

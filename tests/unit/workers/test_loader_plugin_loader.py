@@ -119,6 +119,6 @@ def test_whatever_goes_wrong_is_one_error(packed, message):
 
 
 def test_two_plugins_of_one_name_are_refused():
-    """Their states could not be told apart."""
+    """Their states could not be distinguished."""
     with pytest.raises(LoadError, match="another plugin is named 'guard' too"):
         load_plugins([pack_plugin(Guard, ""), pack_plugin((Guard, {"denied": ["dd"]}), "")])

@@ -79,8 +79,8 @@ def test_streams_that_are_no_files_are_replaced_too(monkeypatch):
 
 def test_each_call_of_a_process_has_its_lines(tmp_path):
     """Whose line it is, its context says; what is no call's, and the log's own lines, are not."""
-    told = tmp_path / "told"
-    with told.open("wb") as file:
+    logged = tmp_path / "told"
+    with logged.open("wb") as file:
         raw = output._MarkingWriter(file.fileno())
         text = output._wrapped(raw)
 
@@ -96,7 +96,7 @@ def test_each_call_of_a_process_has_its_lines(tmp_path):
 
         asyncio.run(calls())
         print("nobody", file=text)
-    records = [line.removeprefix(output.RECORD_MARK) for line in told.read_bytes().splitlines()]
+    records = [line.removeprefix(output.RECORD_MARK) for line in logged.read_bytes().splitlines()]
     found = [json.loads(one) for one in records[:-1]]
 
     assert all(one["line"].split()[-1] == one["call_id"] for one in found)
@@ -113,23 +113,23 @@ def test_each_call_of_a_process_has_its_lines(tmp_path):
 
 def test_a_call_has_a_bound_of_lines(tmp_path):
     """What comes behind it is written as it is."""
-    told = tmp_path / "told"
-    with told.open("wb") as file, output.printing("a", "use"):
+    logged = tmp_path / "told"
+    with logged.open("wb") as file, output.printing("a", "use"):
         output._PRINTING.get().left = 2
         text = output._wrapped(output._MarkingWriter(file.fileno()))
         print("1\n2\n3", file=text)
 
-    assert [line.startswith(output.RECORD_MARK) for line in told.read_bytes().splitlines()] == [
+    assert [line.startswith(output.RECORD_MARK) for line in logged.read_bytes().splitlines()] == [
         True,
         True,
         False,
     ]
 
 
-def lines_of(told):
+def lines_of(logged):
     """Return each line with its call, None where it is no record."""
     found = []
-    for line in told.read_bytes().splitlines():
+    for line in logged.read_bytes().splitlines():
         record = line.startswith(output.RECORD_MARK) and json.loads(line[1:])
         found.append((record["call_id"], record["line"]) if record else (None, line.decode()))
     return found
@@ -137,8 +137,8 @@ def lines_of(told):
 
 def test_what_a_call_has_begun_of_a_line_is_its_own(tmp_path):
     """At its end, and whoever prints and flushes meanwhile."""
-    told = tmp_path / "told"
-    with told.open("wb") as file:
+    logged = tmp_path / "told"
+    with logged.open("wb") as file:
         text = output._wrapped(output._MarkingWriter(file.fileno()))
 
         async def call(name, other):
@@ -159,26 +159,26 @@ def test_what_a_call_has_begun_of_a_line_is_its_own(tmp_path):
 
         asyncio.run(calls())
 
-    assert lines_of(told) == [(None, "nobody"), ("b", "b begins"), ("a", "a begins")]
+    assert lines_of(logged) == [(None, "nobody"), ("b", "b begins"), ("a", "a begins")]
 
 
 def test_a_line_that_is_written_over_is_one_line_of_its_call(tmp_path):
     """A carriage return ends no line, and before a newline it is none of the text."""
-    told = tmp_path / "told"
-    with told.open("wb") as file, output.printing("a", "use"):
+    logged = tmp_path / "told"
+    with logged.open("wb") as file, output.printing("a", "use"):
         text = output._wrapped(output._MarkingWriter(file.fileno()))
         for percent in (1, 50):
             print(f"{percent}%", end="\r", file=text, flush=True)
         print("done", end="\r\n", file=text)
         print("\rmore", end="", file=text)
 
-    assert lines_of(told) == [("a", "1%\r50%\rdone"), ("a", "\rmore")]
+    assert lines_of(logged) == [("a", "1%\r50%\rdone"), ("a", "\rmore")]
 
 
 def test_what_is_too_long_for_a_record_is_a_line_of_its_own(tmp_path):
     """Bounded in what is kept of it, and no text of another call runs into it."""
-    told = tmp_path / "told"
-    with told.open("wb") as file:
+    logged = tmp_path / "told"
+    with logged.open("wb") as file:
         text = output._wrapped(output._MarkingWriter(file.fileno()))
         with output.printing("a", "use"):
             for _ in range(3):
@@ -187,7 +187,7 @@ def test_what_is_too_long_for_a_record_is_a_line_of_its_own(tmp_path):
             text.write("\x1b" * output.MARKED_BYTES_MAX)
         with output.printing("c", "use"):
             text.write("short")
-    long, escapes, short = lines_of(told)
+    long, escapes, short = lines_of(logged)
 
     assert long == (None, "x" * output.BEGUN_BYTES_MAX)
     assert escapes == (None, "\x1b" * output.MARKED_BYTES_MAX)
@@ -196,8 +196,8 @@ def test_what_is_too_long_for_a_record_is_a_line_of_its_own(tmp_path):
 
 def test_a_forked_child_of_a_call_loses_nothing_that_it_flushes(tmp_path):
     """Its process has no end of the call to wait for."""
-    told = tmp_path / "told"
-    with told.open("wb") as file, output.printing("a", "use"):
+    logged = tmp_path / "told"
+    with logged.open("wb") as file, output.printing("a", "use"):
         text = output._wrapped(output._MarkingWriter(file.fileno()))
         if (pid := os.fork()) == 0:
             text.write("of the child")
@@ -205,4 +205,4 @@ def test_a_forked_child_of_a_call_loses_nothing_that_it_flushes(tmp_path):
             os._exit(0)
         os.waitpid(pid, 0)
 
-    assert lines_of(told) == [("a", "of the child")]
+    assert lines_of(logged) == [("a", "of the child")]

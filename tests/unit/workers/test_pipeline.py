@@ -53,7 +53,7 @@ def test_plugins_are_asked_by_priority(run, pipeline_of, plugin_of):
 
 
 def test_only_those_who_hear_a_hook_are_asked(run, pipeline_of, plugin_of, counter):
-    """The pipeline tells which hooks are heard, and says nothing at others."""
+    """The pipeline says which hooks are heard, and says nothing at others."""
     pipeline = pipeline_of(counter, plugin_of(lambda: None, "before_tool"))
 
     assert pipeline.hooks == {"before_prompt", "before_tool"}
@@ -130,7 +130,7 @@ def test_plugin_that_writes_into_arguments_harms_nobody(run, pipeline_of):
 
 
 def test_events_carry_the_user_data(run, pipeline_of, plugin_of):
-    """Payloads that are dicts tell whose session it was."""
+    """Payloads that are dicts say whose session it was."""
     verdict = run(pipeline_of(plugin_of(lambda: Emit("a", {"x": 1}))), BeforePrompt("hi"))
 
     assert verdict.emitted == (("a", {"x": 1, "user_data": {"user_id": "u-1"}}),)
@@ -201,7 +201,7 @@ class Sudden(BaseException):
 )  # fmt: skip
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_failing_plugin_counts_as_continue(failure, is_async, run, pipeline_of, plugin_of):
-    """Whatever a plugin raises or returns is told, and the next one is asked as if nothing was."""
+    """Whatever a plugin raises or returns is reported, and the next one is asked all the same."""
     answer, error = failure
     if error is STOPPED:
         error = "RuntimeError: coroutine raised StopIteration" if is_async else "StopIteration: x"
@@ -276,7 +276,7 @@ def test_an_answer_that_cannot_be_is_a_failure(answer, given, is_closed, run, pi
 
 
 def test_who_answers_as_a_guard_is_one(run, pipeline_of):
-    """Whatever its annotation says; it told that it may answer nothing of the kind."""
+    """Whatever its annotation says; it said that it may answer nothing of the kind."""
 
     class Sly(Plugin):
         def before_prompt(self, event, context) -> Emit | None:
@@ -306,7 +306,7 @@ def test_failure_closed_aborts_and_names_the_plugin(run, pipeline_of, plugin_of,
 
 
 def test_failure_may_switch_the_plugin_off(run, pipeline_of, plugin_of):
-    """A plugin that wants it is not asked again in this process, and that is told."""
+    """A plugin that wants it is not asked again in this process, and that is reported."""
     pipeline = pipeline_of(plugin_of(raising(ValueError("no")), fail="disable"))
     verdict = run(pipeline, BeforePrompt("hi"))
 
@@ -356,7 +356,7 @@ def test_parallel_runs_take_turns(pipeline_of):
 
 
 def test_guard_of_the_manual(run, pipeline_of):
-    """The example of the contract blocks what it is told to, and counts."""
+    """The example of the contract blocks what it is asked to, and counts."""
 
     class Guard(Plugin):
         priority = 50
@@ -386,7 +386,7 @@ def test_guard_of_the_manual(run, pipeline_of):
 
 
 class Keeper(Plugin):
-    """Keeps as many bytes as a prompt says, and tells as many."""
+    """Keeps as many bytes as a prompt says, and answers with as many."""
 
     fail = "open"
 
@@ -401,7 +401,7 @@ class Keeper(Plugin):
         self.name = name
 
     def before_prompt(self, event, _context):
-        """Keep, or tell where it is a minus."""
+        """Keep, or answer where it is a minus."""
         count = int(event.text)
         if count < 0:
             return [Intervene("x" * -count)] * 4
@@ -427,15 +427,15 @@ def test_what_plugins_bring_together_has_a_bound(run, pipeline_of):
 
 
 def test_answers_count_as_states_do(run, pipeline_of):
-    """They are written down, or told, in the same step."""
+    """They are written down, or given out, in the same step."""
     found = run(pipeline_of(*map(Keeper, "ab")), BeforePrompt("-1000000"))
 
     assert [plugin for plugin, _, _ in found.crashed] == ["b"]
     assert len(found.interventions) == 4
 
 
-def test_a_state_that_no_run_has_told_yet_counts(run, pipeline_of, plugin_of):
-    """It is told by the next run that comes to its end."""
+def test_a_state_that_no_run_has_reported_yet_counts(run, pipeline_of, plugin_of):
+    """It is reported by the next run that comes to its end."""
     late = plugin_of(lambda: Intervene("x" * 400_000), "before_finish", name="late")
     pipeline = pipeline_of(*(Keeper(f"k{number}") for number in range(6)), late)
     for slot in pipeline._slots[:6]:
@@ -447,8 +447,8 @@ def test_a_state_that_no_run_has_told_yet_counts(run, pipeline_of, plugin_of):
 
 
 @pytest.mark.parametrize("told", [{"n": 1}, {"n": 1, "_no_user_data": True}, [1], None])
-def test_events_are_counted_with_the_user_data_that_they_are_told_with(told):
-    """Only these are told with any."""
+def test_events_are_counted_with_the_user_data_that_they_are_emitted_with(told):
+    """Only these are emitted with any."""
     emit = Emit([("a", told), ("b", told)])
 
     assert merges_of(emit) == (2 if told == {"n": 1} else 0)

@@ -73,8 +73,8 @@ def start(command_id):
     return AgentStart(command_id=command_id)
 
 
-def told(plugin, *events, rounds=1):
-    """Tell events, wait until they are heard, and return what crashed."""
+def crashes_of(plugin, *events, rounds=1):
+    """Publish events, wait until they are heard, and return what crashed."""
     crashes = []
 
     async def scenario():
@@ -96,7 +96,7 @@ def test_events_are_heard_in_their_order(kind):
     plugin = kind()
     events = [start(str(at)) for at in range(600)]
 
-    assert told(plugin, *events, rounds=2) == []
+    assert crashes_of(plugin, *events, rounds=2) == []
     assert plugin.heard == events * 2
     is_at_home = plugin.threads == {threading.current_thread()}
     assert is_at_home == (kind is Awaiting)
@@ -105,13 +105,13 @@ def test_events_are_heard_in_their_order(kind):
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("kind", [Hearing, Awaiting])
 def test_a_crash_costs_one_event(kind, failure):
-    """It is told by name, whatever it was; the rest is heard."""
+    """It is reported by name, whatever it was; the rest is heard."""
     plugin = kind()
     why = foreign.summary_of(FAILURES[failure])
     if kind is Awaiting and failure == "cancel":  # nobody else has
         why += ": its own code has cancelled it"
 
-    assert told(plugin, start("a"), start(failure), start("b")) == [(plugin.name, why)]
+    assert crashes_of(plugin, start("a"), start(failure), start("b")) == [(plugin.name, why)]
     assert plugin.heard == [start("a"), start("b")]
 
 
@@ -120,7 +120,7 @@ def test_a_plugin_hears_of_no_crash_of_its_own_here():
     plugin = Hearing()
     own = PluginCrashed(plugin="hearing", hook="observe", error="x")
     other = PluginCrashed(plugin="hearing", hook="before_prompt", error="x")
-    told(plugin, own, other)
+    crashes_of(plugin, own, other)
 
     assert plugin.heard == [other]
 
@@ -150,7 +150,7 @@ def test_a_plugin_that_does_not_return_hears_no_more(monkeypatch):
     monkeypatch.setattr(module, "BATCH_TIMEOUT_S", 0.02)
     plugin = Stuck()
     try:
-        crashes = told(plugin, start("a"), rounds=2)
+        crashes = crashes_of(plugin, start("a"), rounds=2)
     finally:
         plugin.gate.set()
 

@@ -225,7 +225,7 @@ def test_what_a_run_leaves_is_read_within_its_time(what, is_async, pipeline_of, 
         assert asyncio.run(scenario()) == Verdict(crashed=(late,))
 
 
-def test_changed_state_is_told_once(run, pipeline_of, plugin_of, counter):
+def test_changed_state_is_reported_once(run, pipeline_of, plugin_of, counter):
     """A verdict has the state of each plugin that changed since the last one, encoded."""
     pipeline = pipeline_of(counter, plugin_of(lambda: None, "before_finish"))
     seen = run(pipeline, BeforePrompt("a"), BeforePrompt("b")).states
@@ -244,7 +244,7 @@ def test_failed_run_leaves_no_trace_in_the_state(run, pipeline_of, counter):
     assert counter.state.seen == 1
 
 
-def test_change_of_a_cancelled_run_is_told_by_the_next(pipeline_of, counter, gated):
+def test_change_of_a_cancelled_run_is_reported_by_the_next(pipeline_of, counter, gated):
     """A plugin that had finished keeps its change, and the next verdict journals it."""
     pipeline = pipeline_of(counter, gated)
 
