@@ -182,14 +182,14 @@ class Session:
 
     def events(self, kind=object):
         """Return the events of this kind."""
-        return [told.event for told in self.of(Publish) if isinstance(told.event, kind)]
+        return [sent.event for sent in self.of(Publish) if isinstance(sent.event, kind)]
 
     def records(self, kind=Record):
         """Return the records of this kind."""
         return [kept.record for kept in self.of(WriteRecord) if isinstance(kept.record, kind)]
 
     def is_announced(self):
-        """Say whether the abort is told once, behind ends of calls, and before anything is done."""
+        """Say whether one abort is published, behind ends of calls, and before anything is done."""
         at = [
             number
             for number, effect in enumerate(self.effects)

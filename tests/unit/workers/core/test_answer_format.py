@@ -18,7 +18,7 @@ PERSON = {
 
 
 class Point(msgspec.Struct):
-    """A type of an application, with a tuple, which only newer drafts can tell."""
+    """A type of an application, with a tuple, which only newer drafts can describe."""
 
     at: tuple[int, str]
 
@@ -63,37 +63,39 @@ def test_one_code_block_is_taken_off(text, bare):
         ('{"name": 1, "age": -1}', "-1 is less than the minimum of 0 at $.age; 1 is not of type"),
     ],
 )
-def test_a_problem_is_told_with_its_place(text, found):
+def test_a_problem_is_reported_with_its_place(text, found):
     """The line says what is wrong and where, so that a model can mend it."""
-    told = problem(PERSON, text)
+    reported = problem(PERSON, text)
 
-    assert told is None if found is None else told.startswith(found)
+    assert reported is None if found is None else reported.startswith(found)
 
 
-def test_a_pattern_without_an_end_is_told(monkeypatch):
+def test_a_pattern_without_an_end_is_reported(monkeypatch):
     """Whoever wrote the pattern reads of it, and no process is lost."""
     monkeypatch.setattr(bounded_check, "CHECK_CPU_S", 0.05)
-    told = problem({"pattern": "^(a+)+$"}, json.dumps("a" * 40 + "b"))
+    reported = problem({"pattern": "^(a+)+$"}, json.dumps("a" * 40 + "b"))
 
-    assert told.startswith("the answer cannot be checked: it took more than 0.05 s of CPU time, ")
-    assert "pattern" in told
+    assert reported.startswith(
+        "the answer cannot be checked: it took more than 0.05 s of CPU time, "
+    )
+    assert "pattern" in reported
 
 
 def test_a_problem_is_one_bounded_line():
     """Five problems explain the rest, and none brings the whole answer along."""
-    told = problem({"items": {"type": "string"}}, json.dumps([["x\ny" * 5000]] * 9))
+    reported = problem({"items": {"type": "string"}}, json.dumps([["x\ny" * 5000]] * 9))
 
-    assert "\n" not in told
-    assert told.endswith("; and 4 more")
-    assert len(told) < 2000
+    assert "\n" not in reported
+    assert reported.endswith("; and 4 more")
+    assert len(reported) < 2000
 
 
 @pytest.mark.parametrize(("wrong", "more"), [(5, ""), (6, "; and 1 more")])
-def test_as_many_problems_as_are_told_leave_none_out(wrong, more):
+def test_as_many_problems_as_are_named_leave_none_out(wrong, more):
     """What is left out is counted, and only then."""
-    told = problem({"items": {"type": "string"}}, json.dumps([1] * wrong))
+    reported = problem({"items": {"type": "string"}}, json.dumps([1] * wrong))
 
-    assert told == "; ".join(f"1 is not of type 'string' at $[{at}]" for at in range(5)) + more
+    assert reported == "; ".join(f"1 is not of type 'string' at $[{at}]" for at in range(5)) + more
 
 
 @pytest.mark.parametrize(
@@ -120,10 +122,10 @@ def test_a_schema_may_name_its_draft():
 
 @pytest.mark.parametrize("reference", ["#/$defs/Gone", "https://example.invalid/schema.json"])
 def test_references_are_not_fetched(reference):
-    """A schema that refers to something outside is told, without asking the network."""
-    told = problem({"$ref": reference}, "{}")
+    """A schema that refers to something outside is reported, without asking the network."""
+    reported = problem({"$ref": reference}, "{}")
 
-    assert told == f"response_format refers to {reference!r}, which is nowhere"
+    assert reported == f"response_format refers to {reference!r}, which is nowhere"
 
 
 @pytest.mark.parametrize("draft", ["https://example.invalid/draft", "http://["])
@@ -137,7 +139,7 @@ def test_an_unknown_draft_is_read_as_the_newest(draft):
 
 
 def test_a_schema_that_refers_to_itself_ends():
-    """Around a corner, it only shows at an answer, and is told like a problem of it."""
+    """Around a corner, it only shows at an answer, and is reported like a problem of it."""
     schema = {"allOf": [{"$ref": "#"}]}
 
     assert schema_problem(schema) is None

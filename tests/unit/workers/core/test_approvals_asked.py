@@ -40,15 +40,15 @@ def test_what_nobody_decided_in_time_is_what_the_model_reads(session, asked):
         .report(ApprovalWanted, "b", asked, 9, None, ref)
     )
     ended = expire(waiting)
-    told = [
+    shown = [
         one.content
         for memory in (ended.memory, ended.rebuilt())
         for one in [*memory.messages, *(call.result for call in memory.calls if call.result)]
         if one.call_id == "b"
     ]
 
-    assert len(told) == 2
-    assert all("in time" in one and "waits" not in one for one in told)
+    assert len(shown) == 2
+    assert all("in time" in one and "waits" not in one for one in shown)
 
 
 def expire(session, at_ms=DUE):
@@ -57,11 +57,16 @@ def expire(session, at_ms=DUE):
 
 
 def test_a_held_call_waits_as_it_is(session):
-    """It has no result, the cycle is not blocked, and the person is told all there is."""
+    """It has no result, the cycle is not blocked, and the person is shown all there is."""
     after = held(session)
-    (told,) = after.events(ApprovalRequired)
+    (shown,) = after.events(ApprovalRequired)
 
-    assert (told.hold, told.family, told.due_at_ms, told.hint) == (True, "git push", DUE, "sure?")
+    assert (shown.hold, shown.family, shown.due_at_ms, shown.hint) == (
+        True,
+        "git push",
+        DUE,
+        "sure?",
+    )
     assert [type(record) for record in after.records()] == [ApprovalRequested]
     assert after.memory.calls[1].result is None
     assert not after.memory.cycle.is_blocked

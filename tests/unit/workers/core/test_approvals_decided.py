@@ -49,7 +49,7 @@ def remembering(session, **changes):
 
 
 def test_an_approval_lets_the_model_make_the_call(session):
-    """It is told to, in a cycle of its own; the very same call then needs nobody's leave."""
+    """It is asked to, in a cycle of its own; the very same call then needs nobody's leave."""
     after = waiting(session).give(Approve(approval_id=ID), "c-1")
     again = after.call(ToolCall(call_id="n", name="write", arguments={"path": "x"}))
     (begun,) = after.records(CycleStarted)
@@ -58,8 +58,8 @@ def test_an_approval_lets_the_model_make_the_call(session):
     assert after.events(AgentResumed) == [AgentResumed(trigger="tool_approved", approval_id=ID)]
     assert after.events(ToolApproved) == [ToolApproved(approval_id=ID)]
     assert after.of(Complete) == [Complete("c-1", "c-1")]
-    told = {"approval_id": ID, "trigger": "tool_approved"}
-    assert (begun.command_id, begun.metadata) == ("c-1", told)
+    given = {"approval_id": ID, "trigger": "tool_approved"}
+    assert (begun.command_id, begun.metadata) == ("c-1", given)
     assert '{"path":"x"} was approved' in after.of(CallModel)[0].messages[-1].content
     assert again.of(RunTools)[0].approved == {"n"}
 
@@ -84,14 +84,14 @@ def test_a_decision_is_what_the_model_reads_next(session, state, decision, crash
     else:
         decided = before.give(Approve(approval_id=ID, kind=decision, auto_resume=False), "c-1")
     memory = decided.rebuilt() if crashes else decided.memory
-    (told,) = [one.content for one in memory.messages if one.call_id == "a"]
+    (given,) = [one.content for one in memory.messages if one.call_id == "a"]
 
-    assert DECIDED[decision] in told
-    assert ID in told
-    assert "waits for a person" not in told
+    assert DECIDED[decision] in given
+    assert ID in given
+    assert "waits for a person" not in given
 
 
-def test_each_of_several_approvals_is_told(session):
+def test_each_of_several_approvals_is_reported(session):
     """With one resumption: the model hears of all that were decided."""
     two = ToolCall(call_id="b", name="write", arguments={"path": "y"})
     resting = session.at(State.RUNNING).call(CALL, two)
@@ -158,7 +158,7 @@ def test_an_approval_may_be_given_without_a_cycle(session):
 @every_busy_state
 @pytest.mark.parametrize("kind", [Approve, Reject])
 def test_a_decision_does_not_disturb_a_running_cycle(session, state, kind):
-    """It is written down, told and answered; the work goes on."""
+    """It is written down, published and answered; the work goes on."""
     before = at(session, state)
     after = before.give(kind(approval_id=ID, auto_resume=False), "c-1")
 
@@ -173,7 +173,7 @@ def test_a_decision_does_not_disturb_a_running_cycle(session, state, kind):
     ("kind", "trigger"), [(Approve, "tool_approved"), (Reject, "tool_rejected")]
 )
 def test_a_decision_that_resumes_waits_for_the_end_of_the_cycle(session, state, kind, trigger):
-    """The model is told in a cycle of its own, which follows and outlives a crash."""
+    """The model reads of it in a cycle of its own, which follows and outlives a crash."""
     before = at(session, state)
     after = before.give(kind(approval_id=ID, auto_resume=True), "c-1")
     ended = after.give(Abort(clear_queue=False), "c-2")
@@ -240,7 +240,7 @@ def test_a_rejection_may_go_on_without_the_call(session):
     assert "was rejected" in after.of(CallModel)[0].messages[-1].content
 
 
-def test_long_arguments_are_not_told_in_full(session):
+def test_long_arguments_are_not_given_in_full(session):
     """The model has made the call itself; the reminder has a bound."""
     call = ToolCall(call_id="a", name="write", arguments={"text": "x" * 100_000})
     after = waiting(session, call).give(Approve(approval_id=ID), "c-1")
@@ -249,15 +249,15 @@ def test_long_arguments_are_not_told_in_full(session):
 
 
 @pytest.mark.parametrize(("more", "is_whole"), [(0, True), (1, False)])
-def test_arguments_that_just_fit_are_told_in_full(session, more, is_whole):
+def test_arguments_that_just_fit_are_given_in_full(session, more, is_whole):
     """One character more, and the end of them is left out."""
     text = "x" * (ARGUMENTS_CHARS_MAX - len('{"text":""}') + more)
     call = ToolCall(call_id="a", name="write", arguments={"text": text})
     after = waiting(session, call).give(Approve(approval_id=ID), "c-1")
-    told = after.of(CallModel)[0].messages[-1].content
+    given = after.of(CallModel)[0].messages[-1].content
 
-    assert (f'"{text}"}} was approved' in told) is is_whole
-    assert ("…" in told) is not is_whole
+    assert (f'"{text}"}} was approved' in given) is is_whole
+    assert ("…" in given) is not is_whole
 
 
 def test_an_approved_call_that_runs_again_has_its_leave(session):

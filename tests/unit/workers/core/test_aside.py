@@ -63,7 +63,7 @@ def read(*records, killing=()):
 
 
 def test_a_sound_journal_is_read_whole():
-    """Each step is told before it is taken."""
+    """Each step is reported before it is taken."""
     assert read(*HISTORY) == (HISTORY, (), [1, 2, 3])
 
 
@@ -96,10 +96,10 @@ def test_a_record_is_what_it_says_and_not_what_its_row_is_called():
 
 def test_what_sets_aside_is_looked_for_by_the_name_of_its_row():
     """So that no other record is read twice."""
-    told = aside.set_aside(*row(STARTED), KILLED)
-    rows = [row(STARTED), ("said", row(told)[1])]
+    reported = aside.set_aside(*row(STARTED), KILLED)
+    rows = [row(STARTED), ("said", row(reported)[1])]
 
-    assert read_records(rows, frozenset(), id) == ((STARTED, told), ())
+    assert read_records(rows, frozenset(), id) == ((STARTED, reported), ())
 
 
 def call(arguments):
@@ -177,14 +177,14 @@ MALFORMED = {
 def test_what_is_no_record_is_left_out(kind, body, what, why):
     """It is named by its row, where that names a kind, and the decoder says what is wrong."""
     rows = [row(STARTED), (kind, body), row(ENDED)]
-    found, (told,) = read_records(rows, frozenset(), lambda _step: None)
-    again, new = read_records([*rows, row(told)], frozenset(), lambda _step: None)
+    found, (reported,) = read_records(rows, frozenset(), lambda _step: None)
+    again, new = read_records([*rows, row(reported)], frozenset(), lambda _step: None)
 
-    assert found == (STARTED, told, ENDED)
-    assert (told.what, told.digest) == (what, digest_of(body))
-    assert told.why.startswith(why)
-    assert len(told.why) <= 500
-    assert (again, new) == ((STARTED, told, ENDED, told), ())
+    assert found == (STARTED, reported, ENDED)
+    assert (reported.what, reported.digest) == (what, digest_of(body))
+    assert reported.why.startswith(why)
+    assert len(reported.why) <= 500
+    assert (again, new) == ((STARTED, reported, ENDED, reported), ())
 
 
 def test_how_deep_a_record_may_nest_is_one_number():
@@ -194,8 +194,8 @@ def test_how_deep_a_record_may_nest_is_one_number():
     assert read(as_deep) == ((as_deep,), (), [1])
     for levels in (96, 200, 900):
         (_, body) = row(ModelChanged(model="x:m", provider_opts=nested(levels)))
-        _, (told,) = read_records([("model_changed", body)], frozenset(), lambda _step: None)
-        assert told.why == "it nests more than 96 levels deep"
+        _, (reported,) = read_records([("model_changed", body)], frozenset(), lambda _step: None)
+        assert reported.why == "it nests more than 96 levels deep"
 
 
 def test_many_lists_are_not_deep():
@@ -217,9 +217,9 @@ def test_a_snapshot_that_cannot_be_read_is_left_out():
     error = CheckpointUnreadable("the snapshot is damaged: so it is")
     newer = msgspec.msgpack.encode({"schema_version": SCHEMA_VERSION + 1})
 
-    told = aside.damage_of(b"\xc1", error)
-    assert is_left_out(b"\xc1", (told,))
-    assert told.why == "it cannot be read: the snapshot is damaged: so it is"
+    reported = aside.damage_of(b"\xc1", error)
+    assert is_left_out(b"\xc1", (reported,))
+    assert reported.why == "it cannot be read: the snapshot is damaged: so it is"
     with pytest.raises(CheckpointUnreadable):
         aside.damage_of(newer, error)
 
@@ -258,14 +258,16 @@ CONTRADICTING = {
 @pytest.mark.parametrize(("record", "why"), CONTRADICTING.values(), ids=CONTRADICTING)
 def test_what_cannot_be_after_what_is_before_it_is_left_out(record, why):
     """The journal is damaged, and it says so; the fold goes on as if the record were not there."""
-    memory, (told,) = fold(Memory(), (SAID, record, STARTED), lambda _step: None)
+    memory, (reported,) = fold(Memory(), (SAID, record, STARTED), lambda _step: None)
 
-    assert told.digest == digest_of(row(record)[1])
-    assert told.why.startswith(f"{DAMAGED}, since this cannot be after what is before it: {why}")
+    assert reported.digest == digest_of(row(record)[1])
+    assert reported.why.startswith(
+        f"{DAMAGED}, since this cannot be after what is before it: {why}"
+    )
     assert memory == fold(Memory(), (SAID, STARTED), lambda _step: None)[0]
 
 
-def test_what_contradicts_is_told_once():
+def test_what_contradicts_is_reported_once():
     """Its name is in the journal; the next process leaves it out by that."""
     _, new = fold(Memory(), (ENDED, STARTED), lambda _step: None)
     found, again, _ = read(ENDED, STARTED, *new)
@@ -291,9 +293,9 @@ def test_behind_it_nothing_that_fails_ends_the_fold():
     class Strange(msgspec.Struct, tag="strange"):
         """What no fold takes."""
 
-    _, (_, told) = fold(Memory(), (ENDED, Strange()), lambda _step: None)
+    _, (_, reported) = fold(Memory(), (ENDED, Strange()), lambda _step: None)
 
-    assert told.why == "it leans on what was set aside: KeyError"
+    assert reported.why == "it leans on what was set aside: KeyError"
 
 
 def test_a_row_out_of_place_is_named():
@@ -307,13 +309,13 @@ def test_a_row_out_of_place_is_named():
 def test_rows_that_are_gone_are_named_in_their_place():
     """Once; what leans on them is left out."""
     rows = [row(SAID), ("-", b"5 to 7"), row(ENDED)]
-    found, (told,) = read_records(rows, frozenset(), lambda _step: None)
+    found, (reported,) = read_records(rows, frozenset(), lambda _step: None)
     memory, leaning = fold(Memory(), found, lambda _step: None)
-    _, again = read_records([*rows, row(told)], frozenset(), lambda _step: None)
+    _, again = read_records([*rows, row(reported)], frozenset(), lambda _step: None)
 
-    assert found == (SAID, told, ENDED)
-    assert told.what == "record"
-    assert told.why == f"{DAMAGED}: of its rows, records and commands, these are gone: 5 to 7"
+    assert found == (SAID, reported, ENDED)
+    assert reported.what == "record"
+    assert reported.why == f"{DAMAGED}: of its rows, records and commands, these are gone: 5 to 7"
     assert memory.messages == (SAID.message,)
     assert [one.what for one in leaning] == ["cycle_ended"]
     assert again == ()
@@ -332,10 +334,10 @@ def test_calls_of_an_answer_that_is_left_out_change_nothing():
 
 def test_a_snapshot_is_named_by_what_it_says():
     """A later one is another."""
-    told = set_aside(aside.SNAPSHOT, b"state", KILLED)
+    reported = set_aside(aside.SNAPSHOT, b"state", KILLED)
 
-    assert is_left_out(b"state", (STARTED, told))
-    assert not is_left_out(b"other", (STARTED, told))
+    assert is_left_out(b"state", (STARTED, reported))
+    assert not is_left_out(b"other", (STARTED, reported))
     assert not is_left_out(b"state", (set_aside("said", b"state", KILLED),))
     assert SNAPSHOT_STEP == 0
 
@@ -398,12 +400,12 @@ def test_a_command_without_parcels_brings_nothing():
 
 def test_a_tool_that_is_left_out_is_gone_from_the_memory():
     """With what was allowed of it; the memory knows it, so that a definition has none of it."""
-    told = aside.set_tool_aside(TRAP, "trap", "the definition")
-    memory, new = fold(BOTH, (told,), lambda _step: None)
+    reported = aside.set_tool_aside(TRAP, "trap", "the definition")
+    memory, new = fold(BOTH, (reported,), lambda _step: None)
 
-    assert (told.what, told.name) == ("tool", "trap")
-    assert told.why == "processes that opened it have died of it; it came with the definition"
-    assert aside.tools_left_out((STARTED, told)) == {told.digest} == memory.left_out
+    assert (reported.what, reported.name) == ("tool", "trap")
+    assert reported.why == "processes that opened it have died of it; it came with the definition"
+    assert aside.tools_left_out((STARTED, reported)) == {reported.digest} == memory.left_out
     assert [tool.name for tool in memory.tools] == ["fine"]
     assert memory.always_approved == {("fine", "")}
     assert new == ()
@@ -411,16 +413,16 @@ def test_a_tool_that_is_left_out_is_gone_from_the_memory():
 
 def test_a_fold_behind_a_tool_that_is_left_out_hides_no_bug():
     """No record leans on a tool."""
-    told = aside.set_tool_aside(TRAP, "trap", "the definition")
+    reported = aside.set_tool_aside(TRAP, "trap", "the definition")
     with pytest.raises(KeyError):
-        fold(BOTH, (told, NOT_FOLDED), lambda _step: None)
+        fold(BOTH, (reported, NOT_FOLDED), lambda _step: None)
 
 
 def test_a_tool_that_is_attached_again_is_there():
     """Who attaches it wants another try."""
-    told = aside.set_tool_aside(TRAP, "trap", "the definition")
+    reported = aside.set_tool_aside(TRAP, "trap", "the definition")
     again = ToolsChanged(attached=(attached("trap", TRAP),))
-    memory, _ = fold(BOTH, (told, again), lambda _step: None)
+    memory, _ = fold(BOTH, (reported, again), lambda _step: None)
 
     assert [tool.name for tool in memory.tools] == ["fine", "trap"]
 
@@ -435,9 +437,11 @@ DIED_AT_SESSION_START = Memory(
 def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
     """And not by what it did when it was opened, which is another step."""
     digest = parcel_digest(TRAP)
-    told = aside.session_starts_set_aside(DIED_AT_SESSION_START, frozenset({greeting_step(digest)}))
+    reported = aside.session_starts_set_aside(
+        DIED_AT_SESSION_START, frozenset({greeting_step(digest)})
+    )
 
-    assert [(one.what, one.name, one.digest) for one in told] == [
+    assert [(one.what, one.name, one.digest) for one in reported] == [
         ("session_start", "deadly", digest)
     ]
     assert (
@@ -451,29 +455,29 @@ def test_a_plugin_without_a_parcel_is_not_set_aside():
     """It is part of the program; who dies of it is not helped by leaving it out."""
     memory = Memory(plugins=(PluginFacts("ours", hooks=HEARS), *DIED_AT_SESSION_START.plugins))
     digest = parcel_digest(TRAP)
-    told = aside.session_starts_set_aside(memory, frozenset({greeting_step(digest)}))
+    reported = aside.session_starts_set_aside(memory, frozenset({greeting_step(digest)}))
 
-    assert [one.name for one in told] == ["deadly"]
+    assert [one.name for one in reported] == ["deadly"]
 
 
 def test_a_plugin_whose_greeting_is_left_out_is_there():
     """The memory knows which one, and nothing leans on it; attached again it has another try."""
-    (told,) = aside.session_starts_set_aside(
+    (reported,) = aside.session_starts_set_aside(
         DIED_AT_SESSION_START, frozenset({greeting_step(parcel_digest(TRAP))})
     )
-    memory, new = fold(DIED_AT_SESSION_START, (told,), lambda _step: None)
+    memory, new = fold(DIED_AT_SESSION_START, (reported,), lambda _step: None)
     attached_again = AttachedPlugin(name="deadly", hooks=HEARS, packed=TRAP)
     again, _ = fold(memory, (PluginSetChanged(attached=(attached_again,)),), lambda _step: None)
 
     assert (memory.plugins, memory.left_out, new) == (
         DIED_AT_SESSION_START.plugins,
-        {told.digest},
+        {reported.digest},
         (),
     )
-    assert aside.tools_left_out((told,)) == frozenset()
+    assert aside.tools_left_out((reported,)) == frozenset()
     assert again.left_out == frozenset()
     with pytest.raises(KeyError):  # a bug is none of its doing
-        fold(DIED_AT_SESSION_START, (told, NOT_FOLDED), lambda _step: None)
+        fold(DIED_AT_SESSION_START, (reported, NOT_FOLDED), lambda _step: None)
 
 
 def test_what_brought_a_tool_is_named():

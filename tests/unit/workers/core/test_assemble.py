@@ -76,7 +76,7 @@ def test_a_broken_off_reply_is_what_came():
     assert assemble([TextChunk(text="He")], id_prefix="m") == Reply("He", None, (), None, None)
 
 
-def test_interleaved_calls_are_told_apart():
+def test_interleaved_calls_are_kept_apart():
     """Fragments belong to the call of their index, in the order of the first pieces."""
     calls = calls_of(
         call(1, call_id="b", name="two"),

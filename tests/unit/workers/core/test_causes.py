@@ -258,7 +258,7 @@ LIVES = {
         "": lambda s: s.at(RUNNING).post(inputs.PluginDelegated("judge", "judge-1", "any", "")),
     },
     "subagent_done": {
-        # Of one that is no branch the journal does not tell how it ended: its call's result does.
+        # Of one that is no branch the journal does not say how it ended: its call's result does.
         "subagent": lambda s: delegated(s).post(
             inputs.SubagentDone("s.1", True, "", USED, is_lost=True)
         ),
@@ -366,10 +366,10 @@ def test_every_input_and_every_record_has_a_life(session):
     """None can be forgotten here: a new one is named."""
     lives = {name: [live(session) for live in lives.values()] for name, lives in LIVES.items()}
     taken = [one for some in lives.values() for life in some for one in life.taken]
-    told = {type(record) for one in taken for record in one.records}
+    recorded = {type(record) for one in taken for record in one.records}
 
     assert lives.keys() == causes.INPUTS.keys() - SILENT
-    assert told | AT_BEGINNING == set(RECORDS)
+    assert recorded | AT_BEGINNING == set(RECORDS)
     assert {
         life.taken[-1].records[0].cause.input for some in lives.values() for life in some
     } == lives.keys()
@@ -379,8 +379,8 @@ def test_every_input_and_every_record_has_a_life(session):
 def test_an_input_comes_back_as_it_was_fed(session, live):
     """And so does what it met, where the step before had left the session at something else."""
     last = live(session).taken[-1]
-    is_told = last.records[0].cause.activity is not None
-    left = replace(last.memory, activity=Resting(), work=0) if is_told else last.memory
+    is_recorded = last.records[0].cause.activity is not None
+    left = replace(last.memory, activity=Resting(), work=0) if is_recorded else last.memory
 
     memory, again = read(last, left)
 
@@ -423,9 +423,11 @@ def test_the_first_record_of_a_step_has_the_cause_of_all(session):
     running = session.at(RUNNING).memory
     order = Order("p-1", Prompt(text="go"), at_ms=5)
     first, second = causes.with_cause([ENDED, ENDED], order, running, None)
-    told = {"id": "p-1", "command": {"type": "prompt", "text": "go"}, "at_ms": 5}
+    recorded = {"id": "p-1", "command": {"type": "prompt", "text": "go"}, "at_ms": 5}
 
-    assert reread(first).cause == Cause("order", told, running.work, 2, RecordedActivity("asking"))
+    assert reread(first).cause == Cause(
+        "order", recorded, running.work, 2, RecordedActivity("asking")
+    )
     assert second == ENDED
 
 
@@ -435,8 +437,8 @@ def test_a_step_without_a_record_has_no_cause():
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_the_session_was_doing_is_told_where_it_is_another_thing(session, changed):
-    """Than it was behind the last step that kept records; ``work`` is told in any case."""
+def test_what_the_session_was_doing_is_recorded_where_it_is_another_thing(session, changed):
+    """Than it was behind the last step that kept records; ``work`` is recorded in any case."""
     before = session.at(RUNNING).memory
     memory = session.at(STREAMING).memory if changed else replace(before, work=7)
     cause = cause_of(inputs.Stopped(9), memory=memory, since=before)
@@ -476,11 +478,11 @@ SEEN = {
 @pytest.mark.parametrize("name", SEEN)
 def test_what_only_observers_see_is_not_written_down(name):
     """No record depends on it, so nobody finds it in the journal."""
-    told = str(cause_of(SEEN[name]).given)
+    recorded = str(cause_of(SEEN[name]).given)
 
     assert name in causes.INPUTS
     for word in ("reads it", "'n'", WORDY, "which?", "look", "why?", "old-1", "'h'", "'skip'"):
-        assert word not in told
+        assert word not in recorded
 
 
 def test_what_was_shown_of_an_answer_is_not_written_down(session):
@@ -501,7 +503,7 @@ def test_an_activity_has_the_name_that_journals_have_for_it(session):
     assert cause_of(inputs.Stopped(9), memory=asking).activity.name == "consulting"
 
 
-# --- what the journal does not tell ---------------------------------------------------------------
+# --- what the journal does not say ----------------------------------------------------------------
 
 ODD = {
     "unknown": (Cause("of_the_future", {}), "no input 'of_the_future'"),
@@ -582,17 +584,17 @@ def test_what_an_input_is_about_and_when_it_came(given, ref, at_ms):
 def test_a_hook_that_is_waited_at_has_the_word_of_journals(hook, word):
     """Agents of before read it, and have written it; a hook of later is called by its kind."""
     memory = Memory(activity=AskingPlugins(hook))
-    [told] = causes.with_cause(RECORD, inputs.Stopped(1), memory, None)
+    [recorded] = causes.with_cause(RECORD, inputs.Stopped(1), memory, None)
 
-    assert told.cause.activity.fields["point"] == word
-    assert causes.read_cause(told.cause, RECORD, Memory())[0] == memory
+    assert recorded.cause.activity.fields["point"] == word
+    assert causes.read_cause(recorded.cause, RECORD, Memory())[0] == memory
 
 
-def test_a_hook_that_nobody_knows_is_told():
+def test_a_hook_that_nobody_knows_is_reported():
     """An agent of later may wait at one that this program has not."""
-    [told] = causes.with_cause(
+    [recorded] = causes.with_cause(
         RECORD, inputs.Stopped(1), Memory(activity=AskingPlugins("on_tuesday")), None
     )
 
     with pytest.raises(causes.UnreadableCauseError, match="on_tuesday"):
-        causes.read_cause(told.cause, RECORD, Memory())
+        causes.read_cause(recorded.cause, RECORD, Memory())

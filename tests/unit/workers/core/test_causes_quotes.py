@@ -107,7 +107,7 @@ def test_bytes_are_quoted_from_bytes_alone():
 
 
 @pytest.mark.parametrize("length", [LONG - 1, LONG])
-def test_a_short_text_is_told_as_it_is(length):
+def test_a_short_text_is_written_as_it_is(length):
     """A quote of it would save nothing."""
     text = "n" * length
 

@@ -48,7 +48,7 @@ every_state = pytest.mark.parametrize("state", State)
 
 
 def test_every_state_knows_every_command():
-    """The table is total: what is missing is told with the file to edit."""
+    """The table is total: what is missing is reported with the file to edit."""
     missing = set(product(State, COMMANDS)) - set(commands.HANDLERS)
 
     assert missing == set(), (
@@ -59,7 +59,7 @@ def test_every_state_knows_every_command():
 
 
 def test_a_prompt_opens_a_cycle(session):
-    """The prompt is settled, told, recorded, and the model is asked with it."""
+    """The prompt is settled, published, recorded, and the model is asked with it."""
     after = session.new().prompt("go", "p-1")
 
     assert after.state is State.RUNNING
@@ -134,7 +134,7 @@ def test_a_prompt_may_ask_for_a_form(session, state, form):
     assert (kept.command_id, kept.response_format) == ("p-9", form)
 
 
-def test_what_is_wrong_with_a_call_is_told_before_its_form(session):
+def test_what_is_wrong_with_a_call_is_reported_before_its_form(session):
     """One error names one thing."""
     call = OpeningCall(name="no name")
     before = session.new()
@@ -221,7 +221,7 @@ def test_only_so_many_callers_wait(session):
 
 @every_state
 def test_who_has_waited_long_enough_waits_no_more(session, state):
-    """It is told so, in every state, and makes room; nothing else changes."""
+    """It gets an error in every state, and makes room; nothing else changes."""
     before = session.at(state)
     order = Order("short", AwaitCycle(prompt_id="p-9", within_s=60.5), 1_000)
     waiters = (Waiter("for ever"), Waiter("long", None, 61_501), Waiter("short", "p-9", 61_500))
@@ -261,7 +261,7 @@ def test_a_wait_that_is_given_up_ends_at_once(session):
 
 @every_state
 def test_questions_change_nothing(session, state):
-    """Status and messages are told by the shell in every state, and the work goes on."""
+    """Status and messages are answered by the shell in every state, and the work goes on."""
     before = session.at(state)
     status, messages = before.give(GetStatus()), before.give(GetMessages())
 

@@ -219,7 +219,7 @@ def test_the_model_is_asked_for_a_summary_of_the_transcript():
 
 
 def test_an_image_is_named_in_the_summary_and_the_history():
-    """Nobody sees it any more; what it was is told."""
+    """Nobody sees it any more; what it was is said."""
     part = MessagePart(media_type="image/png", name="dog.png", digest="0" * 64, size=1_234)
     message = Message(id="m-1", role="user", content="Look.", parts=(part,))
     named = "[image dog.png, image/png, 1,234 bytes]"
@@ -248,7 +248,7 @@ def test_images_and_files_are_estimated_by_what_they_are(fields, tokens):
     assert context_tokens([message], 0, None) == tokens
 
 
-def test_an_earlier_summary_is_told_apart():
+def test_an_earlier_summary_is_distinguished():
     """The next summary takes over what still holds, and knows where it stands."""
     [request] = summary_request([summary_message("m-1", "old facts", 9, None), said(3)])
 
@@ -258,7 +258,7 @@ def test_an_earlier_summary_is_told_apart():
 
 
 @pytest.mark.parametrize("kept", ["decisions", "facts", "names", "paths", "open tasks", "wants"])
-def test_the_model_is_told_what_to_keep(kept):
+def test_the_model_reads_what_to_keep(kept):
     """What is not in the summary is forgotten."""
     assert kept in SUMMARY_SYSTEM
 

@@ -164,7 +164,7 @@ def test_what_waits_may_be_dropped():
     assert find_outcome(memory, "s-1").outcome == "dropped"
 
 
-def test_what_waits_is_told_in_its_order():
+def test_what_waits_is_listed_in_its_order():
     """Guidance first."""
     busy = replace(enqueue(Memory(), ONE), steering=(LEFT,))
 
@@ -197,7 +197,7 @@ def test_messages_are_numbered_by_their_place():
     assert next_id(shorter) == "m-3"
 
 
-def test_guidance_that_is_told_waits_no_more():
+def test_guidance_that_is_given_waits_no_more():
     """Its message names what it holds; other guidance, and odd metadata, change nothing."""
     memory = replace(Memory(), steering=(LEFT, Steering("s-2", "right")))
     told = say(memory, Message(role="user", metadata={STEERING: ["s-1"]}))
@@ -207,7 +207,7 @@ def test_guidance_that_is_told_waits_no_more():
     assert odd.steering == memory.steering
 
 
-def test_what_plugins_had_to_say_is_told_once():
+def test_what_plugins_had_to_say_is_given_once():
     """Their message takes it all."""
     told = say(replace(Memory(), notes=("mind",)), Message(role="user", metadata={NOTES: True}))
 
@@ -245,8 +245,8 @@ def test_calls_leave_fingerprints():
     assert memory.call_hashes == (fingerprint("x", {}, None),)
 
 
-def test_the_end_of_a_cycle_tells_the_newest_messages():
-    """What is told at once has a bound; the last message is always there."""
+def test_the_end_of_a_cycle_publishes_the_newest_messages():
+    """What is published at once has a bound; the last message is always there."""
     small = Message(role="user", content="x")
     large = Message(role="user", content="x" * TOLD_CHARS_MAX)
 
@@ -316,7 +316,7 @@ def test_a_notice_is_added_to_the_result():
 
 
 def test_a_batch_that_goes_round_in_circles_is_warned():
-    """The last watched call of it tells the model, and a rebuilt memory says the same."""
+    """The last watched call of it warns the model, and a rebuilt memory says the same."""
     policy = Policy(loop_threshold=2, loop_abort=3, loop_exempt=frozenset({"free"}))
     call = ToolCall(call_id="a", name="tool")
     free = ToolCall(call_id="b", name="free")
@@ -358,7 +358,7 @@ def test_a_call_runs_until_it_has_a_result():
     assert [is_running(memory, call_id) for call_id in ("a", "b", "z")] == [False, True, False]
 
 
-def test_steps_that_a_call_tells_are_counted():
+def test_steps_that_a_call_reports_are_counted():
     """Each for itself."""
     memory = runs.count_step(runs.count_step(asking("a", "b"), "a"), "a")
 
@@ -451,7 +451,7 @@ def test_guidance_that_is_dropped_waits_no_more():
     assert waiting(discard(memory, "s-1")) == (("s-2", "right"),)
 
 
-def test_what_just_fits_into_a_frame_is_told():
+def test_what_just_fits_into_a_frame_is_published():
     """One character more, and the oldest message is left out."""
     half = Message.user("x" * (TOLD_CHARS_MAX // 2))
     rest = Message.user("y" * (TOLD_CHARS_MAX - TOLD_CHARS_MAX // 2 - 12))  # around both
@@ -470,7 +470,7 @@ def test_only_results_are_uncertain():
 
 
 def test_a_result_of_a_batch_that_runs_may_be_uncertain():
-    """Before it stands in the conversation; what runs on or is certain is not told."""
+    """Before it stands in the conversation; what runs on or is certain is not listed."""
     memory = asking("a", "b", "c")
     for call_id, metadata in (("a", {"uncertain": True}), ("b", {})):
         said = Message(id="m-2", role="tool_result", call_id=call_id, metadata=metadata)

@@ -285,7 +285,7 @@ def test_a_parcel_that_is_left_out_is_gone_from_what_is_put_by():
 
 
 def test_what_another_model_costs_is_not_known_to_be_unknown():
-    """The next answer tells."""
+    """The next answer shows it."""
     assert (
         conversation.switch_model(Memory(model="x:m", is_costed=False), "y:n", {}).is_costed is True
     )

@@ -80,7 +80,7 @@ def records(step):
 
 
 def events(step, kind=object):
-    return [told.event for told in of(step, Publish) if isinstance(told.event, kind)]
+    return [sent.event for sent in of(step, Publish) if isinstance(sent.event, kind)]
 
 
 # --- begin --------------------------------------------------------------------------------------
@@ -105,13 +105,13 @@ def test_a_queued_prompt_was_received():
 
 
 @pytest.mark.parametrize("trigger", ["tool_approved", "tool_rejected"])
-def test_a_cycle_that_a_decision_opens_tells_so(trigger):
-    """Before anything else is told of it."""
+def test_a_cycle_that_a_decision_opens_says_so(trigger):
+    """Before anything else is published of it."""
     prompt = QueuedPrompt("c-1", "go on", {"approval_id": "approval-3", "trigger": trigger})
-    told = events(taken(cycle.start, Memory(), prompt, 1))
+    sent = events(taken(cycle.start, Memory(), prompt, 1))
 
-    assert told[0] == AgentResumed(trigger=trigger, approval_id="approval-3")
-    assert told[1] == AgentStart(command_id="c-1")
+    assert sent[0] == AgentResumed(trigger=trigger, approval_id="approval-3")
+    assert sent[1] == AgentStart(command_id="c-1")
 
 
 def test_a_cycle_may_be_opened_again():
@@ -153,7 +153,7 @@ def test_a_cycle_that_ends_as_it_begins_makes_way_for_what_waits(verb):
 # --- ask the model ------------------------------------------------------------------------------
 
 
-def test_a_request_is_told_with_what_is_sent():
+def test_a_request_is_published_with_what_is_sent():
     """The count is that of the repaired conversation."""
     memory = say(running(), Message.assistant("", CALLS))
     step = taken(cycle.ask_again, memory)
@@ -288,14 +288,14 @@ def test_a_batch_is_followed_by_a_request_or_by_rest(is_blocked, steering, rests
 
 
 @every_ending
-def test_an_ending_is_told_recorded_and_remembered_once(outcome):
+def test_an_ending_is_published_recorded_and_remembered_once(outcome):
     """One event, one record, one outcome, one answer to who waits; then the agent rests."""
     end, event, reason = ENDINGS[outcome]
     memory = replace(running(), waiters=(Waiter("w", "p-1"), Waiter("other", "p-9")))
     step = taken(end, memory)
     (answer,) = of(step, Answer)
 
-    assert [type(told) for told in events(step)] == [event]
+    assert [type(sent) for sent in events(step)] == [event]
     assert step.effects[0].event.command_id == "p-1"
     assert records(step) == [CycleEnded(command_id="p-1", outcome=outcome, reason=reason)]
     assert (answer.id, answer.value.outcome, answer.value.reason) == ("w", outcome, reason)
@@ -329,8 +329,8 @@ def test_late_guidance_follows_an_ending_before_any_prompt(outcome):
     assert events(step, SteeringApplied) == [SteeringApplied(count=2)]
 
 
-def test_the_end_tells_what_the_cycle_added():
-    """Messages of earlier cycles are not told again."""
+def test_the_end_reports_what_the_cycle_added():
+    """Messages of earlier cycles are not reported again."""
     earlier = taken(cycle.finish, say(running(), Message.assistant("1")), 5).memory
     later = say(open_cycle(earlier, TWO, 1), Message.assistant("2"))
     (ended,) = of(taken(cycle.finish, later, 5), Publish)
@@ -346,7 +346,7 @@ def test_the_end_tells_what_the_cycle_added():
     ],
 )
 def test_a_limit_may_end_the_process(session, condition, reason):
-    """Where the options say so: after the end of the cycle is told, and with no further cycle."""
+    """Where the options say so: after the cycle's end is published, and with no further cycle."""
 
     def brought_to_it(**policy):
         begun = session.at(State.RUNNING, max_turns=1, max_retries=0, **policy)
@@ -384,7 +384,7 @@ def test_only_the_named_conditions_end_the_process():
     assert of(step, ExitProcess) == []
 
 
-def test_a_cycle_is_told_with_what_it_has_used_itself(session):
+def test_a_cycle_is_reported_with_what_it_has_used_itself(session):
     """Not with what the session had used before."""
     second = session.new().prompt("one", "p-1").answer().prompt("two", "p-2").answer()
     (ended,) = second.events(AgentEnd)
@@ -406,4 +406,4 @@ def test_a_call_in_place_of_a_request_fails_for_good(session):
     begun = session.new(opening_call=OpeningCall(name="read")).prompt()
     after = begun.report(ToolReturned, begun.memory.calls[0].call.call_id, False, "no", 10)
 
-    assert [(told.reason, told.retryable) for told in after.events(AgentError)] == [("no", False)]
+    assert [(sent.reason, sent.retryable) for sent in after.events(AgentError)] == [("no", False)]

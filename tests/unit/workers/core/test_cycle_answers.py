@@ -29,7 +29,7 @@ def looped(session, *names, **policy):
     return after
 
 
-def test_a_loop_is_told_to_the_model_and_to_observers(session):
+def test_a_loop_is_reported_to_the_model_and_to_observers(session):
     """From the threshold on; the call is still made, and its result carries the notice."""
     before = looped(session, "read", "read", loop_threshold=3)
     after = before.end("c-1").call("read:c-2")
@@ -77,7 +77,7 @@ def test_an_answer_in_the_right_form_ends_the_cycle(session):
 
 
 def test_an_answer_in_the_wrong_form_is_asked_for_once_more(session):
-    """The model is told what is wrong, in a message that is marked and written down."""
+    """The model reads what is wrong, in a message that is marked and written down."""
     asked = session.at(State.RUNNING, response_format=NUMBER).answer("many")
     wish = asked.memory.messages[-1]
     after = asked.answer("42")

@@ -1,4 +1,4 @@
-"""How a cycle is closed: who is told, what is written down, which callers are answered."""
+"""How a cycle is closed: who hears of it, what is written down, which callers are answered."""
 
 import pytest
 from msgspec.structs import replace

@@ -46,7 +46,7 @@ def killed(session):
 
 @every_busy_state
 def test_it_is_aborted_in_each_state(session, state):
-    """Told first, recorded, and over; what was under way is ended, and its number is past."""
+    """Published first, recorded, and over; what was under way is ended, and its number is past."""
     before = session.at(state, **LIMIT)
     after = expire(before)
 
@@ -175,12 +175,12 @@ def test_plugins_that_are_being_asked_are_not_waited_for(session):
     hooks = frozenset({kind_of(BeforePrompt), kind_of(AfterTurn)})
     asked = session.at(State.RUNNING, hooks=hooks, **LIMIT)
     after = expire(asked)
-    (told,) = after.of(AskPlugins)
+    (heard,) = after.of(AskPlugins)
 
     assert asked.memory.point is not None
     assert (after.memory.point, after.step.work[0]) == (None, CancelModel())
-    assert (told.hook.outcome, told.hook.abort_reason) == ("aborted", "cycle_timeout")
-    assert told.hook.duration_ms == 1000
+    assert (heard.hook.outcome, heard.hook.abort_reason) == ("aborted", "cycle_timeout")
+    assert heard.hook.duration_ms == 1000
 
 
 # --- after a crash ------------------------------------------------------------------------------
@@ -213,9 +213,9 @@ def test_a_cycle_whose_time_is_over_is_not_gone_on_with(session, state):
     assert repair(after.memory.messages) == after.memory.messages
 
 
-def test_what_kills_its_process_is_told_before_its_time(session):
+def test_what_kills_its_process_is_reported_before_its_time(session):
     """Where both are so, the crash is the news."""
     limits = {"cycle_timeout_s": (CRASHED - BEGUN) / 1000, "max_cycle_crashes": 1}
-    (told,) = session.at(State.RUNNING, **limits).crash().events(AgentAbort)
+    (heard,) = session.at(State.RUNNING, **limits).crash().events(AgentAbort)
 
-    assert told.reason.startswith("crashed(")
+    assert heard.reason.startswith("crashed(")
