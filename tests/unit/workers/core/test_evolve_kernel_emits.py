@@ -115,10 +115,10 @@ def test_sections_are_bounded(monkeypatch):
 def test_a_call_without_a_result_gets_one():
     """Right after the call, for the model and for whoever reads the conversation."""
     memory, _ = ordered(ORPHANED, ORDERS[2])
-    told = patched(memory)
+    shown = patched(memory)
 
-    assert [message.role for message in told] == ["user", "assistant", "tool_result", "user"]
-    assert (told[2].content, told[2].is_error, told[2].call_id) == ("lost", True, "a")
+    assert [message.role for message in shown] == ["user", "assistant", "tool_result", "user"]
+    assert (shown[2].content, shown[2].is_error, shown[2].call_id) == ("lost", True, "a")
     assert memory.messages == ORPHANED.messages
 
 
@@ -146,7 +146,7 @@ def test_metadata_is_set_and_removed():
     assert memory.messages[0].metadata == {"b": 2, "c": 3}
 
 
-def test_an_order_is_not_told():
+def test_an_order_is_not_published():
     """Observers hear of a plugin's events, and not of what it orders."""
     said = Reaction("p", (Emit(ORDERS[1]).sealed(), Emit("news").sealed()))
     step = taken(apply_verdict, Memory(), fold("before_prompt", [said]))
@@ -168,7 +168,7 @@ def test_an_order_is_not_told():
     ],
 )
 def test_a_malformed_order_is_a_bad_action(name, payload, problem):
-    """The plugin that gives it has crashed, and is told what is wrong."""
+    """The plugin that gives it has crashed, and the error says what is wrong."""
     with pytest.raises(BadActionError, match=f"emit '{name}'.*{problem}"):
         Emit(name, payload).sealed()
 
@@ -178,11 +178,11 @@ def test_a_plugin_decides_what_has_ended_and_not_what_is_held(session):
     asked = RequireApproval(hint="sure?")
     waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", asked, 9).end("a")
     order = DecideApproval(approval_id="approval-4", decision="approve_once")
-    memory, (kept, told) = ordered(waiting.memory, order)
+    memory, (kept, shown) = ordered(waiting.memory, order)
 
     assert (memory.approvals, len(memory.granted)) == ((), 1)
     assert kept.record == ApprovalDecided(approval_id="approval-4", decision="approve_once")
-    assert told.event == ToolApproved(approval_id="approval-4")
+    assert shown.event == ToolApproved(approval_id="approval-4")
     assert ordered(memory, order) == (memory, ())
 
     held = session.at(State.EXECUTING_TOOLS)

@@ -48,7 +48,7 @@ def memory(usage=None, children=(), **policy):
     ],
     ids=["table", "nothing", "told", "told of another model"],
 )
-def test_a_cost_is_known_by_the_table_or_told(price, usage, has_answered, priced):
+def test_a_cost_is_known_by_the_table_or_reported(price, usage, has_answered, priced):
     """What an earlier model cost says nothing of the one in use."""
     now = memory(usage, price_of=lambda *_: price)
 
@@ -69,13 +69,13 @@ def test_an_answer_without_a_usage_took_about_what_its_length_says():
     """At the price of the table, where there is one; so each of many such answers counts."""
     answer = Message(role="assistant", content="y" * 80, thinking="z" * 40)
     priced = memory(price_of=lambda _, prompt, completion: prompt + 10 * completion)
-    told = guess(priced, answer)
+    guessed = guess(priced, answer)
 
-    assert told == TokenUsage(
+    assert guessed == TokenUsage(
         prompt_tokens=100, completion_tokens=30, total_tokens=130, cost_usd=400
     )
     assert guess(memory(), answer).cost_usd is None
-    assert is_priced(count_answer(priced, told))
+    assert is_priced(count_answer(priced, guessed))
 
 
 def test_a_request_takes_what_is_around_the_conversation_too():
@@ -90,7 +90,7 @@ def test_a_request_takes_what_is_around_the_conversation_too():
     assert request_tokens(replace(memory(), memory_contents=added, sections=added)) == bare + 200
 
 
-def test_a_limit_that_counts_no_more_is_told_once():
+def test_a_limit_that_counts_no_more_is_reported_once():
     """Until an answer has a cost, or another model is asked; without a limit nobody need know."""
     limited = memory(budget=Budget(max_cost_usd=1.0))
     unknown = count_answer(limited, TokenUsage())

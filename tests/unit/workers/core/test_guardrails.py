@@ -33,10 +33,10 @@ def test_a_prompt_that_trips_ends_its_cycle(session, state):
     before = session.new(guards_input=True).prompt("go", "p-1").prompt("more", "p-2")
     before = before.report(FirstChunk) if state is State.STREAMING else before
     after = before.report(GuardrailsAnswered, TRIPPED, 9)
-    told = [type(one) for one in after.events()]
+    published = [type(one) for one in after.events()]
 
     assert after.of(CancelModel)
-    assert told.index(events.GuardrailTripped) < told.index(events.AgentAbort)
+    assert published.index(events.GuardrailTripped) < published.index(events.AgentAbort)
     assert after.events(events.AgentAbort)[0].reason == REASON
     assert after.events(events.RequestCut)
     assert after.memory.outcomes[-1].reason == REASON

@@ -45,7 +45,7 @@ def test_a_call_that_returns_has_come_to_its_end(batch):
     after = batch.report(ToolReturned, "b", False, "no", 10)
 
     assert after.events(ToolCallUnknown) == []
-    assert [told.uncertain for told in after.events(ToolExecutionEnd)] == [False]
+    assert [reported.uncertain for reported in after.events(ToolExecutionEnd)] == [False]
 
 
 def test_a_branch_begins_with_its_task_alone(branched):

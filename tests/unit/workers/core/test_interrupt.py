@@ -110,7 +110,7 @@ def test_guidance_needs_text_of_a_bounded_size(session, state, text):
 
 
 @every_busy_state
-def test_full_guidance_is_refused_and_told(session, state):
+def test_full_guidance_is_refused_and_reported(session, state):
     """The bound is reached exactly; the refused one kills no call."""
     full = session.at(state, max_steering_queue=1, immune=frozenset({"read", "write"}))
     full = full.give(Steer(text="one"), "s-1")
@@ -133,7 +133,7 @@ def test_guidance_that_is_refused_ends_no_call(session):
     assert refused.stands_as(full)
 
 
-def test_guidance_is_told_as_one_message_at_the_gap(session):
+def test_guidance_is_given_as_one_message_at_the_gap(session):
     """Two steerings, in the order of their times, before the next request; they wait no more."""
     steered = (
         session.at(State.RUNNING).give(Steer(text="one"), "s-1").give(Steer(text="two"), "s-2")
@@ -173,7 +173,7 @@ def test_steering_ends_the_calls_that_may_be_ended(session):
     assert after.end("b").of(CallModel)[0].messages[-1].content == "left"
 
 
-def test_steering_that_ends_the_whole_batch_is_told_at_once(session):
+def test_steering_that_ends_the_whole_batch_is_given_at_once(session):
     """There is nothing to wait for; each call has a result that says why."""
     after = session.at(State.EXECUTING_TOOLS).give(Steer(text="left"), "s-1")
     results = after.memory.messages[-3:-1]
@@ -218,8 +218,8 @@ def test_the_latest_prompt_stays_the_one_that_waits(session):
 
 
 @every_state
-def test_an_abort_is_told_before_anything_is_done(session, state):
-    """Told behind the ends of its calls, settled once; nothing is left open."""
+def test_an_abort_is_published_before_anything_is_done(session, state):
+    """Published behind the ends of its calls, settled once; nothing is left open."""
     busy = session.at(state)
     if state is not State.IDLE:
         busy = busy.prompt("next", "p-2")
@@ -247,7 +247,7 @@ def test_what_was_under_way_is_late_after_an_abort(session, state):
 
 @every_state
 def test_an_abort_whose_reason_cannot_be_kept_is_refused(session, state):
-    """Nothing is ended, and the caller is told; what can be kept is told as it is."""
+    """Nothing is ended, and the caller gets an error; what can be kept is published as it is."""
     before = session.at(state)
     refused = before.give(Abort(reason=[float("inf")]))
     taken = before.give(Abort(reason={"by": ["ops", 7]}))
@@ -269,15 +269,15 @@ def test_an_abort_keeps_what_was_said_so_far(session):
 
 
 def test_what_there_was_of_an_answer_is_counted_about(session):
-    """Its request was paid, though nobody tells how much."""
+    """Its request was paid, though nobody reports how much."""
     streaming = session.at(State.STREAMING)
     cut = streaming.give(Abort(reason="enough"))
-    (told,) = cut.events(RequestCut)
+    (reported,) = cut.events(RequestCut)
 
-    assert told.usage.completion_tokens == 1
-    assert told.usage.total_tokens == told.usage.prompt_tokens + 1
-    assert cut.memory.usage == streaming.memory.usage + told.usage
-    assert CutSpent(usage=told.usage) in cut.records()
+    assert reported.usage.completion_tokens == 1
+    assert reported.usage.total_tokens == reported.usage.prompt_tokens + 1
+    assert cut.memory.usage == streaming.memory.usage + reported.usage
+    assert CutSpent(usage=reported.usage) in cut.records()
 
 
 def test_a_request_counts_with_its_prompt_and_what_was_thought(session):
@@ -348,17 +348,19 @@ def test_a_write_that_is_interrupted_is_uncertain(session, order):
     after = batch.post(order) if order is EXPIRED else batch.give(order)
     ended = after.events(ToolExecutionEnd)
 
-    assert [told.call_id for told in ended if told.uncertain] == ["b"]
+    assert [reported.call_id for reported in ended if reported.uncertain] == ["b"]
     assert [one.call_id for one in uncertain_calls(after.memory)] == ["b"]
     assert uncertain_calls(after.rebuilt()) == uncertain_calls(after.memory)
 
 
-def test_a_killed_call_tells_why(session):
+def test_a_killed_call_says_why(session):
     """The caller's reason, or that it was an abort."""
     batch = session.at(State.EXECUTING_TOOLS)
 
-    assert {told.reason for told in batch.give(Abort()).events(ToolKilled)} == {"aborted"}
-    assert {told.reason for told in batch.give(Abort(reason="x")).events(ToolKilled)} == {"x"}
+    assert {reported.reason for reported in batch.give(Abort()).events(ToolKilled)} == {"aborted"}
+    assert {reported.reason for reported in batch.give(Abort(reason="x")).events(ToolKilled)} == {
+        "x"
+    }
 
 
 def test_a_thread_is_abandoned(session):
@@ -367,7 +369,7 @@ def test_a_thread_is_abandoned(session):
     batch = session.new(memory).prompt().call("slow:a", "slow:b", "gone:c").begin("a", "c")
     after = batch.give(Abort(reason="x"))
 
-    assert [told.reason for told in after.events(ToolKilled)] == ["abandoned", "x", "x"]
+    assert [reported.reason for reported in after.events(ToolKilled)] == ["abandoned", "x", "x"]
 
 
 @pytest.mark.parametrize("kill", ["all", "killable", "none"])
@@ -383,7 +385,7 @@ def test_a_question_to_the_user_ends_with_its_cycle(session, kill):
 
 @pytest.mark.parametrize("kill", ["all", "none"])
 @pytest.mark.parametrize("children", [True, False])
-def test_an_abort_ends_subagents_unless_told_not_to(session, kill, children):
+def test_an_abort_ends_subagents_unless_asked_not_to(session, kill, children):
     """Only ``children`` decides; one that is left alone runs on and is still counted."""
     after = waited_for(session.at(State.EXECUTING_TOOLS)).give(
         Abort(kill_tools=kill, children=children)
@@ -405,7 +407,7 @@ def test_an_abort_ends_no_subagents_of_earlier_cycles(session):
 
 
 def test_an_abort_drops_what_waits_and_says_so(session):
-    """Steerings and prompts: each is told, recorded, and answered to who waits for it."""
+    """Steerings and prompts: each is published, recorded, and answered to who waits for it."""
     busy = session.at(State.RUNNING).prompt("next", "p-2").give(Steer(text="left"), "s-1")
     after = busy.give(AwaitCycle(prompt_id="p-2"), "w").give(Abort())
 
@@ -431,15 +433,15 @@ def test_an_abort_may_keep_the_queue(session, state):
     assert after.events(PromptDropped) == []
 
 
-def test_an_abort_tells_the_call_that_waits_for_a_summary(session):
+def test_an_abort_answers_the_call_that_waits_for_a_summary(session):
     """That is ended too, and the call is left running: it must not wait for ever."""
     old = tuple(Message(id=f"old-{n}", role="user", content="old") for n in range(12))
     batch = session.new(Memory(model="x:m", messages=old)).prompt().call("compact_conversation:a")
     waiting = batch.report(CompactWanted, "a", "a:compact-1", "long")
-    (told,) = waiting.give(Abort()).of(AnswerTool)
+    (reported,) = waiting.give(Abort()).of(AnswerTool)
 
-    assert (told.ref, told.value) == ("a:compact-1", None)
-    assert "aborted" in told.error
+    assert (reported.ref, reported.value) == ("a:compact-1", None)
+    assert "aborted" in reported.error
 
 
 @pytest.mark.parametrize("state", BUSY)

@@ -19,11 +19,11 @@ def test_calls_of_a_session_that_is_stopped_have_an_end(session):
     """Who had begun was ended from outside; who had not was never made."""
     before = session.at(State.EXECUTING_TOOLS).begin("a")
     after = before.post(Stopped(9))
-    told = texts(after)
+    reported = texts(after)
 
     assert [(one.call_id, one.reason) for one in after.events(ToolKilled)] == [("a", "stopped")]
-    assert "was ended because the session was stopped" in told["a"]
-    assert "was not made: the session was stopped" in told["b"]
+    assert "was ended because the session was stopped" in reported["a"]
+    assert "was not made: the session was stopped" in reported["b"]
     assert (after.state, after.memory.work) == (before.state, before.memory.work + 1)
 
 
@@ -31,19 +31,19 @@ def test_an_answer_that_is_stopped_is_counted_about(session):
     """It was paid as far as it came; the next process asks for it anew, and knows nothing of it."""
     before = session.at(State.STREAMING)
     after = before.post(Stopped(9))
-    (told,) = after.events(RequestCut)
+    (reported,) = after.events(RequestCut)
 
-    assert told.usage.completion_tokens == 1
-    assert after.records() == [CutSpent(usage=told.usage)]
-    assert after.memory.usage == before.memory.usage + told.usage
+    assert reported.usage.completion_tokens == 1
+    assert after.records() == [CutSpent(usage=reported.usage)]
+    assert after.memory.usage == before.memory.usage + reported.usage
     assert after.memory.messages == before.memory.messages
 
 
 def test_so_is_one_of_which_nothing_came(session):
     """It has a prompt; at rest there is none."""
-    (told,) = session.at(State.RUNNING).post(Stopped(9)).events()
+    (reported,) = session.at(State.RUNNING).post(Stopped(9)).events()
 
-    assert (told.usage.prompt_tokens > 0, told.usage.completion_tokens) == (True, 0)
+    assert (reported.usage.prompt_tokens > 0, reported.usage.completion_tokens) == (True, 0)
     assert session.at(State.IDLE).post(Stopped(9)).events() == []
 
 

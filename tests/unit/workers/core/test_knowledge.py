@@ -112,16 +112,16 @@ def test_memory_files_are_added_behind_those_that_are_shown(session, state):
 
 
 def test_a_plugin_of_ones_own_is_not_replaced(session):
-    """It has the name of the built-in one, and is asked to be told itself."""
+    """It has the name of the built-in one, and the error says to give the directories to it."""
     memory = Memory(
         model="x:m",
         plugins=(PluginFacts("skills", frozenset(), Packed(kind="ref", label="m:S", ref="m:S")),),
     )
-    [told] = session.new(memory).give(DIRS, "c").effects
+    [refused] = session.new(memory).give(DIRS, "c").effects
     named = PluginFacts("clerk", frozenset(), Packed(kind="ref", label="m:C", ref="m:C"))
     [load] = session.new(replace(memory, plugins=(named,))).give(DIRS, "c").effects
 
-    assert isinstance(told.outcome, AlreadyAttached)
+    assert isinstance(refused.outcome, AlreadyAttached)
     assert load.command.plugin.ref == "skills"
 
 

@@ -164,7 +164,7 @@ def test_counts_are_those_of_the_text(calls):
     ("count", "expected"),
     [(2, "go_on"), (3, "notice"), (4, "notice"), (5, "abort"), (20, "abort")],
 )
-def test_a_loop_is_first_told_and_then_ended(count, expected):
+def test_a_loop_is_first_reported_and_then_ended(count, expected):
     """The two limits are reached, not exceeded."""
     assert verdict(count, threshold=3, abort=5) == expected
 
@@ -172,7 +172,7 @@ def test_a_loop_is_first_told_and_then_ended(count, expected):
 @pytest.mark.parametrize(
     ("kind", "says"), [("repeat", "number 4 of `read_file`"), ("cycle", "in turn 4 times")]
 )
-def test_the_model_is_told_what_it_repeats(kind, says):
+def test_the_model_reads_what_it_repeats(kind, says):
     """The text names the tool and the count, and what to do."""
     text = notice(Loop(kind, "read_file", 4))
 

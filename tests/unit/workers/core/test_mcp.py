@@ -96,7 +96,7 @@ def test_every_name_is_one_that_models_take(server, tool):
 
 
 def test_long_names_with_one_beginning_differ():
-    """A digest tells them apart."""
+    """A digest keeps them apart."""
     one, two = (mcp.tool_name("files", "x" * 100 + end) for end in "ab")
 
     assert one != two

@@ -32,13 +32,13 @@ def test_a_call_may_be_as_large_as_may_be():
     ids=["none", "a name", "lines", "long"],
 )
 def test_the_name_of_an_argument_is_one_short_line(text_as, is_wrong):
-    """It is told to the model."""
+    """The model reads it."""
     assert (call_problem(OpeningCall(name="think", text_as=text_as)) is not None) == is_wrong
 
 
 def test_what_opens_a_cycle_is_marked():
-    """The call and the answer that its result is: a client can tell them from the model's."""
+    """The call and the answer that its result is: a client distinguishes them from the model's."""
     call = said_call(Memory(), OpeningCall(name="think"), "go")
-    told = answer(Memory(), Message.tool_result("a", "so it is"))
+    answered = answer(Memory(), Message.tool_result("a", "so it is"))
 
-    assert call.metadata == told.metadata == {"opening": True}
+    assert call.metadata == answered.metadata == {"opening": True}

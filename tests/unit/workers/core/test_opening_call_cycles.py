@@ -147,7 +147,7 @@ def asked(found):
 
 
 def test_plugins_hear_of_the_prompt_and_the_answer_but_of_no_response_before(session):
-    """What they have to say at the prompt is told before the call, not behind the answer."""
+    """What they have to say at the prompt is given before the call, not behind the answer."""
     found = opened(session, hooks=frozenset(HOOKS))
 
     assert asked(found) == [BeforePrompt]
@@ -163,7 +163,7 @@ def test_plugins_hear_of_the_prompt_and_the_answer_but_of_no_response_before(ses
 
 
 def test_a_result_in_the_wrong_form_is_asked_for_once_more(session):
-    """The model is told what is wrong with it, as of an answer of its own."""
+    """The model reads what is wrong with it, as of an answer of its own."""
     found = returned(opened(session, response_format={"type": "integer"}).begin(CALL_ID))
 
     assert len(found.of(CallModel)) == 1
@@ -201,7 +201,7 @@ def test_a_refused_call_is_left_to_the_model(session):
 
 
 def test_an_approval_of_a_models_call_is_left_to_the_model(session):
-    """As ever: it is told to make the very same call now."""
+    """As ever: it is asked to make the very same call now."""
     begun = session.at(State.EXECUTING_TOOLS).report(
         ApprovalWanted, "b", RequireApproval(hint="sure?"), 9
     )

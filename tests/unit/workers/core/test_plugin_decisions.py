@@ -146,7 +146,7 @@ def test_a_cycle_goes_on_when_they_have_answered(session, point, effect):
 
 
 def test_a_cycle_finishes_when_they_have_nothing_to_add(session):
-    """Its end is told then, and not before."""
+    """Its end is published then, and not before."""
     before = waits(session, "before_finish")
     after = heard(before)
 
@@ -155,8 +155,8 @@ def test_a_cycle_finishes_when_they_have_nothing_to_add(session):
 
 
 @every_point
-def test_what_they_say_to_the_model_is_told_at_the_next_gap(session, point):
-    """It is written down when they say it, and once more when the model is told."""
+def test_what_they_say_to_the_model_is_given_at_the_next_gap(session, point):
+    """It is written down when they say it, and once more when the model is given it."""
     before = waits(session, point)
     after = heard(before, MIND)
     noted = after.records(Noted)
@@ -165,12 +165,12 @@ def test_what_they_say_to_the_model_is_told_at_the_next_gap(session, point):
     if point == "before_compact":
         assert after.memory.notes == MIND.interventions
         return
-    told = after.memory.messages[-1]
+    given = after.memory.messages[-1]
 
     assert noted == [Noted(notes=MIND.interventions)]
-    assert (told.role, told.content, told.metadata) == ("user", "mind the gap", {NOTES: True})
-    assert MessageAdded(message=told) in after.records()
-    assert after.of(CallModel)[0].messages[-1] == told
+    assert (given.role, given.content, given.metadata) == ("user", "mind the gap", {NOTES: True})
+    assert MessageAdded(message=given) in after.records()
+    assert after.of(CallModel)[0].messages[-1] == given
     assert after.memory.notes == ()
 
 
@@ -235,7 +235,7 @@ def test_a_request_may_be_sent_with_other_messages(session):
     assert [said.content for said in after.memory.messages] == ["go"]
 
 
-def test_guidance_that_came_while_plugins_thought_is_told(session):
+def test_guidance_that_came_while_plugins_thought_is_given(session):
     """The cycle goes on with it instead of its end."""
     after = heard(waits(session, "before_finish").give(STEER, "s-1"))
 
@@ -269,7 +269,7 @@ def test_a_refused_call_has_its_reason_as_result(session):
     over = after.report(ToolRefused, "b", "nor here", 9)
 
     assert after.events(ToolBlocked) == [ToolBlocked(name="read", call_id="a", reason="not here")]
-    assert [told.ok for told in after.events(ToolExecutionEnd)] == [False]
+    assert [given.ok for given in after.events(ToolExecutionEnd)] == [False]
     assert after.memory.calls[0].result.content == "Error: blocked: not here"
     assert after.state is State.EXECUTING_TOOLS
     assert len(over.of(CallModel)) == 1
@@ -284,7 +284,7 @@ def test_a_call_that_is_over_is_not_refused(session, call_id):
 
 
 def test_a_plugin_that_hears_of_a_call_may_end_the_cycle(session):
-    """Calls and subagents are ended when it is told; those that had begun are told as killed."""
+    """Calls and subagents are ended once it is published; who had begun is reported as killed."""
     batch = session.at(State.EXECUTING_TOOLS).begin("a")
     batch = batch.report(SubagentWanted, "a", "a:sub-1", "any", "do it")
     after = batch.report(PluginsAborted, Aborted("guard", "no"), 9)
@@ -293,7 +293,7 @@ def test_a_plugin_that_hears_of_a_call_may_end_the_cycle(session):
     assert after.events(AgentAbort) == [AgentAbort(reason="no", command_id="p-1")]
     assert after.of(CancelCalls) == [CancelCalls(("a", "b"))]
     assert after.of(EndSubagents) == [EndSubagents(("s.1",))]
-    assert [(told.call_id, told.reason) for told in after.events(ToolKilled)] == [("a", "no")]
+    assert [(given.call_id, given.reason) for given in after.events(ToolKilled)] == [("a", "no")]
     assert [kept.message.call_id for kept in after.records(ToolEnded)] == ["a", "b"]
     assert after.state is State.IDLE
 
@@ -344,7 +344,7 @@ def test_a_steering_is_judged_before_it_counts(session, state):
 
 @pytest.mark.parametrize("state", BUSY)
 def test_a_steering_may_be_rejected(session, state):
-    """The caller has the reason; observers are told, and nothing is ended for it."""
+    """The caller has the reason; observers hear of it, and nothing is ended for it."""
     after = steered(session, state, NO)
 
     assert [type(settled.outcome) for settled in after.of(Complete)] == [SteeringRejected]

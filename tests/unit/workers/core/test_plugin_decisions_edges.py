@@ -43,7 +43,7 @@ def requesting(session):
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_what_plugins_want_of_a_batch_that_is_over_comes_too_late(session, is_late):
-    """What they told and what they remember is taken down all the same."""
+    """What they emitted and what they remember is taken down all the same."""
     before = session.at(State.EXECUTING_TOOLS)
     batch = before.memory.work
     if is_late:
@@ -57,7 +57,7 @@ def test_what_plugins_want_of_a_batch_that_is_over_comes_too_late(session, is_la
     assert [event.name for event in after.events(PluginEvent)] == ["told"]
 
 
-def test_what_plugins_say_is_told_with_replaced_messages(session):
+def test_what_plugins_say_is_given_with_replaced_messages(session):
     """It comes last, as it does in the conversation."""
     other = Message.user("Say nothing.")
     verdict = Verdict(messages=(other,), interventions=("mind the gap",))
@@ -120,7 +120,7 @@ def test_a_plugin_may_prevent_a_compaction_that_a_call_wants(session):
     assert after.state is State.EXECUTING_TOOLS
 
 
-def test_a_call_that_waits_for_a_compaction_is_told_of_an_abort(session):
+def test_a_call_that_waits_for_a_compaction_hears_of_an_abort(session):
     """Plugins were still being asked; the call runs on and must not wait for ever."""
     after = wants_compaction(session, BeforeCompact).give(Abort(kill_tools="none"))
 
@@ -129,18 +129,18 @@ def test_a_call_that_waits_for_a_compaction_is_told_of_an_abort(session):
     assert heard(after, Verdict()).is_unchanged(after)
 
 
-def test_a_thread_that_a_plugin_ends_is_told_as_abandoned(session):
+def test_a_thread_that_a_plugin_ends_is_reported_as_abandoned(session):
     """It can't be ended; what it returns is thrown away."""
     tools = (ToolFacts("thread", isolation="thread"), ToolFacts("read"))
     batch = session.new(Memory(model="x:m", tools=tools)).prompt().call("thread:a", "read:b")
     after = batch.begin("a", "b").report(PluginsAborted, Aborted("guard", "no"), 9)
 
-    assert [told.reason for told in after.events(ToolKilled)] == ["abandoned", "no"]
-    assert [told.uncertain for told in after.events(ToolExecutionEnd)] == [True, True]
+    assert [reported.reason for reported in after.events(ToolKilled)] == ["abandoned", "no"]
+    assert [reported.uncertain for reported in after.events(ToolExecutionEnd)] == [True, True]
 
 
 def test_what_a_plugin_asks_a_model_is_paid_for_by_its_session(session):
-    """It is written down and told, and changes nothing else."""
+    """It is written down and published, and changes nothing else."""
     before = session.at(State.STREAMING)
     used = TokenUsage(total_tokens=4)
     after = before.post(PluginAskedModel("judge", "x:small", used))

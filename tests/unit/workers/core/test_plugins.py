@@ -42,7 +42,7 @@ def test_nothing_said_changes_nothing():
 
 
 def test_what_plugins_say_is_taken_down():
-    """States and notes are written down; failures and events are told."""
+    """States and notes are written down; failures and events are published."""
     verdict = Verdict(
         interventions=("mind", "the gap"),
         states=(("p", b"1"), ("q", b"2")),
@@ -79,9 +79,9 @@ def test_a_plugin_may_switch_the_model(given, opts, is_changed):
     step = taken(apply_verdict, before, Verdict(model=given))
     memory = step.memory
     kept = WriteRecord(ModelChanged(model=given[0], provider_opts=opts))
-    told = ModelSwitched(
+    switched = ModelSwitched(
         from_="x:m", to=given[0], provider_opts_changed=opts != before.provider_opts
     )
 
     assert (memory.model, memory.provider_opts) == (given[0], opts)
-    assert step.effects == ((kept, Publish(told)) if is_changed else ())
+    assert step.effects == ((kept, Publish(switched)) if is_changed else ())
