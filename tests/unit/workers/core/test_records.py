@@ -140,12 +140,12 @@ def is_struct(kind):
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def test_a_tool_of_an_older_version_adds_nothing_to_what_the_model_is_told():
-    """How much it tells was not counted then."""
-    told = msgspec.to_builtins(TOOL)
-    del told["chars"]
+def test_a_tool_of_an_older_version_adds_nothing_to_what_the_model_reads():
+    """How much of its text the model reads was not counted then."""
+    older = msgspec.to_builtins(TOOL)
+    del older["chars"]
 
-    assert msgspec.convert(told, AttachedTool).chars == 0
+    assert msgspec.convert(older, AttachedTool).chars == 0
 
 
 def test_every_record_has_an_example():
@@ -198,7 +198,7 @@ def test_what_was_written_down_stays_as_it_is(value):
     ids=lambda kind: kind.__name__,
 )
 def test_a_record_is_written_by_the_names_of_its_fields(kind):
-    """One more among them, which is how records grow, can't shift what is told into another."""
+    """One more among them, which is how records grow, can't shift what is recorded into another."""
     with pytest.raises(TypeError, match="positional"):
         kind(None)
 
@@ -265,7 +265,7 @@ def test_a_step_of_a_run_is_as_short_as_it_can_be():
     ],
     ids=["empty", "no type", "unknown", "half", "no utf-8", "too deep"],
 )
-def test_what_is_no_record_is_told_so(body):
+def test_what_is_no_record_is_an_error(body):
     """Whatever is wrong with it, the error is one class."""
     with pytest.raises(msgspec.DecodeError):
         decode_record(body)

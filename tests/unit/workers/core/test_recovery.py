@@ -73,7 +73,7 @@ ASKING = MessageAdded(
     )
 )
 DONE = MessageAdded(message=Message.assistant("done"))
-TOLD = MessageAdded(message=Message(role="user", content="left", metadata={"steering": ["s-1"]}))
+GIVEN = MessageAdded(message=Message(role="user", content="left", metadata={"steering": ["s-1"]}))
 NEXT = PromptQueued(command_id="p-2", text="next")
 USED = TokenUsage(prompt_tokens=3, total_tokens=3)
 LEAVE = fingerprint("write", {}, None)
@@ -106,7 +106,7 @@ def of(step, kind):
 
 
 def events(step, kind):
-    return [told.event for told in of(step, Publish) if isinstance(told.event, kind)]
+    return [reported.event for reported in of(step, Publish) if isinstance(reported.event, kind)]
 
 
 def kept(step):
@@ -157,15 +157,15 @@ def test_a_conversation_becomes_a_memory():
     assert len(memory.call_hashes) == 2
 
 
-def test_guidance_that_was_told_waits_no_more():
+def test_guidance_that_was_given_waits_no_more():
     """In a gap, and as the prompt of a cycle of its own."""
     opened = CycleStarted(
         command_id="s-2", text="right", at_ms=2, metadata={"steering": ["s-2", "s-3"]}
     )
     steered = tuple(Steered(ref=f"s-{number}", text="x") for number in (1, 2, 3))
 
-    assert [one.ref for one in memory_of(STARTED, *steered, TOLD).steering] == ["s-2", "s-3"]
-    assert memory_of(STARTED, *steered, TOLD, OVER, opened).steering == ()
+    assert [one.ref for one in memory_of(STARTED, *steered, GIVEN).steering] == ["s-2", "s-3"]
+    assert memory_of(STARTED, *steered, GIVEN, OVER, opened).steering == ()
 
 
 def test_what_people_decided_survives():
@@ -255,7 +255,7 @@ def test_a_request_is_sent_again(before):
     assert len(events(step, StreamReset)) == 1
 
 
-def test_guidance_that_waits_is_told_with_the_request():
+def test_guidance_that_waits_is_given_with_the_request():
     """It is not lost with the process that took it."""
     step = resumed(STARTED, Steered(ref="s-1", text="left"))
 
@@ -276,14 +276,14 @@ def test_plugins_hear_again_of_a_prompt_that_was_not_answered():
     """A guard is not passed by because the process died while it was asked."""
     hooks = frozenset({"before_prompt"})
     first = resumed(STARTED, hooks=hooks)
-    later = resumed(STARTED, Steered(ref="s-1", text="x"), TOLD, hooks=hooks)
+    later = resumed(STARTED, Steered(ref="s-1", text="x"), GIVEN, hooks=hooks)
 
     assert [one.hook.text for one in of(first, AskPlugins)] == ["go"]
     assert (of(later, AskPlugins), len(of(later, CallModel))) == ([], 1)
 
 
 def test_what_plugins_said_survives():
-    """Their states, and what the model has not been told."""
+    """Their states, and what the model has not been given."""
     memory = memory_of(Noted(notes=("mind",)), PluginsChanged(states={"p": b"1"}))
 
     assert (memory.notes, memory.plugin_states) == (("mind",), (("p", b"1"),))
@@ -311,12 +311,12 @@ def test_calls_that_never_started_run():
 def test_only_a_repeatable_call_runs_again():
     """The other one may have taken effect: its result says so, and it is never run again."""
     step = resumed(STARTED, ASKING, began("r"), began("w"))
-    (told,) = events(step, ToolExecutionEnd)
+    (reported,) = events(step, ToolExecutionEnd)
     (note, result) = kept(step)
 
     assert said_of(step) == "tools"
     assert [call.call_id for call in of(step, RunTools)[0].calls] == ["r"]
-    assert (told.call_id, told.ok) == ("w", False)
+    assert (reported.call_id, reported.ok) == ("w", False)
     assert "may or may not" in result.message.content
     assert (note, result.message.is_error) == (Resumed(incarnation=2), True)
 
@@ -325,7 +325,7 @@ def test_a_call_of_a_tool_that_is_gone_does_not_run_again():
     """Nobody knows whether it may."""
     step = resumed(STARTED, ASKING, ToolsChanged(detached=("read",)), began("r"))
 
-    assert [told.call_id for told in events(step, ToolExecutionEnd)] == ["r"]
+    assert [reported.call_id for reported in events(step, ToolExecutionEnd)] == ["r"]
 
 
 @pytest.mark.parametrize(("ref", "again"), [(CLIENT_TOOL, ["w"]), ("m:write", [])])
@@ -430,11 +430,11 @@ CAME = RunStep(run_id="r@1", strategy="tree", come="b1")
 
 
 def reasoning(*steps, crashed=Resumed(incarnation=2), also=()):  # noqa: B008 - it is frozen
-    """Return a session whose call has told these of its run, before a death and after it."""
-    told = [ToolStepRecorded(call_id="r", step=one) for one in steps]
+    """Return a session whose call has reported these of its run, before a death and after it."""
+    reported = [ToolStepRecorded(call_id="r", step=one) for one in steps]
     other = () if also else (ended("w"),)
     return resumed(
-        *(STARTED, NEXT, ASKING, began("r"), *also, *other, told[0], crashed, *told[1:]),
+        *(STARTED, NEXT, ASKING, began("r"), *also, *other, reported[0], crashed, *reported[1:]),
         max_cycle_crashes=2,
     )
 
@@ -451,7 +451,7 @@ def test_a_run_that_gains_thoughts_goes_on_after_each_death():
 
 @pytest.mark.parametrize(("call_id", "aborts"), [("w", 0), ("r", 1)])
 def test_a_run_gains_nothing_by_the_name_of_another_runs_branch(call_id, aborts):
-    """Each call has its own names: what it tells of one of the other's is no answer."""
+    """Each call has its own names: what it reports of one of the other's is no answer."""
     of_w = msgspec.structs.replace(ASKS, asked="c1")
     came_c1 = msgspec.structs.replace(CAME, come="c1")
     died = resumed(
@@ -548,11 +548,11 @@ def test_a_cycle_that_no_process_lives_through_is_given_up():
 
 
 def test_where_no_cycle_runs_there_is_none_to_give_up():
-    """It is told what was set aside, and the session rests where nothing waits."""
+    """What was set aside is published, and the session rests where nothing waits."""
     memory = memory_of(STARTED, DONE, OVER)
-    told = Publish(RecordSetAside(what="cycle", why="it kills"))
+    reported = Publish(RecordSetAside(what="cycle", why="it kills"))
 
-    assert drop_cycle(memory, "it kills", 9) == Step(memory, [told])
+    assert drop_cycle(memory, "it kills", 9) == Step(memory, [reported])
 
 
 def test_what_waits_is_begun_though_going_on_was_set_aside():

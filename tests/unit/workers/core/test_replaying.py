@@ -1,4 +1,4 @@
-"""A journal is played step by step, up to where it was decided otherwise or does not tell enough.
+"""A journal is played step by step, up to where it was decided otherwise or does not say enough.
 
 That every input is played as it was fed stands in ``test_causes.py``; whole lives, which are driven
 at random, in ``tests/model/test_replaying.py``.
@@ -33,13 +33,13 @@ def with_record(entries, at, record):
 
 
 def with_cause(entries, at, **changed):
-    """Return entries of which one tells something else of what its step came of."""
+    """Return entries of which one says something else of what its step came of."""
     record = entries[at].record
     cause = msgspec.structs.replace(record.cause, **changed)
     return with_record(entries, at, msgspec.structs.replace(record, cause=cause))
 
 
-def test_steps_are_told_with_their_records(life):
+def test_steps_are_shown_with_their_records(life):
     """And how the session stands after each."""
     prompt, answer = played(life)
 
@@ -92,9 +92,9 @@ def test_a_process_that_begins_with_news_goes_on_with_the_cycle(session, name, i
     taken, recovery = crashed.entries
     news = Entry(2, number, NEWS[name][0])
     resumed = msgspec.structs.replace(recovery.record, incarnation=number)
-    _, told, again = played(crashed, [taken, news, Entry(3, number, resumed)])
+    _, shown, again = played(crashed, [taken, news, Entry(3, number, resumed)])
 
-    assert (told.state, told.input) == (State.IDLE, name)
+    assert (shown.state, shown.input) == (State.IDLE, name)
     assert (again.state, again.input) == (State.RUNNING, "recovery")
 
 
@@ -121,7 +121,7 @@ def test_a_snapshot_that_is_set_aside_is_a_hole_behind_a_whole_step(life):
     assert found.number == 5
 
 
-def test_a_step_without_a_cause_is_told_by_its_number(life):
+def test_a_step_without_a_cause_is_named_by_its_number(life):
     """An older program did not write down what it came of, and nothing is guessed."""
     entries = with_record(
         life.entries, 1, msgspec.structs.replace(life.entries[1].record, cause=None)
@@ -150,7 +150,7 @@ def test_a_step_with_a_record_less_is_not_whole(life, at, count, why):
     assert found == Unplayable(2, why)
 
 
-def test_an_input_that_is_not_told_is_missed_at_its_step(life):
+def test_an_input_that_is_not_known_is_missed_at_its_step(life):
     """Nothing after it is played."""
     entries = with_cause(life.entries, 0, input="of_the_future")
     found = played(life, entries)
@@ -187,7 +187,7 @@ def test_a_record_that_is_kept_no_more_is_the_difference(life):
 
 
 def test_a_record_that_is_kept_besides_is_the_difference(life):
-    """It is told by the last record of the step."""
+    """It is reported at the last record of the step."""
     entries = with_cause(life.entries, 1, records=2)[:-1]
     *_, found = played(life, entries)
 

@@ -53,7 +53,7 @@ def test_what_came_of_no_input_has_no_time_and_is_about_nothing():
     assert (shown["input"], shown["at_ms"], shown["ref"]) == ("code_taken", 0, "")
 
 
-def test_how_a_session_stands_is_told_in_numbers(session):
+def test_how_a_session_stands_is_shown_in_numbers(session):
     """What waits, what runs and what was spent; results that are there run no more."""
     batch = session.at(State.RUNNING).call("read:a", "write:b", "read:c").end("a")
     batch = batch.give(Prompt(text="more"), "p-2")
@@ -95,8 +95,8 @@ def test_a_difference_is_shown_with_both_records(recorded, now):
 
 
 def _without_cause(record):
-    told = msgspec.to_builtins(record)
-    return {name: value for name, value in told.items() if name != "input"}
+    written = msgspec.to_builtins(record)
+    return {name: value for name, value in written.items() if name != "input"}
 
 
 def test_what_cannot_be_played_is_shown_with_its_number():

@@ -267,7 +267,7 @@ def test_a_late_result_changes_nothing(session, state, kind, work):
     "kind", [QuestionAsked, ClientCallWanted, CompactWanted, SubagentWanted, BranchWanted]
 )
 def test_a_call_that_an_abort_left_running_waits_for_nothing(session, kind):
-    """What it asks for belongs to a cycle that is over: it is told so at once."""
+    """What it asks for belongs to a cycle that is over: it gets an error at once."""
     idle = session.at(State.IDLE)
     (answer,) = idle.post(kind(7, *INPUTS[kind])).step.effects
 
@@ -276,7 +276,7 @@ def test_a_call_that_an_abort_left_running_waits_for_nothing(session, kind):
 
 
 def test_every_result_names_its_work():
-    """Without the number a late one could not be told from a current one."""
+    """Without the number a late one could not be distinguished from a current one."""
     assert [fields(kind)[0].name for kind in INPUTS] == ["work"] * len(INPUTS)
     assert [result.work for result in OF_SESSION.values()] == [ANY_WORK] * len(OF_SESSION)
 
@@ -285,7 +285,7 @@ def test_every_result_names_its_work():
 
 
 def test_text_is_shown_as_it_comes(session):
-    """One start, then the pieces; tags are taken out and told beside them."""
+    """One start, then the pieces; tags are taken out and published beside them."""
     one = streaming(session).report(TextArrived, "a<status>looking</status>b")
     two = one.report(TextArrived, "c<title>T</title><sta")
     end = two.report(StreamEnded, DONE, 5)
@@ -300,7 +300,7 @@ def test_text_is_shown_as_it_comes(session):
 
 
 def test_text_that_filters_have_read_is_shown_as_they_leave_it(session):
-    """Tags are taken out already: what looks like one is text, and an emptied one is not told."""
+    """Tags are taken out already: what looks like one is text, and an emptied one is not shown."""
     found = (FoundTag(Tag.STATUS, ""), FoundTag(Tag.TITLE, "T"))
     after = streaming(session).report(TextArrived, "<status>b</status>", found)
 
@@ -318,7 +318,7 @@ def test_an_answer_says_why_it_is_over(session, told, kept):
     assert said.message.metadata == {"finish_reason": kept}
 
 
-def test_an_answer_that_a_limit_cannot_count_is_told_once(session):
+def test_an_answer_that_a_limit_cannot_count_is_reported_once(session):
     """Until a cost is known again, or where no limit wants it, there is nothing new to say."""
     costly = {"budget": Budget(max_cost_usd=1.0), "price_of": lambda *_: 0.01}
     first = prompted(session, **costly).call("read:a")
@@ -342,7 +342,7 @@ def test_thinking_is_shown_beside_the_text(session):
 
 
 def test_an_answer_without_calls_ends_the_cycle(session):
-    """It is stored, paid for, and told once, with what its request took."""
+    """It is stored, paid for, and published once, with what its request took."""
     after = prompted(session).answer("hello", USED)
     (ended,) = after.events(ENDS)
 
@@ -365,12 +365,12 @@ def test_an_answer_that_is_whole_is_not_said_again(session):
 
 
 def test_the_size_of_the_conversation_is_remembered(session):
-    """As the provider counted it, for so many messages; about so large where it does not tell."""
+    """As the provider counted it, for so many messages; about so large where it does not say."""
     told = prompted(session).answer("hello", USED)
-    untold = told.prompt("more", "p-2").answer("yes", None)
+    uncounted = told.prompt("more", "p-2").answer("yes", None)
 
     assert told.memory.context == (2, 2)
-    assert untold.memory.context == (4, 4)
+    assert uncounted.memory.context == (4, 4)
 
 
 def test_an_answer_with_calls_runs_them(session):
@@ -387,7 +387,7 @@ def test_an_answer_with_calls_runs_them(session):
 
 
 @every_request
-def test_silence_is_told(session, begin):
+def test_silence_is_reported(session, begin):
     """Before and between chunks; the request goes on."""
     before = begin(session)
     after = before.report(StreamSilent, 30.0)
@@ -430,7 +430,7 @@ def test_a_failure_is_retried_as_its_kind_allows(session, begin, kind, retries, 
 
 
 @pytest.mark.parametrize("kind", FailureKind)
-def test_a_failure_is_told_before_what_is_done_about_it(session, kind):
+def test_a_failure_is_reported_before_what_is_done_about_it(session, kind):
     """Each one and why, also where nobody gives up."""
     after = streaming(session).report(StreamFailed, kind, "why", 9)
 
@@ -460,7 +460,7 @@ def test_what_was_shown_of_a_failed_answer_is_taken_back(session, kind, resets, 
     assert not after.memory.answering.is_text_started
 
 
-def test_the_delay_is_told_and_kept(session):
+def test_the_delay_is_published_and_kept(session):
     """The event and the timer name the same delay; the attempt is a number from 1."""
     backoff = Backoff(base_s=2.0, cap_s=60.0, jitter=0.5)
     before = prompted(session, backoff=backoff)

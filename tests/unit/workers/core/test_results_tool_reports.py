@@ -116,14 +116,14 @@ def test_results_are_stored_in_call_order(session, arrival):
 @pytest.mark.parametrize("kind", REPORTS)
 @pytest.mark.parametrize("call_id", ["a", "z"], ids=["over", "unknown"])
 def test_what_a_call_that_is_over_reports_is_late(session, kind, call_id):
-    """Also what nobody called: nothing is told, written down or started because of it."""
+    """Also what nobody called: nothing is published, written down or started because of it."""
     before = executing(session).end("a")
     after = before.report(kind, call_id, *REPORTS[kind])
 
     assert after.is_unchanged(before)
 
 
-def test_a_call_is_written_down_before_it_is_told(session):
+def test_a_call_is_written_down_before_it_is_published(session):
     """The record comes first, then the start with the tool's own words, then its time."""
     after = executing(session).report(ToolBegun, "a", 100, "reads")
     started = ToolExecutionStart(name="read", call_id="a", args={}, summary="reads")
@@ -136,7 +136,7 @@ def test_a_call_is_written_down_before_it_is_told(session):
 STEP = PluginEvent(name="reasoning_thought", payload={"id": "t1"})
 
 
-def test_a_step_is_recorded_and_told_at_once(session):
+def test_a_step_is_recorded_and_published_at_once(session):
     """Whoever dies: either both are there, or neither."""
     after = executing(session).begin("a").report(ToolStepReported, "a", STEP)
 
@@ -144,8 +144,8 @@ def test_a_step_is_recorded_and_told_at_once(session):
     assert after.rebuilt().calls == after.memory.calls
 
 
-def test_a_call_that_runs_again_knows_what_it_has_told(session):
-    """It is not told twice, however many processes it takes; another call has its own count."""
+def test_a_call_that_runs_again_knows_what_it_has_reported(session):
+    """It reports none twice, however many processes it takes; another call has its own count."""
     told = (
         executing(session, "read:a", "read:b").begin("a", "b").report(ToolStepReported, "a", STEP)
     )
@@ -170,7 +170,7 @@ def test_a_clock_that_steps_back_makes_no_negative_duration(session):
     ]
 
 
-def test_an_unknown_tool_is_told(session):
+def test_an_unknown_tool_is_reported(session):
     """It never began, so it has no times; the batch goes on as with any other error."""
     after = executing(session, "gone:a")
     after = after.report(ToolReturned, "a", False, "no such tool", 5, is_unknown=True)
@@ -179,7 +179,7 @@ def test_an_unknown_tool_is_told(session):
     assert [told.reason for told in after.events(ToolBlocked)] == ["unknown_tool"]
 
 
-def test_a_call_with_bad_arguments_is_told_as_not_made(session):
+def test_a_call_with_bad_arguments_is_reported_as_not_made(session):
     """It has returned without a beginning; its tool is known."""
     after = executing(session, "read:a").report(ToolReturned, "a", False, "n: no number", 5)
 
@@ -198,7 +198,7 @@ def test_the_last_turn_ends_the_cycle(session):
     assert after.memory.messages[-1].call_id == "a"
 
 
-def test_what_a_call_emits_is_told(session):
+def test_what_a_call_emits_is_published(session):
     """Under its own name, while it runs."""
     after = executing(session).report(ToolEmitted, "a", "news", {"n": 1})
 
@@ -210,7 +210,7 @@ def test_what_a_call_emits_is_told(session):
 
 
 def test_a_tool_can_replace_the_todos(session):
-    """They are remembered, written down and told."""
+    """They are remembered, written down and published."""
     todos = [{"content": "sow", "status": "pending"}]
     after = executing(session).end("a", effect=("update_todos", {"todos": todos}))
 
@@ -224,7 +224,7 @@ def test_a_tool_can_replace_the_todos(session):
     [("mine", [1]), ("update_todos", {"todos": 3}), ("update_todos", None)],
     ids=["unknown", "wrong form", "nothing"],
 )
-def test_an_effect_that_is_not_the_kernels_is_told_as_it_is(session, effect):
+def test_an_effect_that_is_not_the_kernels_is_published_as_it_is(session, effect):
     """Its name is the tool's own; the call has its result all the same."""
     after = executing(session).end("a", effect=effect)
 
@@ -311,7 +311,7 @@ def test_a_leave_is_used_up_when_its_call_begins(session):
 
 
 def test_a_question_is_put_to_the_user(session):
-    """It is written down, told, and remembered until somebody answers."""
+    """It is written down, published, and remembered until somebody answers."""
     after = executing(session).report(QuestionAsked, "a", "a:ask-1", "which?", ("x", "y"))
 
     assert after.records() == [UserAsked(ref="a:ask-1", call_id="a")]
@@ -345,7 +345,7 @@ def called(session):
 
 
 def test_a_call_is_put_to_the_program_of_its_tool(session):
-    """It is written down, told with its arguments, and remembered until it is answered."""
+    """It is written down, published with its arguments, and remembered until it is answered."""
     after = called(session)
     (told,) = after.events(ClientToolCalled)
 
@@ -363,7 +363,7 @@ def test_a_call_is_put_to_its_program_by_its_own_name(session):
 
 
 def test_a_program_takes_a_call_and_answers(session):
-    """Taking it is told to the call; the answer is written down first."""
+    """Taking it is reported to the call; the answer is written down first."""
     before = called(session)
     taken = before.give(TakeToolCall(ref="a:client-1"), "t-1")
     answered = taken.give(
@@ -381,7 +381,7 @@ def test_a_program_takes_a_call_and_answers(session):
 
 
 def test_a_call_that_nobody_has_taken_is_dropped_for_good(session):
-    """Who comes later is told that nobody waits, and so does not make it."""
+    """Who comes later learns that nobody waits, and so does not make it."""
     dropped = called(session).report(ClientCallDropped, "a", "a:client-1")
     late = dropped.give(TakeToolCall(ref="a:client-1"), "t-1")
     (said,) = [one for one in late.effects if isinstance(one, Complete)]

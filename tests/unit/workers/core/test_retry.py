@@ -1,4 +1,4 @@
-"""What is asked again and when, and the tables that tell one failure from another."""
+"""What is asked again and when, and the tables that distinguish one failure from another."""
 
 import pytest
 from hypothesis import given
@@ -65,7 +65,7 @@ def test_every_kind_of_failure_can_be_found():
         (302, ["Exception"], "no idea", PERMANENT),
     ],
 )
-def test_the_most_telling_fact_decides(status, names, text, kind):
+def test_the_clearest_fact_decides(status, names, text, kind):
     """A clear class, then an overflow's text, then the status, a vague class and the text."""
     assert classify(status, names, text) == kind
 
@@ -103,7 +103,7 @@ class ForeignError(Exception):
     ],
 )
 def test_an_untranslated_exception_has_a_kind_too(error, kind):
-    """Our own error tells its kind; anything else is classified by what it shows."""
+    """Our own error names its kind; anything else is classified by what it shows."""
     assert failure_kind(error) == kind
 
 

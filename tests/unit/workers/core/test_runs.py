@@ -44,8 +44,8 @@ CAME = ReasoningThought(**OF, thought_id="b1", content="42")
 DONE = ReasoningDone(**OF, status="done", answer="42")
 
 
-def told(session, *events):
-    """Return a session whose call a, of a tool that may run twice, has told these."""
+def reported(session, *events):
+    """Return a session whose call a, of a tool that may run twice, has reported these."""
     found = session.at(State.EXECUTING_TOOLS).begin("a")
     for event in events:
         found = found.report(ToolStepReported, "a", event)
@@ -54,7 +54,7 @@ def told(session, *events):
 
 def branched(session):
     """Return a session whose call's run has two branches, both of which run."""
-    found = told(session, ASKED, BELOW)
+    found = reported(session, ASKED, BELOW)
     for name in ("b1", "b2"):
         found = found.report(BranchWanted, "a", f"a:branch-{name}", TASK, "d")
     return found
@@ -82,8 +82,8 @@ def aborted(reason):
 def test_a_branch_of_a_run_begins_as_such(session):
     """By its run and its name in it; what else a call starts has neither."""
     begun = branched(session).events(SubagentStart)
-    other = told(session).report(BranchWanted, "a", "a:branch-b1", TASK, "d")
-    beside = told(session, ASKED).report(BranchWanted, "a", "a:branch-b9", TASK, "d")
+    other = reported(session).report(BranchWanted, "a", "a:branch-b1", TASK, "d")
+    beside = reported(session, ASKED).report(BranchWanted, "a", "a:branch-b9", TASK, "d")
 
     assert [(one.of_run, one.strategy, one.branch_id) for one in begun] == [("a@1", "tree", "b2")]
     for started in (*other.events(SubagentStart), *beside.events(SubagentStart)):
@@ -108,7 +108,7 @@ def test_an_aborted_run_ends_behind_its_branches(session):
 
 
 def test_branches_may_be_gone_in_any_order(session):
-    """Each is told as itself."""
+    """Each is reported as itself."""
     cut = branched(session).give(Abort(reason="enough"))
     first = gone(cut, "s.2")
     last = gone(first, "s.1")
@@ -151,7 +151,7 @@ def test_what_says_nothing_of_the_tree_changes_no_run():
 
 
 def test_a_death_in_between_delays_the_end(session):
-    """The next process counts the branches, and tells it once."""
+    """The next process counts the branches, and reports it once."""
     crashed = gone(branched(session).give(Abort(reason="enough")), "s.1").crash()
     last = gone(crashed, "s.2")
 
@@ -180,7 +180,7 @@ def test_a_branch_that_has_its_answer_when_it_is_ended_keeps_it(session):
 
 
 def test_an_answer_that_the_run_has_not_heard_is_counted(session):
-    """Its branch was gone before the abort, and its thought was not told."""
+    """Its branch was gone before the abort, and its thought was not reported."""
     cut = gone(branched(session), "s.1", ok=True, text="42", is_lost=False).give(Abort())
     (thought,) = cut.events(ReasoningThought)
 
@@ -198,8 +198,8 @@ def test_each_answer_that_the_run_has_not_heard_is_its_own_branchs(session):
 
 
 def test_a_run_without_branches_ends_before_its_call(session):
-    """What was asked for and has not begun is told as lost; the abort comes last."""
-    cut = told(session, ASKED, BELOW, CAME).give(Abort(reason="enough"))
+    """What was asked for and has not begun is reported as lost; the abort comes last."""
+    cut = reported(session, ASKED, BELOW, CAME).give(Abort(reason="enough"))
     kinds = (ReasoningThought, ReasoningDone, ToolExecutionEnd, AgentAbort)
     found = [one for one in cut.events(kinds) if getattr(one, "call_id", "a") == "a"]
 
@@ -247,24 +247,24 @@ def test_branches_that_run_on_are_not_waited_for(session):
 
 
 def test_a_stop_waits_for_nobody(session):
-    """The process ends, and what it does not tell nobody tells."""
+    """The process ends, and what it does not report nobody reports."""
     cut = branched(session).post(Stopped(9))
 
     assert cut.events(ReasoningDone) == [aborted("stopped")]
     assert cut.memory.ended_runs == ()
 
 
-def test_a_run_that_has_told_its_end_gets_no_other(session):
+def test_a_run_that_has_reported_its_end_gets_no_other(session):
     """Exactly one, also where its call is aborted behind it."""
-    cut = told(session, ASKED, CAME, DONE).give(Abort())
+    cut = reported(session, ASKED, CAME, DONE).give(Abort())
 
     assert cut.events(ReasoningDone) == []
     assert [one.run_end for one in cut.records(ToolEnded)] == [None] * 2
 
 
-def test_a_call_that_tells_of_no_run_ends_as_ever(session):
+def test_a_call_that_reports_no_run_ends_as_ever(session):
     """There is no tree to be closed."""
-    cut = told(session, PluginEvent(name="reasoning_x", payload=None)).give(Abort())
+    cut = reported(session, PluginEvent(name="reasoning_x", payload=None)).give(Abort())
 
     assert cut.events(ReasoningDone) == []
 
@@ -326,7 +326,7 @@ def test_a_run_that_processes_die_of_has_failed_with_its_best_branch(session, st
 def judged(session):
     """Return a run with a branch that has answered and a judge that has."""
     judge = ReasoningBranch(**OF, branch_id="b2", prompt="?", metadata={"role": "judge"})
-    found = told(session, ASKED, judge)
+    found = reported(session, ASKED, judge)
     for name in ("b1", "b2"):
         found = found.report(BranchWanted, "a", f"a:branch-{name}", TASK, "d")
     found = gone(found, "s.1", ok=True, text="one", is_lost=False)
@@ -348,7 +348,7 @@ def test_a_judge_has_no_answer(session):
     assert done.answer == "one"
 
 
-def test_a_judge_whose_thought_is_not_told_has_none_either(session):
+def test_a_judge_whose_thought_is_not_reported_has_none_either(session):
     """It is the latest of the run, and its branch the last that has said anything."""
     (done,) = judged(session).crash().crash().events(ReasoningDone)
 
@@ -359,7 +359,7 @@ REASONER = (ToolFacts("read", is_repeatable=True, run_strategy="tree"), ToolFact
 
 
 def reasoning(session, **arguments):
-    """Return a session whose call a, of a tool that makes runs, has begun and told nothing."""
+    """Return a session whose call a, of a tool that makes runs, has begun and reported nothing."""
     found = session.new(Memory(model="x:m", tools=REASONER)).prompt("go", "p-1")
     call = ToolCall(call_id="a", name="read", arguments=arguments)
     return found.call(call, "write:b").begin("a")
@@ -369,7 +369,7 @@ def reasoning(session, **arguments):
     ("arguments", "strategy"),
     [({}, "tree"), ({"strategy": "mine"}, "mine"), ({"strategy": 3}, "tree")],
 )
-def test_a_run_that_has_told_nothing_has_its_end_too(session, arguments, strategy):
+def test_a_run_that_has_reported_nothing_has_its_end_too(session, arguments, strategy):
     """Of a call that has begun: a strategy may kill processes before it has asked anything."""
     dead = reasoning(session, **arguments).crash().crash()
 
@@ -395,7 +395,7 @@ def test_so_has_one_that_is_aborted_and_one_whose_call_fails(session):
 
 
 def test_a_call_that_makes_a_run_no_more_has_no_other_end(session):
-    """It has told its end, has an answer, has not begun, or is of another tool."""
+    """It has reported its end, has an answer, has not begun, or is of another tool."""
     begun = reasoning(session)
     over = begun.report(ToolStepReported, "a", DONE).give(Abort())
     answered = begun.end("a")

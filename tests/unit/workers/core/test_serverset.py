@@ -43,7 +43,7 @@ def listed(memory, **tools):
 
 
 def test_a_server_is_attached(session):
-    """The memory has it, an event tells it, and the shell gets all servers."""
+    """The memory has it, an event reports it, and the shell gets all servers."""
     found = given(session, AttachMcpServer(server=SEARCH))
 
     assert found.memory.mcp_servers == (FILES, SEARCH)

@@ -179,49 +179,51 @@ def test_plugins_have_a_word_in_what_a_tool_asks_for(session, skipped):
     """The batch runs on while they are asked; the call learns who wants no summary."""
     before = compacting(session, hooks={"before_compact"})
     after = before.report(PluginsAnswered, Verdict(skipped=skipped), 9)
-    told = [(one.ref, one.error) for one in after.of(AnswerTool)]
+    reported = [(one.ref, one.error) for one in after.of(AnswerTool)]
 
     assert (before.of(Summarize), len(before.of(AskPlugins))) == ([], 1)
     assert before.state is after.state is State.EXECUTING_TOOLS
     assert len(after.of(Summarize)) == (skipped is None)
-    assert told == ([("a:compact-1", "no summary: plugin keeper wants none")] if skipped else [])
+    assert reported == (
+        [("a:compact-1", "no summary: plugin keeper wants none")] if skipped else []
+    )
 
 
-def test_the_tool_is_told_what_came_of_it(session):
+def test_the_tool_reads_what_came_of_it(session):
     """The conversation is shorter while the batch still runs, and stays valid."""
     before = compacting(session)
     after = before.report(Summarized, *SUMMARY)
-    (told,) = after.of(AnswerTool)
+    (reported,) = after.of(AnswerTool)
     done = after.end("a", "b")
 
-    assert (told.ref, told.error) == ("a:compact-1", None)
-    assert "history.md" in told.value
-    assert f"{len(before.memory.messages)} messages before" in told.value
+    assert (reported.ref, reported.error) == ("a:compact-1", None)
+    assert "history.md" in reported.value
+    assert f"{len(before.memory.messages)} messages before" in reported.value
     assert after.events(ConversationCompacted)[0].trigger == "request"
     assert repair(done.memory.messages) == done.of(CallModel)[0].messages
 
 
 def test_a_compaction_that_is_over_keeps_no_other_call_from_one(session):
-    """It is not told that one is under way."""
+    """It gets no error that one is under way."""
     after = compacting(session).report(Summarized, *SUMMARY)
     again = after.report(CompactWanted, "b", "b:compact-1", "long")
 
     assert (again.of(AnswerTool), len(again.of(Summarize))) == ([], 1)
 
 
-def test_a_tool_is_told_where_nothing_can_go(session):
+def test_a_tool_gets_an_error_where_nothing_can_go(session):
     """A short conversation is left alone."""
     batch = session.at(State.EXECUTING_TOOLS)
     after = batch.report(CompactWanted, "a", "a:compact-1", "long")
-    (told,) = after.effects
+    (reported,) = after.effects
 
-    assert (told.ref, told.value) == ("a:compact-1", None)
-    assert "nothing to compact" in told.error
+    assert (reported.ref, reported.value) == ("a:compact-1", None)
+    assert "nothing to compact" in reported.error
     assert after.memory == batch.memory
 
 
 def test_a_budget_holds_for_a_tool_that_asks(session):
-    """The summary is a request like any other: it is not made, and the call is told why."""
+    """The summary is a request like any other: it is not made, and the call reads why."""
     batch = long(session, budget=Budget(max_total_tokens=1000)).call("compact_conversation:a")
     policy = replace(batch.memory.policy, budget=Budget(max_total_tokens=10))
     batch = batch.remembering(replace(batch.memory, policy=policy))
@@ -233,11 +235,11 @@ def test_a_budget_holds_for_a_tool_that_asks(session):
     assert after.memory == batch.memory
 
 
-def test_an_abort_tells_a_tool_that_waits(session):
+def test_an_abort_answers_a_tool_that_waits(session):
     """It may be immune, but there will be no summary for it."""
     after = compacting(session).give(Abort())
 
-    assert [told.ref for told in after.of(AnswerTool) if told.error] == ["a:compact-1"]
+    assert [reported.ref for reported in after.of(AnswerTool) if reported.error] == ["a:compact-1"]
     assert CancelModel() in after.effects
     assert after.memory.compacting is None
 
@@ -247,11 +249,11 @@ def test_there_is_one_compaction_at_a_time(session):
     before = compacting(session)
     after = before.report(CompactWanted, "b", "b:compact-1", "long")
 
-    assert [told.ref for told in after.effects if told.error] == ["b:compact-1"]
+    assert [reported.ref for reported in after.effects if reported.error] == ["b:compact-1"]
     assert after.memory == before.memory
 
 
-def test_the_tool_is_told_where_there_is_no_summary(session):
+def test_the_tool_gets_an_error_where_there_is_no_summary(session):
     """The conversation stays as it is, and another call may try again."""
     before = compacting(session)
     after = before.report(SummaryFailed, "busy", 9)

@@ -124,7 +124,7 @@ FULL = Memory(
 
 
 def test_a_fork_has_the_conversation_and_nothing_else():
-    """Without the answer whose calls are open; what a branch is told beside stands in no memory."""
+    """Without the answer whose calls are open; what a branch is also given is in no memory."""
     forked = conversation_of(FULL)
     closed = conversation_of(replace(FULL, calls=()))
 
@@ -155,7 +155,7 @@ def _default(field):
 
 
 def test_what_only_a_process_has_is_left_behind():
-    """It is as a new process finds it: empty, and told by name."""
+    """It is as a new process finds it: empty, and reported by name."""
     busy = replace(
         FULL,
         activity=Streaming(Answering(retries=1, text="hal")),

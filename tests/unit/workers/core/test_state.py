@@ -49,7 +49,7 @@ def test_a_limit_that_nobody_gives_is_that_of_the_options(name):
     assert getattr(Policy(), f"{name}_s" if name in IN_SECONDS else name) == option.default
 
 
-def test_a_policy_counts_no_system_prompt_that_it_was_not_told_of():
+def test_a_policy_counts_no_system_prompt_that_it_was_not_given():
     """The estimate of a request's size has nothing in it that is not sent."""
     assert Policy().system_chars == 0
 
@@ -58,12 +58,12 @@ def test_a_policy_counts_no_system_prompt_that_it_was_not_told_of():
 def test_what_a_state_does_not_say_has_not_been(kind):
     """An older program wrote no such count and no such flag: nothing of it had happened yet."""
     read = msgspec.convert(LITTLE[kind], kind)
-    told = {name: getattr(read, name) for name in kind.__annotations__ if name not in LITTLE[kind]}
-    counts = {name: value for name, value in told.items() if isinstance(value, int)}
+    found = {name: getattr(read, name) for name in kind.__annotations__ if name not in LITTLE[kind]}
+    counts = {name: value for name, value in found.items() if isinstance(value, int)}
 
     assert counts
     # An answer whose cost is not known is what has to be said.
-    assert {name for name, value in counts.items() if value} == {"is_costed"} & told.keys()
+    assert {name for name, value in counts.items() if value} == {"is_costed"} & found.keys()
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_nothing_of_a_memory_is_changed_in_place():
 
 def test_every_state_is_one_that_type_checkers_know():
     """Of an agent and of the daemon; the file to edit is cmdc_runtime/commands.py."""
-    told = {*map(str, State), *get_args(SessionPhase), "unresponsive"} - {"up"}
+    found = {*map(str, State), *get_args(SessionPhase), "unresponsive"} - {"up"}
 
-    assert {*get_args(StateName)} == told
+    assert {*get_args(StateName)} == found

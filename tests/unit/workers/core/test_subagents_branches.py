@@ -96,10 +96,10 @@ def test_another_task_under_a_name_that_is_known_is_an_error(session):
     under_way = wanted(running(session))
 
     for before in (under_way, done(under_way)):
-        ((ref, told, error),) = answers(wanted(before, digest="other"))
+        ((ref, answered, error),) = answers(wanted(before, digest="other"))
         assert (ref, error) == (REF, None)
-        assert isinstance(told, AskedOtherwise)
-        assert "asked something else before" in told.text
+        assert isinstance(answered, AskedOtherwise)
+        assert "asked something else before" in answered.text
 
 
 def test_one_that_is_counted_after_a_death_answers_the_call_that_runs_again(session):
@@ -213,7 +213,7 @@ def test_a_branch_ends_with_the_wait_for_it(session):
     [(running, None), (lambda session: done(wanted(running(session))), ANSWER)],
 )
 def test_one_that_is_gone_is_answered_for_at_once(session, before, known):
-    """Nobody waits for what does not come; an answer that is there is told."""
+    """Nobody waits for what does not come; an answer that is there is given."""
     found = before(session).report(BranchDropped, "a", REF)
 
     assert answers(found) == [(ended_ref(REF), known, None)]
@@ -269,7 +269,7 @@ def test_a_branch_beyond_a_limit_that_stays_is_refused(session, policy, why):
 
 
 def test_a_branch_waits_for_room(session):
-    """It is begun by its call, which is told to ask again when one has ended: in their order."""
+    """It is begun by its call, which asks again when one has ended: in their order."""
     full = wanted(running(session, max_children=1))
     waiting = wanted(wanted(full, OTHER), "a:branch-b3")
     free = done(waiting)

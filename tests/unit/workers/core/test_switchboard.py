@@ -73,7 +73,7 @@ def test_an_id_that_is_text_comes_back_as_text(board):
     assert from_server(board, id=number, result=1)[0][1]["id"] == 1
 
 
-def test_an_answer_is_told_once(board):
+def test_an_answer_is_passed_on_once(board):
     """What comes a second time, or was never asked for, is nobody's."""
     number = asks(board, 1, 7)
     from_server(board, id=number, result={})
@@ -144,11 +144,11 @@ def test_the_handshake_is_had_once(board, method):
     """Who comes meanwhile waits for the same answer, and who comes later has it at once."""
     number = asks(board, 1, 0, method, protocolVersion="x")
     waits = board.from_agent(2, line(id=5, method=method), NOW_S)
-    told = from_server(board, id=number, result={"era": "x"})
+    heard = from_server(board, id=number, result={"era": "x"})
     later = opened(board.from_agent(2, line(id=6, method=method), NOW_S))
 
     assert waits == []
-    assert [(to, one["id"], one["result"]) for to, one in told + later] == [
+    assert [(to, one["id"], one["result"]) for to, one in heard + later] == [
         (1, 0, {"era": "x"}),
         (2, 5, {"era": "x"}),
         (2, 6, {"era": "x"}),
@@ -156,11 +156,11 @@ def test_the_handshake_is_had_once(board, method):
 
 
 def test_a_handshake_that_fails_is_tried_again(board):
-    """All who wait are told the error, and the next one asks the server."""
+    """All who wait get the error, and the next one asks the server."""
     number = asks(board, 1, 0, "server/discover")
-    told = from_server(board, id=number, error={"code": -32601, "message": "what?"})
+    heard = from_server(board, id=number, error={"code": -32601, "message": "what?"})
 
-    assert [(to, one["error"]["code"]) for to, one in told] == [(1, -32601)]
+    assert [(to, one["error"]["code"]) for to, one in heard] == [(1, -32601)]
     assert asks(board, 1, 1, "server/discover") != number
 
 
@@ -226,19 +226,19 @@ def test_who_leaves_has_its_own_requests_cancelled(board):
     assert from_server(board, id=second, result={})[0][0] == 2
 
 
-# --- what the server tells ------------------------------------------------------------------------
+# --- what the server announces --------------------------------------------------------------------
 
 
 def test_progress_goes_to_who_asked_under_its_own_token(board):
-    """A token is renumbered as the request is; one without a token is told nothing."""
+    """A token is renumbered as the request is; one without a token gets nothing."""
     number = asks(board, 1, 7, _meta={"progressToken": "own", "x": 1})
     silent = asks(board, 2, 7)
     progress = {"progress": 1, "total": 3}
-    told = from_server(
+    heard = from_server(
         board, method="notifications/progress", params={"progressToken": number, **progress}
     )
 
-    assert told == [
+    assert heard == [
         (
             1,
             {
@@ -261,26 +261,26 @@ def test_the_token_that_the_server_gets_is_its_number(board):
     assert message["params"]["_meta"] == {"progressToken": message["id"], "x": 1}
 
 
-def test_a_subscription_is_told_to_who_has_it(board):
+def test_a_notification_goes_to_who_subscribed(board):
     """Under the number that it has there."""
     key = "io.modelcontextprotocol/subscriptionId"
     number = asks(board, 2, "listen-1", "subscriptions/listen")
     params = {"_meta": {key: number}}
-    told = from_server(board, method="notifications/tools/list_changed", params=params)
+    heard = from_server(board, method="notifications/tools/list_changed", params=params)
     stray = {"_meta": {key: 99}}
 
-    assert [(to, one["params"]["_meta"]) for to, one in told] == [(2, {key: "listen-1"})]
+    assert [(to, one["params"]["_meta"]) for to, one in heard] == [(2, {key: "listen-1"})]
     assert from_server(board, method="notifications/tools/list_changed", params=stray) == []
 
 
 @pytest.mark.parametrize("method", sorted(switchboard.TOLD_ALL))
-def test_a_list_that_has_changed_is_told_to_all(board, method):
+def test_a_list_that_has_changed_is_reported_to_all(board, method):
     """It belongs to no session."""
     assert [to for to, _ in from_server(board, method=method)] == [1, 2]
 
 
 @pytest.mark.parametrize("method", ["notifications/message", "notifications/resources/updated"])
-def test_what_belongs_to_no_request_is_told_to_nobody(board, method):
+def test_what_belongs_to_no_request_is_reported_to_nobody(board, method):
     """A line of a server's log may be of one session's work."""
     asks(board, 1, 1)
 
@@ -324,9 +324,9 @@ def test_a_question_that_several_could_be_meant_by_is_refused(board):
 def test_too_many_questions_are_refused(board):
     """As many as are allowed wait for the one whose call runs."""
     asks(board, 1, 1)
-    told = [from_server(board, **QUESTION | {"id": asked})[0][0] for asked in range(QUESTIONS_MAX)]
+    heard = [from_server(board, **QUESTION | {"id": asked})[0][0] for asked in range(QUESTIONS_MAX)]
 
-    assert told == [1] * QUESTIONS_MAX
+    assert heard == [1] * QUESTIONS_MAX
     assert from_server(board, **QUESTION)[0][0] == 0
 
 
@@ -350,7 +350,7 @@ def test_a_question_for_one_who_has_left_is_refused(board):
 
 
 def test_who_leaves_answers_no_more(board):
-    """The server is told that nobody will."""
+    """The server learns that nobody will."""
     asks(board, 1, 1)
     from_server(board, **QUESTION)
     sent = opened(board.leave(1, NOW_S))
@@ -388,7 +388,7 @@ def test_a_ping_is_answered_at_once_and_other_questions_refused(board):
     assert [(to, one["error"]["code"]) for to, one in other] == [(0, switchboard.UNKNOWN)]
 
 
-def test_what_an_agent_tells_is_not_passed_on(board):
+def test_what_an_agent_announces_is_not_passed_on(board):
     """But for what the tables have."""
     assert board.from_agent(1, line(method="notifications/roots/list_changed"), NOW_S) == []
     assert board.from_agent(1, line(id="q9", result={}), NOW_S) == []

@@ -40,8 +40,8 @@ EVERYTHING = PromptParts(
 )
 
 
-def told(mode):
-    """Return which segments of EVERYTHING a mode tells, in order."""
+def shown(mode):
+    """Return which segments of EVERYTHING a mode shows, in order."""
     prompt = system_prompt(mode, EVERYTHING)
     marks = [segment.value for segment in Segment if f"<{segment.value}>" in prompt]
     places = [prompt.index(f"<{mark}>") for mark in marks]
@@ -71,14 +71,14 @@ def test_the_users_prompt_comes_first_and_blank_lines_part_the_segments():
         (PromptMode.NONE, ["user"]),
     ],
 )
-def test_a_mode_tells_its_segments_in_one_order(mode, segments):
+def test_a_mode_shows_its_segments_in_one_order(mode, segments):
     """What changes stands last, so that a provider's cache serves what is before it."""
-    assert told(mode) == segments
+    assert shown(mode) == segments
 
 
 @pytest.mark.parametrize("mode", [PromptMode.FULL, PromptMode.TASK])
 def test_the_base_prompt_names_the_tags(mode):
-    """A model that is never told of them would not write them."""
+    """A model that never reads of them would not write them."""
     prompt = system_prompt(mode, PromptParts())
 
     assert "<status>" in prompt
@@ -86,7 +86,7 @@ def test_the_base_prompt_names_the_tags(mode):
 
 
 def test_the_task_prompt_saves_a_third_to_a_half():
-    """It does with the prompt and the tools of an ordinary agent, which both modes tell."""
+    """It does with the prompt and the tools of an ordinary agent, which both modes show."""
     full, task = (len(system_prompt(mode, TYPICAL)) for mode in (PromptMode.FULL, PromptMode.TASK))
 
     assert 0.30 <= 1 - task / full <= 0.50
@@ -118,7 +118,7 @@ def test_what_is_empty_within_a_segment_is_left_out():
     assert nothing == system_prompt(PromptMode.FULL, PromptParts())
 
 
-def test_sections_are_told_under_their_titles():
+def test_sections_are_shown_under_their_titles():
     """Each is a paragraph of its own."""
     sections = (("Plan", "1. look\n2. leap\n"), ("Empty", ""), ("Budget", "3 turns"))
     prompt = system_prompt(PromptMode.TASK, PromptParts(sections=sections))
@@ -126,7 +126,7 @@ def test_sections_are_told_under_their_titles():
     assert prompt.endswith("\n\nPlan:\n1. look\n2. leap\n\nBudget:\n3 turns")
 
 
-def test_skills_and_memory_are_told_by_name():
+def test_skills_and_memory_are_shown_by_name():
     """A skill is one line; a memory file comes whole."""
     parts = PromptParts(skills="- pdf: Reads PDF.", memory=(("AGENTS.md", "Use tabs."),))
     prompt = system_prompt(PromptMode.FULL, parts)

@@ -55,7 +55,7 @@ def ended(memory, call_id):
 
 
 def test_calls_run_as_one_batch():
-    """They get a number of their own and are told how many they are."""
+    """They get a number of their own, and the event says how many they are."""
     memory = executing()
     step = taken(call_tools, memory, CALLS)
 
@@ -118,7 +118,7 @@ def test_a_result_that_is_there_stays():
     assert len(step.records) == 2
 
 
-def test_a_call_is_told_of_twice():
+def test_a_call_is_reported_twice():
     """That it started, or now that it was not made, then that it is over; the record is first."""
     begun = begin_call(executing(), "a", 5)
     of_a = taken(close_call, begun, begun.calls[0], CallEnd("fine", "", ok=True)).effects
@@ -136,7 +136,7 @@ def test_a_call_is_told_of_twice():
 
 
 def test_the_latest_results_are_those_at_the_end():
-    """With the names of their tools, in call order; results of earlier batches are not told."""
+    """With the names of their tools, in call order; results of earlier batches are not reported."""
     over = ended(ended(ended(executing(), "c"), "b"), "a")
     again = say(over, Message.assistant("", (ToolCall(call_id="d", name="z"),)))
     odd = say(again, Message(role="tool_result", call_id="e", content="?", is_error=True))
@@ -163,17 +163,17 @@ def test_a_call_is_uncertain_if_it_was_cut_and_may_have_acted(end, began, tools)
     memory = begin_call(memory, "a", 5) if began else memory
     step = taken(close_call, memory, memory.calls[0], end)
     result = step.records[0].message
-    told = step.effects[-1].event
+    reported = step.effects[-1].event
     expected = end.is_cut and began and tools != (READ,)
 
-    assert told.uncertain == expected
+    assert reported.uncertain == expected
     assert result.metadata == ({"uncertain": True} if expected else {})
-    assert told.text == result.content
-    assert ("may or may not have taken effect" in told.text) == expected
+    assert reported.text == result.content
+    assert ("may or may not have taken effect" in reported.text) == expected
     assert uncertain_calls(step.memory) == ((result,) if expected else ())
 
 
-def test_the_newest_uncertain_calls_are_told():
+def test_the_newest_uncertain_calls_are_reported():
     """As many as a status has room for, whether their batch is over or not; no word of a user's."""
     marked = {"uncertain": True}
     results = tuple(
@@ -187,7 +187,7 @@ def test_the_newest_uncertain_calls_are_told():
     assert uncertain_calls(memory) == results[1:]
 
 
-def test_a_result_of_no_call_is_not_told_to_plugins():
+def test_a_result_of_no_call_is_not_given_to_plugins():
     """A conversation from elsewhere may have one."""
     lost = Message(id="m-1", role="tool_result", content="?")
     known = Message.tool_result("a", "fine")

@@ -105,7 +105,7 @@ def test_tools_are_attached_as_a_batch(session, state):
     ids=["invalid", "attached", "twice", "all"],
 )
 def test_one_bad_tool_refuses_the_batch(session, parcels, problems):
-    """Every problem is told; nothing is attached, and what was loaded is dropped."""
+    """Every problem is reported; nothing is attached, and what was loaded is dropped."""
     before = having(session, "read")
     after = loaded(before, ATTACH, *parcels)
 
@@ -202,7 +202,7 @@ def test_tools_are_replaced_by_name(session, state):
 
 @every_state
 def test_a_kept_name_with_other_code_is_exchanged(session, state):
-    """The new code takes the place of the old one, and both are told; the same code stays."""
+    """The new code takes the place of the old one, and both are reported; the same code stays."""
     before = loaded(session.at(state), REPLACE, found("new"), found("same"))
     other = Packed(kind="value", label="new", data=b"other")
     given = FoundTool("new", ToolFacts("new", packed=other))
@@ -215,7 +215,7 @@ def test_a_kept_name_with_other_code_is_exchanged(session, state):
 
 
 def test_replacing_tools_by_themselves_changes_nothing(session):
-    """There is nothing to tell and nothing to write down."""
+    """There is nothing to publish and nothing to write down."""
     before = having(session, "read")
     after = loaded(before, REPLACE, found("read"))
 
@@ -335,7 +335,7 @@ def test_provider_options_may_change_alone(session):
 
 @pytest.mark.parametrize("opts", [None, {"seed": 1}])
 def test_the_same_model_is_no_switch(session, opts):
-    """Nothing is told and nothing written down."""
+    """Nothing is published and nothing written down."""
     idle = session.new()
     memory = replace(idle.memory, provider_opts={"seed": 1})
     before = idle.remembering(memory)

@@ -93,7 +93,7 @@ def test_hook_takes_what_the_table_says(hook, letter, cell):
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_hook_takes_continue_and_emit(hook):
-    """Going on and telling observers are possible everywhere."""
+    """Going on and notifying observers are possible everywhere."""
     [reaction] = reactions((Continue(), Emit("x", {"y": 1})))
 
     assert fold(hook, [reaction]) == Verdict(emitted=(("x", {"y": 1}),))
@@ -152,7 +152,7 @@ def test_two_plugins_together(hook, first, second, verdict):
 
 
 def test_all_actions_of_one_answer_count():
-    """A plugin that aborts may tell observers too, in whatever order it says so."""
+    """A plugin that aborts may notify observers too, in whatever order it says so."""
     verdict = fold("before_tool", reactions((Abort("a"), Emit("b"), BlockTool("c"))))
 
     assert verdict == Verdict(abort=Aborted("one", "a"), emitted=(("b", None),), blocked="c")
@@ -178,7 +178,7 @@ def test_interventions_are_one_text():
     ],
 )
 def test_failure_means_what_its_plugin_says(hook, fail, abort):
-    """A failure is told, and aborts where the plugin fails closed and the hook takes an abort."""
+    """It is reported, and aborts where the plugin fails closed and the hook takes an abort."""
     failed = Reaction("one", error="ValueError: no", fail=fail)
     verdict = fold(hook, [failed, Reaction("two", (Emit("seen"),))])
 
@@ -227,7 +227,7 @@ ASKS_TOO = Emit(RequireApproval(hint="really?")).sealed()
 
 
 def test_a_call_needs_the_leave_that_the_first_plugin_asks_for():
-    """Observers are told what else stands in the same emit, and not the order to the kernel."""
+    """Observers hear what else stands in the same emit, and not the order to the kernel."""
     verdict = fold("before_tool", reactions((ASKS,), (ASKS_TOO,)))
 
     assert verdict == Verdict(approval=ASKED, emitted=(("seen", 1), ("more", 2)))
@@ -235,7 +235,7 @@ def test_a_call_needs_the_leave_that_the_first_plugin_asks_for():
 
 @pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "before_tool"])
 def test_leave_is_for_a_call_that_is_about_to_run(hook):
-    """Asked for anywhere else it is ignored, and its plugin is told so."""
+    """Asked for anywhere else it is ignored, and the verdict names its plugin."""
     verdict = fold(hook, reactions((ASKS,)))
 
     assert verdict.approval is None
