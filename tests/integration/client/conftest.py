@@ -67,7 +67,7 @@ class Peer:
         self.received = []  # (frame id, request or command), in order
         self.monitors = {}  # ref -> (identity, request)
         self.notices = Counter()  # identity -> how many notices it was sent, lost ones included
-        self.newest_down = 0  # what a new monitor is told that it watches from
+        self.newest_down = 0  # where a new monitor watches from, as its answer says
         self.welcomes = True
         self.subscribed = []  # (topic, is it a subscription)
         self._jobs = queue.SimpleQueue()
@@ -105,7 +105,7 @@ class Peer:
         """Publish one batch of deltas; ``is_lost``: on no wire, not ``is_kept``: in no replay."""
         self.do(lambda: self._publish(session_id, texts, is_lost, is_kept))
 
-    def tell(self, session_id, *events):
+    def publish_events(self, session_id, *events):
         """Publish one batch of any events; called by an answer, it is in the peer's thread."""
         if threading.current_thread() is self._thread:
             self._publish_events(session_id, events)
@@ -122,7 +122,7 @@ class Peer:
         self.do(lambda: self._say(topic_of(session_id), Watermark(last=last)))
 
     def down(self, ref, reason, *, seq=None, is_lost=False, **more):
-        """Tell one monitor of an end; ``is_lost``: the notice is counted and never arrives."""
+        """Notify one monitor of an end; ``is_lost``: the notice is counted and never arrives."""
 
         def job():
             identity, request = self.monitors[ref]

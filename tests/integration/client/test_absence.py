@@ -49,11 +49,11 @@ def test_a_start_that_was_not_sent_says_that_no_daemon_is_there(peer, client):
     """Nothing comes of it later."""
     peer.close()
     for _ in range(2):  # the first may have been taken by a connection that was not yet seen to end
-        with pytest.raises((cmdc.DaemonUnavailable, cmdc.CommandTimeout)) as told:
+        with pytest.raises((cmdc.DaemonUnavailable, cmdc.CommandTimeout)) as caught:
             CALLS["start"](client)
 
-    assert type(told.value) is cmdc.DaemonUnavailable
-    assert "no daemon runs at" in str(told.value)
+    assert type(caught.value) is cmdc.DaemonUnavailable
+    assert "no daemon runs at" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_start_that_was_not_sent_says_that_no_daemon_is_there(peer, client):
     ids=["start", "stop"],
 )
 def test_a_long_call_that_was_sent_may_take_effect(peer, client, call, kind):
-    """The daemon ends while it works on it, and no other one comes: that is what is told."""
+    """The daemon ends while it works on it, and no other one comes: that is what the error says."""
     peer.answers[kind] = None
     with ThreadPoolExecutor(1) as threads:
         calling = threads.submit(call, client)

@@ -81,7 +81,7 @@ def test_command_sends_what_it_says(arguments, sent, guided, capsys):
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_refused_command_is_one_line(arguments, error, status, guided, capsys):
-    """What the session or the call refuses is told in a line, with the status that fits."""
+    """What the session or the call refuses is reported in a line, with the status that fits."""
     guided.answers |= dict.fromkeys((*NOTHING, Steer), error)
     found = main(arguments)
 
@@ -147,47 +147,51 @@ class Agent:
 
     def prompted(self, _command, frame):
         self.running = frame.id
-        self.peer.tell("s1", events.AgentStart(command_id=frame.id))
+        self.peer.publish_events("s1", events.AgentStart(command_id=frame.id))
         for approval_id in self.wanted:
             self.want(approval_id)
         if self.asks is None:
             self.end(frame.id, "first")
         else:
-            self.peer.tell("s1", self.asks)
+            self.peer.publish_events("s1", self.asks)
         return cmdc.PromptReceipt(queued=False, command_id=frame.id)
 
     def want(self, approval_id):
         call_id = f"c-{approval_id}"
         blocked = events.ToolBlocked(name="shell", call_id=call_id, reason="approval_required")
-        self.peer.tell("s1", blocked, approval(approval_id, call_id))
+        self.peer.publish_events("s1", blocked, approval(approval_id, call_id))
 
     def approved(self, command, frame):
-        self.peer.tell("s1", events.ToolApproved(approval_id=command.approval_id))
+        self.peer.publish_events("s1", events.ToolApproved(approval_id=command.approval_id))
         if self.is_busy:
             return True
         resumed = events.AgentResumed(trigger="tool_approved", approval_id=command.approval_id)
-        self.peer.tell("s1", resumed, events.AgentStart(command_id=frame.id))
+        self.peer.publish_events("s1", resumed, events.AgentStart(command_id=frame.id))
         self.end(frame.id, f"after {command.approval_id}")
         return frame.id
 
     def rejected(self, command, _frame):
-        self.peer.tell("s1", events.ToolRejected(approval_id=command.approval_id))
+        self.peer.publish_events("s1", events.ToolRejected(approval_id=command.approval_id))
         return True
 
     def aborted(self, command, _frame):
-        self.peer.tell("s1", events.AgentAbort(reason=command.reason, command_id=self.running))
+        self.peer.publish_events(
+            "s1", events.AgentAbort(reason=command.reason, command_id=self.running)
+        )
         return True
 
     def responded(self, command, _frame):
-        told = events.UserResponded(session_id="s1", ref=command.ref, response=command.response)
-        self.peer.tell("s1", told)
+        published = events.UserResponded(
+            session_id="s1", ref=command.ref, response=command.response
+        )
+        self.peer.publish_events("s1", published)
         self.end(self.running, f"{command.response} it is")
         return True
 
     def end(self, command_id, text):
         messages = (Message.assistant(text),)
         ended = events.AgentEnd(messages=messages, usage=TokenUsage(), command_id=command_id)
-        self.peer.tell("s1", ended)
+        self.peer.publish_events("s1", ended)
 
 
 def approval(approval_id, call_id):
@@ -329,7 +333,7 @@ def test_lost_events_of_a_resumed_cycle_are_asked_for(agent, talk):
 
     def approved(command, frame):
         agent.peer._publish("s1", ("a", "b", "c"), is_lost=True, is_kept=False)
-        agent.peer.tell("s1", events.SteeringApplied(count=1))
+        agent.peer.publish_events("s1", events.SteeringApplied(count=1))
         return frame.id
 
     agent.peer.answers[Approve] = approved

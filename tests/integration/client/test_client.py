@@ -70,7 +70,7 @@ def test_error_comes_back_as_its_own_class(peer, client):
 
 @pytest.mark.slow
 def test_lost_request_is_sent_again_under_the_same_id(peer, client):
-    """An open request is repeated until it is answered, and its id tells that it is one."""
+    """An open request is repeated until it is answered, and its id says that it is one."""
     said = []
 
     def answer(_request, frame):
@@ -193,7 +193,7 @@ def test_collect_reply_takes_its_time_only(peer, client):
 
 
 @pytest.mark.parametrize("call", ["run", "collect_reply"])
-def test_a_wait_that_is_over_tells_the_time_that_it_was_given(peer, client, call):
+def test_a_wait_that_is_over_names_the_time_that_it_was_given(peer, client, call):
     """Not what was left of it for the part of the call that it ended in."""
     peer.answers[Prompt] = receipt_of
     peer.answers[AwaitCycle] = None
@@ -306,7 +306,7 @@ def test_an_answer_of_pages_is_asked_for_anew_where_it_is_gone(peer, client):
 
 
 def test_ended_session_has_no_pid(peer, client):
-    """What was and ended is told apart from what never was, and from what is between two lives."""
+    """What was and ended is kept apart from what never was, and from what is between two lives."""
     peer.add("s1", pid=None)
     peer.add("over", phase="ended", reason=Signal(number=9, name="SIGKILL"))
 
@@ -330,7 +330,7 @@ def test_daemon_of_another_version_is_named(peer):
         pass
 
 
-def test_missing_daemon_is_told(no_peer):
+def test_missing_daemon_is_reported(no_peer):
     """Where no daemon is, the first call says the place and the way out."""
     with (
         pytest.raises(cmdc.DaemonUnavailable, match=r"no daemon runs at .*cmdc serve"),
@@ -344,7 +344,7 @@ def give_up_in_time(client):
     client.run("s1", "hi", timeout=1.0)
 
 
-def test_command_that_was_sent_is_not_told_as_never_given(peer, client):
+def test_command_that_was_sent_is_not_reported_as_never_given(peer, client):
     """The daemon ends after it got it, and none comes: the next one may have it done."""
     peer.answers[Prompt] = None
     with ThreadPoolExecutor(1) as threads:

@@ -38,7 +38,7 @@ def test_nothing_is_heard_after_a_removal(callbacks):
     def deliver(watch, down):
         callbacks.put(watch, heard.append, down)
 
-    def tell(monitor):
+    def notify(monitor):
         start.wait()
         monitor.on_down(
             Down(ref=monitor.ref, session_id="s", reason=Normal(), incarnation=1, restarting=False)
@@ -48,14 +48,14 @@ def test_nothing_is_heard_after_a_removal(callbacks):
         for _ in range(RACES):
             heard.clear()
             monitor = Monitor("s", deliver)
-            telling = pool.submit(tell, monitor)
+            notifying = pool.submit(notify, monitor)
             start.wait()
             monitor.mark_removed()
             callbacks.await_done(monitor)
             count = len(heard)
             with pytest.raises(cmdc.UsageError, match="removed"):
                 monitor.wait(0)
-            telling.result()
+            notifying.result()
             callbacks.await_done(monitor)
             late.append(len(heard) - count)
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 CMDC = Path(sys.executable).with_name("cmdc")
 RUN_S = 90.0
 """For one command, the machine being busy."""
-TELL_PID = """
+PRINT_PID = """
 import cmdc_runtime as cmdc
 from cmdc_runtime.requests import GetFacts
 from cmdc_runtime.client.engine import ClientEngine
@@ -55,15 +55,19 @@ def cmdc(*words, place):
 def test_a_detached_daemon_serves_until_it_is_shut_down(place):
     """The command returns when it takes calls; its parent is nobody who waits; its end is seen."""
     begun = cmdc("serve", "--detach", "--json", place=place)
-    told = json.loads(begun.stdout)
-    daemon = psutil.Process(told["pid"])
+    printed = json.loads(begun.stdout)
+    daemon = psutil.Process(printed["pid"])
     title = daemon.cmdline()[0]
-    facts = (title.startswith("cmdcd --detached "), daemon.terminal(), Path(told["log"]).exists())
+    facts = (
+        title.startswith("cmdcd --detached "),
+        daemon.terminal(),
+        Path(printed["log"]).exists(),
+    )
     listed = cmdc("ps", "--json", place=place)
     ended = cmdc("shutdown", "--json", place=place)
 
     assert (begun.returncode, begun.stderr) == (0, "")
-    assert told["address"] == place["CMDC_RUNTIME_DIR"]
+    assert printed["address"] == place["CMDC_RUNTIME_DIR"]
     assert facts == (True, None, True)
     assert json.loads(listed.stdout) == []
     assert json.loads(ended.stdout)["stopped"] is True
@@ -71,7 +75,7 @@ def test_a_detached_daemon_serves_until_it_is_shut_down(place):
     assert cmdc("shutdown", place=place).returncode == 3
 
 
-def test_what_keeps_a_daemon_from_its_start_is_told_to_the_caller(place):
+def test_what_keeps_a_daemon_from_its_start_is_reported_to_the_caller(place):
     """Wrong options are status 2 and another daemon status 3, with the daemon's own words."""
     wrong = cmdc("serve", "--detach", "--spares", "many", place=place)
     begun = cmdc("serve", "--detach", place=place)
@@ -90,7 +94,7 @@ def test_programs_that_start_at_once_share_one_daemon(place):
     environment = place | {"CMDC_AUTOSTART": "1"}
     programs = [
         subprocess.Popen(
-            [sys.executable, "-c", TELL_PID], env=environment, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", PRINT_PID], env=environment, stdout=subprocess.PIPE, text=True
         )
         for _ in range(2)
     ]
@@ -105,9 +109,9 @@ def test_programs_that_start_at_once_share_one_daemon(place):
 
 
 def test_autostart_says_what_keeps_it(place):
-    """A daemon that can't start is told with its reason, and a value that is no answer as such."""
+    """A daemon that can't start is reported with its reason; so is a value that is no answer."""
     wrong = subprocess.run(
-        [sys.executable, "-c", TELL_PID],
+        [sys.executable, "-c", PRINT_PID],
         env=place | {"CMDC_AUTOSTART": "1", "CMDC_SPARES": "many"},
         capture_output=True,
         text=True,

@@ -66,7 +66,7 @@ def answers(peer, **changed):
     peer.answers[GetFacts] = msgspec.structs.replace(facts, **changed)
 
 
-def test_a_daemon_that_is_well_tells_its_layers(peer, capsys):
+def test_a_daemon_that_is_well_reports_its_layers(peer, capsys):
     """Who holds each bound is the daemon's word; a layer below the kernel's is worth a note."""
     answers(peer)
     status, by_name = found(capsys)
@@ -113,7 +113,7 @@ def test_what_needs_seeing_to_is_the_exit_status(changed, name, status, peer, ca
 
 
 def test_a_daemon_that_answers_with_an_error_is_a_problem(peer, capsys):
-    """Whatever it says is told in its line, and the rest is told as well."""
+    """Whatever it says is reported in its line, and so is the rest."""
     peer.answers[GetFacts] = CommandTimeout("it is busy")
     status, by_name = found(capsys)
 

@@ -101,7 +101,7 @@ def test_clients_share_a_daemon_that_ends_with_the_last(stand_in, tmp_path):
 
 
 @pytest.mark.process
-def test_dead_daemon_is_told_with_its_log_end(stand_in, tmp_path):
+def test_dead_daemon_is_reported_with_its_log_end(stand_in, tmp_path):
     """When it dies, what waits and what comes later fails with the end of its log."""
     stand_in(READY)
     with cmdc.Client() as client:
@@ -172,7 +172,7 @@ print(cmdc.last_index("s1"), len(pids))
 
 @pytest.mark.process
 def test_a_dead_daemon_leaves_nothing_though_nobody_gives_it_back(stand_in, tmp_path):
-    """Its folder goes when the next one is started, by whichever face; what it said is told."""
+    """Its folder goes when the next one is started, by whichever face; what it said is shown."""
     stand_in(READY)
     code = """
 import asyncio, glob, os, signal, cmdc_runtime as cmdc
@@ -280,7 +280,7 @@ while not Path({gate!r}).exists():
 USE = "import cmdc_runtime as cmdc; print(len(cmdc.list_sessions()))"
 
 
-def test_a_start_that_takes_long_is_told_on_a_terminal(stand_in, tmp_path):
+def test_a_start_that_takes_long_is_shown_on_a_terminal(stand_in, tmp_path):
     """After a second a person reads what is waited for; a pipe gets nothing, nor a quick start."""
     gate = tmp_path / "gate"
     stand_in(SLOW.format(gate=str(gate)) + READY)

@@ -28,18 +28,18 @@ def join(peer, session_id, number, *, is_lost=False):
 
 
 def newest(peer, number):
-    """Tell the newest number of the group."""
+    """Publish the newest number of the group."""
     peer.do(lambda: peer._say(TOPIC, Watermark(last=number)))
 
 
 def end(peer, session_id):
     """End a session as the daemon does."""
     peer.set(session_id, phase="ended", reason=Normal(), pid=None)
-    tell_down(peer, session_id)
+    notify_down(peer, session_id)
 
 
-def tell_down(peer, session_id, **more):
-    """Tell those who watch a session that its process ended."""
+def notify_down(peer, session_id, **more):
+    """Notify those who watch a session that its process ended."""
     for ref, (_, request) in list(peer.monitors.items()):
         if request.session_id == session_id:
             peer.down(ref, Normal(), **more)
@@ -65,7 +65,7 @@ def test_members_are_heard_from_now_on_and_new_ones_from_their_start(peer, clien
     assert take(stream, 2) == [("new", 1, "b"), ("new", 2, "c")]
 
 
-def test_what_a_new_member_told_before_it_was_followed_is_replayed(peer, client):
+def test_what_a_new_member_published_before_it_was_followed_is_replayed(peer, client):
     """Between the announcement and the subscription nothing is lost."""
     stream = client.subscribe_group("g")
     peer.add("new", group_id="g")
@@ -123,27 +123,27 @@ def test_restarted_member_is_followed_on(peer, client):
     """An end that another process follows is none."""
     join(peer, "one", 1)
     stream = client.subscribe_group("g")
-    tell_down(peer, "one", restarting=True)
+    notify_down(peer, "one", restarting=True)
     peer.publish("one", "a")
 
     assert take(stream, 1) == [("one", 1, "a")]
 
 
 def test_member_that_ended_before_it_was_followed_is_heard(peer, client):
-    """A short life is told as a whole."""
+    """A short life is reported as a whole."""
     stream = client.subscribe_group("g")
     peer.add("short", group_id="g")
     peer.publish("short", "a", "b")
     peer.set("short", phase="ended", reason=Normal(), pid=None)
     peer.do(lambda: peer._say(TOPIC, Joined(session_id="short", number=1)))
     peer.wait_for(lambda: peer.of(Monitor) != [])
-    tell_down(peer, "short")
+    notify_down(peer, "short")
 
     assert take(stream, 2) == [("short", 1, "a"), ("short", 2, "b")]
 
 
 def test_id_that_begins_anew_is_followed_anew(peer, client):
-    """The end of the old session is told when the new one of its id is there already."""
+    """The end of the old session is reported when the new one of its id is there already."""
     join(peer, "one", 1)
     stream = client.subscribe_group("g")
     peer.publish("one", "a")
@@ -152,7 +152,7 @@ def test_id_that_begins_anew_is_followed_anew(peer, client):
     peer.logs["one"] = {}
     join(peer, "one", 1)
     peer.publish("one", "b")
-    tell_down(peer, "one")
+    notify_down(peer, "one")
     assert take(stream, 1) == [("one", 1, "b")]
 
 
@@ -186,7 +186,7 @@ def test_missing_welcome_delays_only(peer, client, monkeypatch):
     assert take(stream, 1) == [("lost", 1, "a")]
 
 
-def test_too_many_members_are_told(peer, client, monkeypatch):
+def test_too_many_members_are_reported(peer, client, monkeypatch):
     """A stream that would have to leave a member out ends with an error that says so."""
     monkeypatch.setattr("cmdc_runtime.client.dispatcher.SESSIONS_FOLLOWED_MAX", 1)
     stream = client.subscribe_group("g")
@@ -197,7 +197,7 @@ def test_too_many_members_are_told(peer, client, monkeypatch):
         stream.get(WAIT_S)
 
 
-def test_member_that_cannot_be_watched_is_told(peer, client):
+def test_member_that_cannot_be_watched_is_reported(peer, client):
     """Rather an error than a stream that lacks somebody's end."""
     stream = client.subscribe_group("g")
     peer.answers[Monitor] = cmdc.Overloaded("enough")
@@ -207,7 +207,7 @@ def test_member_that_cannot_be_watched_is_told(peer, client):
         stream.get(WAIT_S)
 
 
-def test_list_that_cannot_be_had_is_told(peer, client):
+def test_list_that_cannot_be_had_is_reported(peer, client):
     """The same holds for the list that a gap asks for."""
     stream = client.subscribe_group("g")
     peer.answers[ListSessions] = cmdc.AccessDenied("no")

@@ -110,7 +110,7 @@ def test_decisions_carry_their_arguments(peer, client):
     ids=["by name", "by value"],
 )
 def test_code_by_value_is_declared(tools, says_so, peer, client):
-    """The daemon opens no command, so the envelope tells it that one carries code."""
+    """The daemon opens no command, so the envelope says that one carries code."""
     declared = []
 
     def attached(command, frame):

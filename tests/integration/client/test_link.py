@@ -35,7 +35,7 @@ def test_who_is_patient_waits_for_the_first_daemon(no_peer):
 
 
 def test_patience_has_an_end(no_peer):
-    """Then it is told as to everybody else."""
+    """Then it gets the same error as everybody else."""
 
     async def ask():
         await Link(no_peer, patience_s=0.01).connected()
@@ -44,7 +44,7 @@ def test_patience_has_an_end(no_peer):
         asyncio.run(ask())
 
 
-def test_others_are_told_at_once(no_peer):
+def test_others_get_the_error_at_once(no_peer):
     """That there is no daemon is what an application wants to know."""
     with pytest.raises(cmdc.DaemonUnavailable, match="no daemon runs at"):
         asyncio.run(connected_late(no_peer, 0.0))

@@ -23,7 +23,7 @@ def client(peer):
         yield found
 
 
-def test_monitor_is_told_once(peer, client):
+def test_monitor_is_notified_once(peer, client):
     """A one-shot monitor gets one notice, and every later ``wait`` returns that one."""
     peer.add("s1")
     monitor = client.monitor("s1")
@@ -35,13 +35,13 @@ def test_monitor_is_told_once(peer, client):
     assert [monitor.wait(WAIT_S).reason, monitor.wait(0).reason] == [KILLED, KILLED]
 
 
-def test_unknown_session_is_told_at_once(peer, client):
+def test_unknown_session_is_reported_at_once(peer, client):
     """A monitor of a session that never was gets its notice in the same round trip."""
     assert client.monitor("never").wait(WAIT_S).reason == NoProcess()
 
 
 def test_persistent_monitor_hears_of_every_process(peer, client):
-    """It is told of each incarnation once, until the session is gone."""
+    """It is notified of each incarnation once, until the session is gone."""
     peer.add("s1")
     monitor = client.monitor("s1", persistent=True)
     for incarnation, restarting in ((1, True), (1, True), (2, True), (3, False)):
@@ -94,7 +94,7 @@ def test_callback_that_exits_silences_no_other(peer, client, caplog):
 
 
 def test_nothing_comes_after_demonitor(peer, client):
-    """After ``demonitor`` neither ``wait`` nor a callback is told, also of what was under way."""
+    """After ``demonitor`` neither ``wait`` nor a callback gets a notice, not even one under way."""
     peer.add("s1")
     is_blocked, go_on = threading.Event(), threading.Event()
     heard = []

@@ -1,4 +1,4 @@
-"""Where the daemon counts less far than a stream: told, and neither a gap nor a hang."""
+"""Where the daemon counts less far than a stream: reported, and neither a gap nor a hang."""
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ def shown(envelope):
     return envelope.index, event.delta
 
 
-def test_cursor_beyond_the_newest_event_is_told(peer, client):
+def test_cursor_beyond_the_newest_event_is_reported(peer, client):
     """A client whose state is newer than the daemon's learns it, and goes on from there."""
     peer.add("s1", last_index=3)
     stream = client.subscribe("s1", since=10)
@@ -39,8 +39,8 @@ def test_cursor_beyond_the_newest_event_is_told(peer, client):
     assert take(stream, 2) == [(4, "a"), (5, "b")]
 
 
-def test_cursor_beyond_an_ended_session_is_told(peer, client):
-    """Nothing follows, and the difference is told before the end."""
+def test_cursor_beyond_an_ended_session_is_reported(peer, client):
+    """Nothing follows, and the difference is reported before the end."""
     peer.add("s1", last_index=3, phase="ended", reason=Normal())
 
     assert [shown(one) for one in client.subscribe("s1", since=5)] == [(3, (4, 5))]
@@ -48,7 +48,7 @@ def test_cursor_beyond_an_ended_session_is_told(peer, client):
 
 
 @pytest.mark.slow
-def test_daemon_with_an_older_journal_is_told(peer, client):
+def test_daemon_with_an_older_journal_is_reported(peer, client):
     """A stream that is open when such a daemon takes over goes back with it."""
     peer.add("s1")
     stream = client.subscribe("s1")
@@ -139,7 +139,7 @@ def test_word_that_is_older_than_what_was_heard_is_no_loss(peer, client):
 
 
 @pytest.mark.slow
-def test_other_session_of_the_id_is_told_to_a_stream_of_one(peer, client):
+def test_other_session_of_the_id_is_reported_to_a_stream_of_one(peer, client):
     """It was opened for the one before, whose events are gone with it."""
     peer.add("s1", created_ms=1)
     stream = client.subscribe("s1")
@@ -167,7 +167,7 @@ def test_beginning_of_a_new_session_is_not_skipped(peer, client, is_silent):
     assert take(stream, 1) == [(1, "a")]
 
 
-def test_session_that_is_over_is_not_told_anew(peer, client):
+def test_session_that_is_over_is_not_reported_anew(peer, client):
     """What is said of it is no news in a stream that began after its end."""
     peer.add("old", last_index=4, phase="ended", reason=Normal())
     peer.answers[ListSessions] = ()

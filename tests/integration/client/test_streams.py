@@ -1,4 +1,4 @@
-"""Event streams over a lossy wire: everything once, in order, and what is gone is told."""
+"""Event streams over a lossy wire: everything once, in order, and what is gone is reported."""
 
 import asyncio
 import gc
@@ -74,7 +74,7 @@ def test_lost_batch_is_replayed(peer, client):
 
 
 def test_lost_tail_is_found_by_a_watermark(peer, client):
-    """The last event may be lost like any other: the next watermark tells."""
+    """The last event may be lost like any other: the next watermark shows it."""
     peer.add("s1")
     stream = client.subscribe("s1")
     peer.publish("s1", "a", is_lost=True)
@@ -83,7 +83,7 @@ def test_lost_tail_is_found_by_a_watermark(peer, client):
     assert take(stream, 1) == [(1, "a")]
 
 
-def test_what_is_gone_is_told(peer, client):
+def test_what_is_gone_is_reported(peer, client):
     """Events that no replay holds come as one EventsLost for each hole."""
     peer.add("s1")
     peer.publish("s1", "a", "b", is_kept=False)
