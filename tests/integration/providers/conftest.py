@@ -195,7 +195,7 @@ class Aimock(Server):
 
 
 class Llmock(Server):
-    """Answers what it likes, and fails as it is told to."""
+    """Answers what it likes, and fails as it is asked to."""
 
     def plan(self, *behaviors):
         """Queue what happens to the next requests."""

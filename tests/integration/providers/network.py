@@ -38,8 +38,8 @@ def reply(wire, text="fine"):
     )
 
 
-def events(*told):
-    return b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in told)
+def events(*sent):
+    return b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in sent)
 
 
 # --- servers --------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def proxy():
 
 
 class Authority:
-    """Signs a certificate for the loopback; nobody trusts it who is not told to."""
+    """Signs a certificate for the loopback; nobody trusts it who is not asked to."""
 
     def __init__(self, folder):
         self._folder = folder

@@ -184,8 +184,8 @@ def long_errors(long):
     """Return what servers answer with a text that is too long, by name: a status and bytes."""
     members = {"message": long, "type": "server_error", "status": "UNAVAILABLE", "code": 503}
     event = {"type": "error", "error": members}
-    for name, told in {"event": event, "text": {"error": long}, "list": {"error": [long]}}.items():
-        yield name, 200, b"data: " + json.dumps(told).encode() + b"\n\n"
+    for name, sent in {"event": event, "text": {"error": long}, "list": {"error": [long]}}.items():
+        yield name, 200, b"data: " + json.dumps(sent).encode() + b"\n\n"
     yield "no JSON", 200, b'data: {"error": ' + long.encode() + b"\n\n"
     yield "odd chunk", 200, b"data: " + json.dumps({"choices": long}).encode() + b"\n\n"
     yield "body", 500, json.dumps({"error": members}).encode()
@@ -210,7 +210,7 @@ def test_litellm_gets_the_beginning_of_an_error(ask, raw, redacted, wire, name):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_long_error_in_a_stream_is_of_its_kind(ask, raw, wire):
-    """What says so is left of it, and its beginning is told."""
+    """What says so is left of it, and its beginning is reported."""
     raw.body = LONG_ERRORS["event"][1]
     _, failure = ask(raw, wire)
 

@@ -48,7 +48,7 @@ def used_wire(ask, llmock, wire):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_silence_beyond_the_timeout_option_is_a_timeout(ask, llmock, used_wire):
-    """Between two chunks; litellm does not tell Google's client of the option."""
+    """Between two chunks; litellm does not pass the option to Google's client."""
     llmock.plan(*reply("stall", stall_seconds=STALL_S))
     began = time.monotonic()
     chunks, failure = ask(llmock, used_wire, provider_opts={"timeout": TIMEOUT_S})

@@ -28,8 +28,8 @@ def echo(raw, monkeypatch):
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         self.server.seen.append(f"{self.path}\n{self.headers}\n{body}")
         # The end comes first: the reason is cut, and the body's end is what was given.
-        told = f"{body[-400:]} {self.path} {dict(self.headers.items())}"
-        answer = json.dumps({"error": {"message": told, "type": "echo"}}).encode()
+        echoed = f"{body[-400:]} {self.path} {dict(self.headers.items())}"
+        answer = json.dumps({"error": {"message": echoed, "type": "echo"}}).encode()
         self.send_response(self.server.status)
         self.send_header("content-type", "application/json")
         self.end_headers()
@@ -68,7 +68,7 @@ def test_a_key_of_before_is_not_shown(ask, echo):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_address_may_have_a_user(ask, echo, wire):
-    """It is a header of the request then, and no part of what is told."""
+    """It is a header of the request then, and no part of what is reported."""
     echo.status = 400
     base = f"http://me:hunter2@127.0.0.1:{echo.server_port}"
     _, failure = ask(echo, wire, provider_opts={"api_base": base})

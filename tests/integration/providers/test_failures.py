@@ -45,7 +45,7 @@ BODIES = {
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(("body", "told"), BODIES.values(), ids=BODIES)
-def test_what_is_no_error_of_the_vendors_shape_is_told_too(ask, raw, wire, body, told):
+def test_what_is_no_error_of_the_vendors_shape_is_reported_too(ask, raw, wire, body, told):
     """Proxies and local servers answer in shapes of their own; whoever looks for why reads them."""
     raw.status, raw.headers, raw.body = 400, {"content-type": "application/json"}, body
     _, failure = ask(raw, wire)
@@ -55,7 +55,7 @@ def test_what_is_no_error_of_the_vendors_shape_is_told_too(ask, raw, wire, body,
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_key_that_a_body_repeats_is_not_told(ask, raw, wire):
+def test_a_key_that_a_body_repeats_is_not_reported(ask, raw, wire):
     """Whatever the shape it is repeated in."""
     raw.status, raw.headers = 401, {"content-type": "text/plain"}
     raw.body = b"nobody knows the key " + raw.options(wire)["api_key"].encode()
@@ -157,7 +157,7 @@ WORDINGS = {
 
 @pytest.mark.parametrize(("wire", "error"), WORDINGS.values(), ids=WORDINGS)
 def test_each_vendors_words_for_too_long_are_known(ask, aimock, wire, error):
-    """They share a status with other mistakes, so that only words and codes tell."""
+    """They share a status with other mistakes, so that only words and codes distinguish them."""
     aimock.serve({"error": REFUSED | error, "status": 400})
     _, failure = ask(aimock, wire)
 
@@ -229,12 +229,12 @@ def test_an_answer_that_is_too_long_by_itself_is_no_overflow(ask, raw, answer, k
     assert words[:60] in failure.reason
 
 
-TOLD = "it said: This model's maximum context length is 8192 tokens. What is that, and 429?"
+PROMPT_TEXT = "it said: This model's maximum context length is 8192 tokens. What is that, and 429?"
 ECHOES = {
-    "beside the words": {"detail": [{"msg": "field required", "input": {"content": TOLD}}]},
-    "in quotes": {"error": {"message": f"no such thing as '{TOLD}'"}},
-    "as it is": {"error": {"message": f"refused: {TOLD} (see the manual)"}},
-    "in part": {"error": {"message": f'unfit: "{TOLD[9:60]}"'}},
+    "beside the words": {"detail": [{"msg": "field required", "input": {"content": PROMPT_TEXT}}]},
+    "in quotes": {"error": {"message": f"no such thing as '{PROMPT_TEXT}'"}},
+    "as it is": {"error": {"message": f"refused: {PROMPT_TEXT} (see the manual)"}},
+    "in part": {"error": {"message": f'unfit: "{PROMPT_TEXT[9:60]}"'}},
 }
 
 
@@ -244,7 +244,7 @@ def test_what_a_server_repeats_of_the_conversation_decides_nothing(ask, raw, wir
     """A conversation about errors is no error of its own."""
     raw.status, raw.headers = 400, {"content-type": "application/json"}
     raw.body = json.dumps(body).encode()
-    _, failure = ask(raw, wire, messages=(Message.user(TOLD),))
+    _, failure = ask(raw, wire, messages=(Message.user(PROMPT_TEXT),))
 
     assert (failure.kind, failure.status) == (P, 400)
 
@@ -254,6 +254,6 @@ def test_a_conversation_about_errors_may_be_too_long(ask, raw):
     raw.status, raw.headers = 400, {"content-type": "application/json"}
     words = "This model's maximum context length is 8192 tokens. However, you sent 9000."
     raw.body = json.dumps({"error": {"message": words}}).encode()
-    _, failure = ask(raw, "openai", messages=(Message.user(TOLD),))
+    _, failure = ask(raw, "openai", messages=(Message.user(PROMPT_TEXT),))
 
     assert failure.kind == O

@@ -19,7 +19,7 @@ THERE = MessagePart(media_type="image/png", url=ADDRESS, at=5)
 PAPER_THERE = MessagePart(media_type="application/pdf", url=PAPER, at=5)
 BLOBS = {"png": PNG, "pdf": PDF, "text": b"hello"}
 IMAGE64, FILE64 = (base64.b64encode(body).decode() for body in (PNG, PDF))
-TOLD = '<file name="notes.txt">\nhello\n</file>'
+NOTES_TEXT = '<file name="notes.txt">\nhello\n</file>'
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_openai_gets_data_in_addresses(content_of):
                 "file_data": f"data:application/pdf;base64,{FILE64}",
             },
         },
-        {"type": "text", "text": TOLD},
+        {"type": "text", "text": NOTES_TEXT},
         {"type": "text", "text": "And?"},
     ]
 
@@ -68,7 +68,7 @@ def test_anthropic_gets_images_and_documents(content_of):
         {"type": "image", "source": {"type": "url", "url": ADDRESS}},
         {"type": "document", "source": document},
         {"type": "document", "source": {"type": "url", "url": PAPER}},
-        {"type": "text", "text": TOLD},
+        {"type": "text", "text": NOTES_TEXT},
         {"type": "text", "text": "And?"},
     ]
 
@@ -78,7 +78,7 @@ def test_google_gets_inline_data(content_of):
     """Its wire has no addresses of others: litellm opens them, which no test does."""
     found = content_of("gemini", IMAGE, FILE, NOTES)
 
-    assert [one.get("text") for one in found if "text" in one] == ["Look.", TOLD, "And?"]
+    assert [one.get("text") for one in found if "text" in one] == ["Look.", NOTES_TEXT, "And?"]
     assert [one for one in found if "text" not in one] == [
         {"inline_data": {"data": IMAGE64, "mime_type": "image/png"}},
         {"inline_data": {"data": FILE64, "mime_type": "application/pdf"}},
@@ -86,7 +86,7 @@ def test_google_gets_inline_data(content_of):
 
 
 @pytest.mark.parametrize("wire", ["openai", "anthropic", "gemini"])
-def test_what_a_model_cannot_read_is_told_in_words(wire, content_of):
+def test_what_a_model_cannot_read_is_described_in_words(wire, content_of):
     """So is what the journal has lost; nothing else of it is sent."""
     models = {
         "openai": "openai:gpt-3.5-turbo",
@@ -94,10 +94,10 @@ def test_what_a_model_cannot_read_is_told_in_words(wire, content_of):
         "gemini": "gemini:gemini-2.5-flash",
     }
     lost = MessagePart(media_type="image/png", digest="gone", size=7, name="a.png")
-    (told, *_) = content_of(wire, lost, model=models[wire])
+    (described, *_) = content_of(wire, lost, model=models[wire])
     words = "[image a.png, image/png, 7 bytes: it is left out"
 
-    assert told["text"].startswith(words)
-    assert told["text"].removeprefix(words) == (
+    assert described["text"].startswith(words)
+    assert described["text"].removeprefix(words) == (
         ", since you cannot read it]" if wire == "openai" else " of this request]"
     )

@@ -221,11 +221,11 @@ def test_a_proxy_that_is_not_there_is_named(send, scheme, monkeypatch):
     _, failure = send(f"{scheme}://127.0.0.1:1")
 
     assert failure.kind is FailureKind.UNREACHABLE
-    told = "no proxy at 127.0.0.1:9, which the environment names: connection refused"
-    assert failure.reason == told
+    expected = "no proxy at 127.0.0.1:9, which the environment names: connection refused"
+    assert failure.reason == expected
 
 
-def test_a_proxy_that_cannot_be_asked_is_told(send, plain, monkeypatch):
+def test_a_proxy_that_cannot_be_asked_is_reported(send, plain, monkeypatch):
     """One of another protocol is neither used nor passed by."""
     monkeypatch.setenv("ALL_PROXY", "socks5://someone:hush-hush@127.0.0.1:1080")
     _, failure = send(plain.url)
@@ -286,7 +286,7 @@ def test_a_name_that_a_certificate_does_not_have_is_not_trusted(send, trusted):
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["other", "missing"])
-def test_a_file_without_certificates_is_told(send, secure, monkeypatch, tmp_path, is_there):
+def test_a_file_without_certificates_is_reported(send, secure, monkeypatch, tmp_path, is_there):
     """The same would fail the next time; the variable is named."""
     path = tmp_path / "certificates.pem"
     if is_there:
@@ -324,7 +324,7 @@ def test_a_redirect_on_a_server_is_followed(send, plain, wire, status, is_full):
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303])
 def test_a_redirect_to_another_request_is_not_followed(send, plain, status):
-    """No request becomes one without a body; where it leads is told."""
+    """No request becomes one without a body; where it leads is reported."""
     goal = f"{plain.url}/v2/chat/completions"
     plain.answers[PATHS["openai"]] = (status, {"location": goal + "?key=hush"}, b"")
     _, failure = send(plain.url)
@@ -349,7 +349,7 @@ def test_a_redirect_to_another_server_is_not_followed(send, plain, wire, status)
 
 
 def test_redirects_in_a_circle_end(send, plain):
-    """They are told as what they are."""
+    """They are reported as what they are."""
     plain.answer = (307, {"location": "/again"}, b"")
     _, failure = send(plain.url)
 

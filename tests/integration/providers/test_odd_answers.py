@@ -108,7 +108,7 @@ COUNTS = {
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("count", COUNTS.values(), ids=COUNTS)
 def test_a_usage_that_cannot_be_read_is_unknown_and_costs_no_reply(ask, raw, wire, count):
-    """It is told nowhere but in the log, once, with its field and value."""
+    """It is reported nowhere but in the log, once, with its field and value."""
     raw.body = said(wire, "fine", dict.fromkeys(NAMES[wire], count))
     with structlog.testing.capture_logs() as logs:
         chunks, failure = ask(raw, wire)
@@ -133,15 +133,15 @@ def test_a_usage_that_is_no_object_is_unknown(ask, raw, wire, usage):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_usage_that_can_be_read_is_told(ask, raw, wire):
-    """A null beside counts is not told, and words among them are the vendor's."""
+def test_a_usage_that_can_be_read_is_reported(ask, raw, wire):
+    """A null beside counts is not reported, and words among them are the vendor's."""
     first, *others = NAMES[wire]
     raw.body = said(wire, "fine", {first: 7, "tier": "x", **dict.fromkeys(others)})
     chunks, failure = ask(raw, wire)
-    (told,) = [chunk.usage for chunk in chunks if isinstance(chunk, UsageChunk)]
+    (reported,) = [chunk.usage for chunk in chunks if isinstance(chunk, UsageChunk)]
 
     assert failure is None
-    assert told.prompt_tokens == 7
+    assert reported.prompt_tokens == 7
 
 
 DIGITS = "9" * 5_000
@@ -190,7 +190,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_no_reader_expects_is_told_in_short_and_final(ask, raw, wire):
+def test_what_no_reader_expects_is_reported_in_short_and_final(ask, raw, wire):
     """The same answer would come again; no path of a file and no answer is in the reason."""
     raw.body = UNREAD[wire]
     _, failure = ask(raw, wire)
@@ -256,23 +256,24 @@ SENT = {
     "1 GiB packed error": ((400, JSON | {"content-encoding": "gzip"}, [BOMB]), "BadRequest"),
 }
 CASES = {
-    name: ((lambda w, m=make: (200, SSE, [m(w)])), told) for name, (make, told) in MADE.items()
+    name: ((lambda w, m=make: (200, SSE, [m(w)])), reported)
+    for name, (make, reported) in MADE.items()
 }
-CASES |= {name: ((lambda _w, a=answer: a), told) for name, (answer, told) in SENT.items()}
+CASES |= {name: ((lambda _w, a=answer: a), reported) for name, (answer, reported) in SENT.items()}
 
 
-def judged(lived, answer, told):
-    """Run a prompt with ``answer``, then one more; check what is told, the process and its size."""
+def judged(lived, answer, reported):
+    """Run a prompt with ``answer``, then one more; check the error, the process and its size."""
     wire, server, session, before = lived
     pid = session.agent_pid()
     server.answers, server.asked = [answer, (200, SSE, [said(wire, "Fine.")])], 0
     server.broken = None
-    if told is None:
+    if reported is None:
         assert session.run("Go.", timeout=TURN_S).text.startswith("Fine.")
     else:
         with pytest.raises(cmdc.AgentFailed) as caught:
             session.run("Go.", timeout=TURN_S)
-        assert told in str(caught.value), repr(server.broken)
+        assert reported in str(caught.value), repr(server.broken)
         assert len(str(caught.value)) < 1_000
         assert server.asked == 1  # the same again would not help
     assert session.run("Again.", timeout=TURN_S).text == "Fine."
@@ -283,14 +284,14 @@ def judged(lived, answer, told):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_session_lives_through_what_nobody_should_send(lived, case):
     """It says what is wrong, where anything is, does not grow, and answers the next prompt."""
-    make, told = case
+    make, reported = case
 
-    judged(lived, make(lived[0]), told)
+    judged(lived, make(lived[0]), reported)
 
 
 def test_deep_arguments_are_the_models_to_mend_or_end_the_reply(lived):
-    """As text they are told to the model; Google sends them as JSON, which no reader takes."""
+    """As text they are given to the model; Google sends them as JSON, which no reader takes."""
     wire, *_ = lived
-    told = "could not be read: RecursionError" if wire == "gemini" else None
+    reported = "could not be read: RecursionError" if wire == "gemini" else None
 
-    judged(lived, (200, SSE, [called(wire, "c", "none", DEEP)]), told)
+    judged(lived, (200, SSE, [called(wire, "c", "none", DEEP)]), reported)

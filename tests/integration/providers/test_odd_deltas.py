@@ -88,7 +88,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("wire", "events", "told"), WRONG.values(), ids=WRONG)
-def test_a_field_of_another_type_is_told_by_name(ask, raw, wire, events, told):
+def test_a_field_of_another_type_is_reported_by_name(ask, raw, wire, events, told):
     """It is no empty answer, and it would be the same if it was asked for again."""
     raw.stream(*events)
     _, failure = ask(raw, wire)
@@ -118,7 +118,7 @@ TEXTS = {
 
 @pytest.mark.parametrize(("events", "text"), TEXTS.values(), ids=TEXTS)
 def test_text_in_another_form_is_the_answer(ask, raw, events, text):
-    """Vendors tell it in parts, as a refusal, or cut between the halves of a character."""
+    """Vendors send it in parts, as a refusal, or cut between the halves of a character."""
     raw.stream(*events)
     chunks, failure = ask(raw, "openai")
 

@@ -183,7 +183,7 @@ CACHED = {
 
 
 @pytest.mark.parametrize("wire", CACHED)
-def test_cached_tokens_are_told_and_priced_apart(ask, raw, wire):
+def test_cached_tokens_are_reported_and_priced_apart(ask, raw, wire):
     """The same request costs what each vendor asks; reading a cache is cheap, writing dear."""
     events, cost_usd = CACHED[wire]
     raw.stream(*events)
