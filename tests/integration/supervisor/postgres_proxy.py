@@ -1,4 +1,4 @@
-"""A Unix socket before the real one of a PostgreSQL server, which loses what it is told to lose."""
+"""A Unix socket before the real one of a PostgreSQL server, which loses what a test asks it to."""
 
 import contextlib
 import selectors

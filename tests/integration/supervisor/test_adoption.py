@@ -252,7 +252,7 @@ def test_only_the_process_that_the_journal_knows_is_kept(agent, is_kept):
     ("told", "incarnation", "is_kept"),
     [(1, 3, True), (2, 3, True), (3, 3, False), (None, 1, True)],
 )
-def test_process_whose_end_was_told_is_not_kept(told, incarnation, is_kept):
+def test_process_whose_end_was_reported_is_not_kept(told, incarnation, is_kept):
     """Its monitors know that it is gone; the end of one before it says nothing of it."""
     down = DownRow(session_id="s", incarnation=told, restarting=True, at_ms=1, body=b"")
     agent = Agent("s", incarnation)
@@ -293,7 +293,7 @@ def test_subagent_is_kept_with_the_process_that_called_it(parent, are_kept):
     ],
     ids=["it died", "another one lives", "it was ended here", "both died", "its parent died"],
 )
-def test_a_subagent_without_a_process_is_told_of_in_words_that_are_true(agents, reason):
+def test_a_subagent_without_a_process_is_reported_in_words_that_are_true(agents, reason):
     """Its parent's end is named where that has ended, and else what has happened to it."""
 
     async def look(sessions):
@@ -375,7 +375,7 @@ def test_keys_of_sessions_that_are_no_more_are_forgotten():
 
 
 def test_a_process_that_dies_before_it_calls_is_followed_by_another():
-    """It was up under the daemon before: nobody waits for its start, to be told that it failed."""
+    """It was up under the daemon before: nobody waits for its start, to hear that it failed."""
 
     async def look(sessions):
         return sessions.live["s"].phase
@@ -387,7 +387,7 @@ def test_a_process_that_dies_before_it_calls_is_followed_by_another():
 
 
 def test_what_a_process_says_before_it_calls_does_not_count():
-    """It has not seen that its daemon is gone. Whoever is told of its events finds them lost, then.
+    """It has not seen that its daemon is gone. Whoever hears of its events finds them lost, then.
 
     Else they would be in the journal, and passed over as never published.
     """
@@ -410,7 +410,7 @@ def test_what_a_process_says_before_it_calls_does_not_count():
 
 
 def test_a_session_without_a_process_gets_a_new_one():
-    """One restart more, for a reason that is told, behind all indexes that were ever used."""
+    """One restart more, for a reason that is reported, behind all indexes that were ever used."""
 
     async def look(sessions):
         session = sessions.live["s"]
@@ -443,7 +443,7 @@ UNBUILT = StartFailed(stage=CODE_STAGE, message="changed")
     ids=["its parent has another process", "its process cannot be ended"],
 )
 def test_a_session_that_gets_no_new_process_is_over(row, agent, reason):
-    """And its monitors are told why."""
+    """And its monitors learn why."""
 
     async def look(sessions):
         down = await sessions.journal.read(FindNewestDown("s"))

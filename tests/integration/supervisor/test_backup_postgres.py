@@ -87,13 +87,13 @@ def test_a_dump_is_made_checked_and_restored_as_the_page_says(url, tmp_path):
         return await asyncio.to_thread(run, make, url, dump)
 
     with_journal(url, work)
-    told = run(check, url, dump)
+    printed = run(check, url, dump)
 
     async def more(journal):
         await journal.write(CreateSession(SessionRow(session_id="c", created_ms=7, spec=b"spec")))
         return await live(journal)
 
-    assert told.startswith("2 sessions, 1 live, the last of 1970-01-01 00:00:00")
+    assert printed.startswith("2 sessions, 1 live, the last of 1970-01-01 00:00:00")
     assert with_journal(url, more) == ["a", "c"]
     run(restore, url, dump)
     assert with_journal(url, live) == ["a"]

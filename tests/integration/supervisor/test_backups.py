@@ -196,7 +196,7 @@ def test_what_is_no_file_is_refused(state, folder):
         refused(state, place, why, force=True)
 
 
-def test_errors_of_the_file_system_are_told_by_the_files_name(state, folder):
+def test_errors_of_the_file_system_are_reported_by_the_files_name(state, folder):
     """What is missing, what is no folder, what is too long, and a ring of links."""
     (folder / "file").touch()
     (folder / "ring").symlink_to("ring")
@@ -234,7 +234,7 @@ def test_what_killed_daemons_have_left_goes_with_the_next_backup(state, folder):
 
 
 def test_one_backup_at_a_time(state, folder, monkeypatch):
-    """While the disk of one hangs, the next one is told so, and the journal goes on."""
+    """While the disk of one hangs, the next one gets an error, and the journal goes on."""
     hangs, may_go = threading.Event(), threading.Event()
     written = backup.write_sealed
 

@@ -42,7 +42,7 @@ def router(tmp_path):
 
 @pytest.fixture
 def speaker(router):
-    """A process that sends what it is told to, and prints what it is answered."""
+    """A process that sends what it is asked to, and prints what it is answered."""
     command = [sys.executable, "-c", SPEAK, router[1]]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, **pipes, text=True) as process:
@@ -142,7 +142,7 @@ def test_the_watch_cuts_the_stranger_alone(router, speaker):
 
 
 def test_who_sends_and_says_nothing_is_cut_before_who_is_quiet(router, speaker):
-    """Both were heard before the growth began: what waits to be read tells one from the other."""
+    """Both were heard before the growth began: what waits to be read distinguishes them."""
     socket, path = router
     exchange(socket, speaker, "one")
     heard, before = Heard(), used_bytes()

@@ -62,9 +62,9 @@ def test_root_that_gives_up_ends_the_daemon_and_no_session(config, monkeypatch):
         return str(caught.value)
 
     left = []
-    told = asyncio.run(main())
+    reported = asyncio.run(main())
 
-    assert told.startswith("the supervision tree gave up: 1 restarts")
+    assert reported.startswith("the supervision tree gave up: 1 restarts")
     assert left == ["patient"]
 
 

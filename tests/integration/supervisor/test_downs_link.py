@@ -50,7 +50,7 @@ KILLED = Signal(number=9, name="SIGKILL")
 
 
 class Daemon:
-    """Sessions that end when the test says so, and who is told of it."""
+    """Sessions that end when the test says so, and who is notified of it."""
 
     def __init__(self, directory):
         self.directory = directory

@@ -199,7 +199,7 @@ def test_a_link_is_refused(directory, tmp_path):
 
 
 def test_a_name_too_long_for_a_socket_is_refused(tmp_path):
-    """The kernel's limit is told before anything is made."""
+    """The kernel's limit is reported before anything is made."""
     directory = tmp_path / ("x" * 100)
 
     with pytest.raises(InvalidOptions, match="takes 107"):
@@ -208,7 +208,7 @@ def test_a_name_too_long_for_a_socket_is_refused(tmp_path):
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path):
-    """What the operating system refuses is told as a wrong option."""
+    """What the operating system refuses is reported as a wrong option."""
     (tmp_path / "file").touch()
 
     with pytest.raises(InvalidOptions, match="cannot use the directory"):
@@ -304,7 +304,7 @@ def test_whatever_is_in_the_place_of_the_token_gives_way(directory, thing):
     assert (thing == "full folder") == any(directory.glob("token.*.aside/kept"))
 
 
-def test_token_that_cannot_be_put_there_is_told(directory, monkeypatch):
+def test_token_that_cannot_be_put_there_is_reported(directory, monkeypatch):
     """A client that is refused for it hears why."""
 
     def full(*_):

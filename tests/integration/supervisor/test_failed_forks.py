@@ -1,4 +1,4 @@
-"""Forks that the kernel refuses: who asked is told why, and the zygote forks again later."""
+"""Forks that the kernel refuses: who asked learns why, and the zygote forks again later."""
 
 import asyncio
 import os
@@ -43,23 +43,23 @@ def import_path(monkeypatch, tmp_path):
 
 
 async def refused(zygote):
-    """Return what is told of each of some forks that fail, at the stage of the fork."""
-    told = []
+    """Return what is reported of each of some forks that fail, at the stage of the fork."""
+    reported = []
     for _ in range(FORKS):
         with pytest.raises(ZygoteFailed) as caught:
             await zygote.fork({"do": "stay"}, module="zygote_children")
         assert caught.value.stage == "fork"
-        told.append(caught.value.message)
-    return told
+        reported.append(caught.value.message)
+    return reported
 
 
 async def fork_and_end(zygote):
     """Fork one child, end it, and wait until the zygote has heard of it."""
     child = await zygote.fork({"do": "stay"}, module="zygote_children")
-    told = asyncio.Event()
-    child.listen(told.set)
+    reported = asyncio.Event()
+    child.listen(reported.set)
     child.send_signal(signal.SIGKILL)
-    await asyncio.wait_for(told.wait(), END_S)
+    await asyncio.wait_for(reported.wait(), END_S)
     status = child.status()
     child.close()
     return status
@@ -92,16 +92,18 @@ def test_zygote_outlives_forks_that_fail(tmp_path):
             both, pid = [psutil.Process(), psutil.Process(zygote.pid)], zygote.pid
             before = [one.num_fds() for one in both]
             poor.touch()
-            told = await refused(zygote)
+            reported = await refused(zygote)
             poor.unlink()
             assert await fork_and_end(zygote) == -signal.SIGKILL
-            return told, await settled(both, before), zygote.pid == pid
+            return reported, await settled(both, before), zygote.pid == pid
         finally:
             await zygote.close()
 
-    told, is_settled, is_the_same = asyncio.run(scenario())
+    reported, is_settled, is_the_same = asyncio.run(scenario())
 
-    assert told == ["[Errno 11] no process could be forked: Resource temporarily unavailable"] * 5
+    assert (
+        reported == ["[Errno 11] no process could be forked: Resource temporarily unavailable"] * 5
+    )
     assert (is_settled, is_the_same) == (True, True)
 
 
@@ -115,16 +117,16 @@ def test_nothing_is_forked_with_the_last_descriptors():
             await zygote.warm()
             used = psutil.Process().num_fds()
             resource.setrlimit(resource.RLIMIT_NOFILE, (used + 32, limits[1]))
-            told = await refused(zygote)
+            reported = await refused(zygote)
             left = psutil.Process().num_fds() - used
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             assert await fork_and_end(zygote) == -signal.SIGKILL
-            return told, left
+            return reported, left
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             await zygote.close()
 
-    told, left = asyncio.run(scenario())
+    reported, left = asyncio.run(scenario())
 
-    assert all("descriptors are in use" in text and "LimitNOFILE=" in text for text in told)
+    assert all("descriptors are in use" in text and "LimitNOFILE=" in text for text in reported)
     assert left <= 0

@@ -30,7 +30,7 @@ class Setting:
             peer, ask = await self.allowed.get()
         self.router.send(peer, ValueReply(id=ask.id, body=raw(None)))
 
-    def _hear(self, peer, ask, _told):
+    def _hear(self, peer, ask, _events):
         self.asked.append(ask.id)
         self.allowed.put_nowait((peer, ask))
 

@@ -27,14 +27,14 @@ GAP_S = 1.4
 
 
 class Containment:
-    """Processes with a heartbeat table, and what was told of them."""
+    """Processes with a heartbeat table, and what was reported of them."""
 
     def __init__(self, folder):
         self.heartbeats = HeartbeatTable(folder / "board", 8)
         self.heartbeat_watch = HeartbeatWatch(self.heartbeats, self._ask, self._kill)
         self.processes, self.slots = {}, {}
         self.asked, self.silent = asyncio.Queue(), asyncio.Queue()
-        self.told = []
+        self.reported = []
 
     def start(self, key, way="beat"):
         """Start a process that goes that way; it beats when this returns."""
@@ -74,12 +74,12 @@ class Containment:
             heartbeat_ns = self.heartbeats.read(self.slots[key]).heartbeat_ns
 
     def _ask(self, key):
-        self.told.append(("ask", key))
+        self.reported.append(("ask", key))
         self.signal(key, signal.SIGQUIT)
         self.asked.put_nowait(key)
 
     def _kill(self, key, silent_ms):
-        self.told.append(("silent", key))
+        self.reported.append(("silent", key))
         self.signal(key, signal.SIGKILL)
         self.silent.put_nowait((key, silent_ms))
 
@@ -133,12 +133,12 @@ def test_whatever_keeps_a_main_loop_from_turning_is_found(tmp_path):
             here.signal("stopped", signal.SIGSTOP)
             silent = dict([await here.silent.get() for _ in ways])
             here.signal("well", 0)
-            return here.told, silent, {key: here.end(key) for key in ways}
+            return here.reported, silent, {key: here.end(key) for key in ways}
 
-    told, silent, ends = asyncio.run(scenario())
+    reported, silent, ends = asyncio.run(scenario())
 
-    assert sorted(key for what, key in told if what == "ask") == sorted(ways)
-    assert sorted(key for what, key in told if what == "silent") == sorted(ways)
+    assert sorted(key for what, key in reported if what == "ask") == sorted(ways)
+    assert sorted(key for what, key in reported if what == "silent") == sorted(ways)
     assert min(silent.values()) >= (LIMIT_S + 1.0) * 1000
     assert {status for status, _ in ends.values()} == {-signal.SIGKILL}
     assert "in spin" in ends["spinning"][1]
@@ -162,11 +162,11 @@ def test_a_stopped_process_that_goes_on_in_time_is_forgiven(tmp_path):
             await here.beaten("a", since=stopped)
             here.watch("a", PATIENT_S)
             here.signal("a", signal.SIGINT)
-            return here.told, here.end("a")
+            return here.reported, here.end("a")
 
-    told, (status, stacks) = asyncio.run(scenario())
+    reported, (status, stacks) = asyncio.run(scenario())
 
-    assert told == [("ask", "a")]
+    assert reported == [("ask", "a")]
     assert status == 0
     assert "most recent call first" in stacks
 
@@ -188,19 +188,19 @@ def test_a_pause_of_the_judge_itself_blames_nobody(tmp_path):
             before = here.heartbeats.read(here.slots["a"]).heartbeat_ns
             here.signal("a", signal.SIGCONT)
             await here.beaten("a", since=before)
-            return here.told
+            return here.reported
 
     assert asyncio.run(scenario()) == []
 
 
 def test_a_callback_that_raises_costs_nobody_else_a_look(tmp_path):
-    """It is logged as what it is, a bug, and the next process is told of."""
+    """It is logged as what it is, a bug, and the next process is reported."""
 
     async def scenario():
-        heartbeats, told = HeartbeatTable(tmp_path / "board", 2), asyncio.Queue()
+        heartbeats, reported = HeartbeatTable(tmp_path / "board", 2), asyncio.Queue()
 
         def ask(key):
-            told.put_nowait(key)
+            reported.put_nowait(key)
             raise LookupError("a bug")
 
         pulse = HeartbeatWatch(heartbeats, ask, lambda *_: None)
@@ -208,7 +208,7 @@ def test_a_callback_that_raises_costs_nobody_else_a_look(tmp_path):
         for key in "ab":
             pulse.watch(key, heartbeats.take(), 0.1)
         async with asyncio.timeout(WAIT_S):
-            asked = [await told.get() for _ in "ab"]
+            asked = [await reported.get() for _ in "ab"]
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         heartbeats.close()

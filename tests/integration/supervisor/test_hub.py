@@ -51,7 +51,7 @@ async def listening(tmp_path, group):
             ear.close()
 
 
-def test_follower_is_welcomed_and_told_who_joins(tmp_path):
+def test_follower_is_welcomed_and_hears_who_joins(tmp_path):
     """The welcome has the newest number, the numbers step by 1, and watermarks repeat the last."""
 
     async def main():
@@ -127,7 +127,7 @@ def test_only_so_many_groups_are_remembered(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("cuts", "connections"), [(True, 1), (True, 0), (False, 0)])
 def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch, cuts, connections):
-    """Once for all that it had said, and told; it waits, and what it follows is counted anew."""
+    """Once for all that it had said, and logged; it waits, and what it follows is counted anew."""
     monkeypatch.setattr(subscriptions, "TOPICS_MAX", 100)
     monkeypatch.setattr(subscriptions, "BARRED_S", 600.0)
     cut = []
@@ -149,8 +149,8 @@ def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch, cuts, con
     with capture_logs() as logs:
         assert asyncio.run(main()) == (connections, [True, False, False])
     assert cut == [os.getpid()] * cuts
-    told = [one["of_pid"] for one in logs if one["event"] == "subscriber.cut"]
-    assert told == [1] * connections
+    logged = [one["of_pid"] for one in logs if one["event"] == "subscriber.cut"]
+    assert logged == [1] * connections
 
 
 def test_who_subscribes_is_heard_and_counted_while_it_does(tmp_path):
@@ -162,7 +162,7 @@ def test_who_subscribes_is_heard_and_counted_while_it_does(tmp_path):
                 await heard()
                 counted = len(hub._subscriptions)
             async with asyncio.timeout(WAIT_S):
-                while len(hub._subscriptions):  # noqa: ASYNC110 - no event tells
+                while len(hub._subscriptions):  # noqa: ASYNC110 - no event says so
                     await asyncio.sleep(0)
             is_stranger = hub.heard.is_meant(os.getpid(), Whom.STRANGERS, 0.0, is_sending=True)
             return counted, is_stranger

@@ -136,7 +136,7 @@ def test_ring_gives_again_what_its_size_allows(tmp_path, events_max, kept):
     assert (through, last) == (8, 8)
 
 
-def test_what_the_agent_has_still_to_tell_is_not_called_lost(tmp_path):
+def test_what_the_agent_has_still_to_publish_is_not_called_lost(tmp_path):
     """A new daemon that counts less far than who asks says nothing beyond its own count."""
 
     async def main():
@@ -153,8 +153,8 @@ def test_what_the_agent_has_still_to_tell_is_not_called_lost(tmp_path):
     assert after == ([(53, 1), (54, 1), (55, 1)], 55, 55)
 
 
-def test_what_tells_of_lost_records_is_told_as_lost(tmp_path):
-    """A subscriber must not know of a step that the journal has not; what follows is told."""
+def test_what_names_lost_records_is_reported_as_lost(tmp_path):
+    """A subscriber must not know of a step that the journal has not; what follows is published."""
 
     async def main():
         async with bound(tmp_path, SlowJournal()) as hub, listening(tmp_path, b"s1") as heard:
@@ -170,15 +170,15 @@ def test_what_tells_of_lost_records_is_told_as_lost(tmp_path):
                 frames.append((await heard())[1])
             return frames[-1], given(await hub.replay("s1", 0, 3))
 
-    told, replayed = asyncio.run(main())
+    reported, replayed = asyncio.run(main())
 
-    assert (told.first, told.count) == (3, 1)
+    assert (reported.first, reported.count) == (3, 1)
     assert replayed == ([(3, 1)], 3, 3)
 
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_indexes_of_which_nobody_knows_are_gone_behind_what_was_taken(tmp_path, waits):
-    """What was taken is told before them, and kept; what comes then has none of them."""
+    """What was taken is published before them, and kept; what comes then has none of them."""
 
     async def main():
         async with bound(tmp_path, journal := SlowJournal()) as hub:
@@ -206,7 +206,7 @@ def test_indexes_of_which_nobody_knows_are_gone_behind_what_was_taken(tmp_path, 
 
 
 def test_wait_for_a_journal_that_hangs_is_bounded(tmp_path, monkeypatch):
-    """Who asks for events is told to ask again; who tells of an end tells it."""
+    """Who asks for events gets an error and asks again; who reports an end reports it."""
     monkeypatch.setattr(channel_module, "PUBLISH_WAIT_S", 0.02)
 
     async def main():
@@ -224,7 +224,7 @@ def test_wait_for_a_journal_that_hangs_is_bounded(tmp_path, monkeypatch):
     assert asyncio.run(main()) == ([(1, 1)], 1, 1)
 
 
-def test_events_behind_a_journal_that_hangs_are_told_as_lost(tmp_path, monkeypatch):
+def test_events_behind_a_journal_that_hangs_are_reported_as_lost(tmp_path, monkeypatch):
     """What is let go has indexes: whoever follows learns that they are gone."""
     monkeypatch.setattr(channel_module, "EVENTS_WAITING_BYTES_MAX", 0)
 
@@ -300,8 +300,8 @@ def test_a_long_replay_has_one_answer_at_a_time_in_memory(tmp_path):
 
 
 @pytest.mark.slow
-def test_session_without_news_is_told_while_somebody_listens(tmp_path, monkeypatch):
-    """A subscriber may have lost the last event and the words that tell of it."""
+def test_session_without_news_is_published_while_somebody_listens(tmp_path, monkeypatch):
+    """A subscriber may have lost the last event and the frame that names its index."""
     monkeypatch.setattr(module, "WATERMARK_S", 0.01)
 
     async def main():

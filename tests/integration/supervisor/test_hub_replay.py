@@ -148,7 +148,7 @@ def test_who_lags_by_one_more_than_the_ring_has_gets_it_from_the_journal(tmp_pat
 
 
 def test_no_event_is_given_twice(tmp_path):
-    """An agent that was adopted tells again, in other batches, what the journal has."""
+    """An agent that was adopted publishes again, in other batches, what the journal has."""
 
     async def look(hub, _journal):
         hub.open_channel("s", 10, 2)
@@ -206,7 +206,7 @@ def test_an_answer_that_is_full_ends_with_a_whole_batch(tmp_path, monkeypatch):
         ([], 5, JUMP + 1, ([(JUMP + 1, 1)], JUMP + 1)),
     ],
 )
-def test_a_jump_is_told_as_lost_by_one_answer(tmp_path, rows, after, through, expected):
+def test_a_jump_is_reported_as_lost_by_one_answer(tmp_path, rows, after, through, expected):
     """From the last event before it to the first one behind it, whoever has that."""
 
     async def look(hub, journal):
@@ -272,7 +272,7 @@ def test_indexes_that_are_gone_are_passed_over_in_their_turn(tmp_path):
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_a_journal_that_is_late_is_in_the_log(tmp_path, monkeypatch, is_late):
-    """The end that is told waits no longer for it."""
+    """The end that is reported waits no longer for it."""
     monkeypatch.setattr(channel_module, "PUBLISH_WAIT_S", 0.01)
 
     async def look(hub, journal):
@@ -311,7 +311,7 @@ def test_who_waits_for_what_is_let_go_learns_it_at_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("refuses", [True, False], ids=["refused", "failed"])
 @pytest.mark.parametrize("has_failed", [True, False])
 def test_an_event_that_cannot_be_stored_alone_is_published(tmp_path, has_failed, refuses):
-    """Unless the daemon ends for it: then the agent keeps it, and tells the next one."""
+    """Unless the daemon ends for it: then the agent keeps it, and sends it to the next one."""
 
     async def look(hub, journal):
         hub.open_channel("s", 10, 0)

@@ -1,4 +1,4 @@
-"""How often the hub tells how far it is: played tick by tick, over the real socket."""
+"""How often the hub publishes how far it is: played tick by tick, over the real socket."""
 
 import asyncio
 import contextlib
@@ -59,11 +59,11 @@ class Ear:
         return [one for one in found if one[0] != MARK]
 
     async def ticks(self, count=BEATS):
-        """Return the numbers of the ticks that told of each topic."""
+        """Return the numbers of the ticks that published each topic."""
         found = {}
         for number in range(1, count + 1):
             self.hub._tick()
-            while self.hub._due:  # noqa: ASYNC110 - no event tells
+            while self.hub._due:  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(0)
             for topic, _ in await self.heard():
                 found.setdefault(topic, []).append(number)
@@ -102,8 +102,8 @@ def take(hub, session_id, first):
     assert hub.take(session_id, Batch(first=first, count=1, durable=False), b"")
 
 
-def test_news_are_told_a_few_times_and_then_now_and_then(tmp_path):
-    """To who follows the session; nobody is told of one that nobody follows."""
+def test_news_are_published_a_few_times_and_then_now_and_then(tmp_path):
+    """To who follows the session; nothing is published of one that nobody follows."""
 
     async def main():
         async with listening(tmp_path, "s", "unheard") as (hub, ear):
@@ -120,7 +120,7 @@ def test_news_are_told_a_few_times_and_then_now_and_then(tmp_path):
     assert unheard == BEATS - WATERMARKS_AFTER
 
 
-def test_an_event_is_told_anew_as_often_as_the_one_before(tmp_path):
+def test_an_event_is_published_anew_as_often_as_the_one_before(tmp_path):
     """What was said of the earlier one says nothing of it."""
 
     async def main():
@@ -146,7 +146,7 @@ def test_who_follows_all_hears_now_and_then_of_each(tmp_path, monkeypatch):
             assert await ear.follow(b"") == Watermark(last=0)
             found = await ear.ticks()
             ear.socket.unsubscribe(b"")
-            while hub._is_all_heard:  # noqa: ASYNC110 - no event tells
+            while hub._is_all_heard:  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(0)
             return found, await ear.ticks()
 
@@ -169,8 +169,8 @@ def test_no_turn_is_taken_while_nothing_is_due(tmp_path):
     assert played(main) == []
 
 
-def test_a_group_is_told_a_few_times_after_each_that_joins(tmp_path):
-    """Who joins is on the list of sessions, too, so nobody is told for ever."""
+def test_a_group_is_published_a_few_times_after_each_that_joins(tmp_path):
+    """Who joins is on the list of sessions, too, so nothing is published for ever."""
 
     async def main():
         async with listening(tmp_path) as (hub, ear):

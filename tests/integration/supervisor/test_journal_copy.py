@@ -216,7 +216,7 @@ def test_a_page_that_somebody_has_overwritten_is_put_right_first(state):
 
 
 def test_a_bit_of_the_log_that_the_disk_has_turned_is_put_right_first(state):
-    """No time of change tells it, and SQLite looks at no checksum of a log that it has open."""
+    """No time of change shows it, and SQLite looks at no checksum of a log that it has open."""
 
     async def work(journal):
         await fill(journal)
@@ -271,7 +271,7 @@ def test_a_journal_that_is_brought_back_ends_its_copy(state, monkeypatch):
 
 
 def test_a_journal_that_closes_ends_its_copy(state, monkeypatch):
-    """Whoever waits for it is told, and nothing is left of it."""
+    """Whoever waits for it gets an error, and nothing is left of it."""
 
     async def work(journal):
         await fill(journal)

@@ -229,24 +229,24 @@ def test_a_full_disk_refuses_what_is_new_and_holds_what_is_under_way(directory, 
             held += [journal.write(AppendRecords("s-1", 1, [("turn", b"b")], [], number=2))]
             held += [journal.write(BeginIncarnation("s-1", 2, 1))]
             while_full = await journal.read(LoadSession("s-1"))
-            told = str(journal.health), any(one.done() for one in held)
+            reported = str(journal.health), any(one.done() for one in held)
         await asyncio.gather(*held)
         return (
             refused,
             while_full,
-            told,
+            reported,
             await journal.write(AcceptCommand("s-1", "c-2", b"", 1)),
             journal.health,
         )
 
-    refused, while_full, told, again, health = run(work, directory, durability=durability)
+    refused, while_full, reported, again, health = run(work, directory, durability=durability)
     found = asyncio.run(load(directory))
 
     assert [type(error) for error in refused] == [JournalFull] * 2
     assert "no room on the disk" in str(refused[0])
     assert [row.command_id for row in while_full.unanswered] == ["c-1"]
-    assert told[0].startswith("full: there is no room")
-    assert told[1] is False
+    assert reported[0].startswith("full: there is no room")
+    assert reported[1] is False
     assert again == Accepted(4)
     assert str(health) == "open"
     assert [record.body for record in found.records] == [b"a", b"b"]
@@ -318,7 +318,7 @@ def test_what_waits_for_room_is_bounded(directory, monkeypatch):
 
 @pytest.mark.fault
 def test_a_broken_store_is_not_tried_again(directory):
-    """After one failure nothing is acknowledged, whatever would succeed, and the loop is told."""
+    """After one failure nothing is acknowledged, whatever would succeed, and the loop learns it."""
 
     async def work(journal):
         heard = []

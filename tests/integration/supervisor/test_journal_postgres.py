@@ -97,7 +97,7 @@ async def until(journal, condition):
 
 
 def test_one_daemon_has_the_journal(server, schema):
-    """A second one is refused, is told who has it, and disturbs nothing."""
+    """A second one is refused, learns who has it, and disturbs nothing."""
 
     async def work(journal):
         await journal.write(CreateSession(ROW))
@@ -150,7 +150,7 @@ def test_a_daemon_that_was_superseded_writes_no_more(server, schema, does_read):
 
 
 def test_every_transaction_checks_who_has_the_journal(server, schema):
-    """Where a pooler hides that a connection is new, the epoch still tells."""
+    """Where a pooler hides that a connection is new, the epoch still shows it."""
 
     async def work(journal):
         await journal.write(CreateSession(ROW))
@@ -204,7 +204,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(server, schema, proxy, lose
     )
 
 
-def test_a_commit_that_nobody_can_tell_of_is_not_done_again(server, schema, proxy, monkeypatch):
+def test_a_commit_that_nobody_knows_of_is_not_done_again(server, schema, proxy, monkeypatch):
     """The caller hears no, which says: not acknowledged. The journal itself goes on."""
     monkeypatch.setattr(postgres, "JOURNAL_SETTLE_S", 0.1)
 

@@ -93,7 +93,7 @@ class Setting:
 
 
 def down(incarnation=1, *, restarting=True, session_id="s", **more):
-    """Return an end as a session tells it."""
+    """Return an end as a session reports it."""
     return Down(
         ref=NOBODY,
         session_id=session_id,
@@ -124,7 +124,7 @@ def run(tmp_path):
     return lambda scenario: asyncio.run(whole(scenario))
 
 
-def test_an_end_is_recorded_and_then_told(run):
+def test_an_end_is_recorded_and_then_reported(run):
     """What is sent has the number of its record, and the record has all that is known."""
 
     async def work(setting):
@@ -152,7 +152,7 @@ def test_an_end_without_a_time_gets_one(run):
 
 
 @pytest.mark.parametrize("trouble", ["refusal", "failure"])
-def test_an_end_that_cannot_be_recorded_is_told_all_the_same(run, trouble, capsys):
+def test_an_end_that_cannot_be_recorded_is_reported_all_the_same(run, trouble, capsys):
     """In its place among those of its session; the log says that it has no record."""
 
     async def work(setting):
@@ -169,7 +169,7 @@ def test_an_end_that_cannot_be_recorded_is_told_all_the_same(run, trouble, capsy
     assert "down.not_journaled" in capsys.readouterr().out
 
 
-def test_a_session_never_seen_is_told_at_once(run):
+def test_a_session_never_seen_is_reported_at_once(run):
     """Whether it is asked for the first time or again."""
 
     async def work(setting):
@@ -181,8 +181,8 @@ def test_a_session_never_seen_is_told_at_once(run):
     assert run(work) == ([NoProcess(), NoProcess()], 0)
 
 
-def test_the_end_of_a_session_is_told_from_its_record(run):
-    """Who comes too late gets all of it; what it is told to watch from is just before."""
+def test_the_end_of_a_session_is_reported_from_its_record(run):
+    """Who comes too late gets all of it; what it is given to watch from is just before."""
 
     async def work(setting):
         setting.monitors.publish(down(2, restarting=False, evidence=Evidence(pid=7)))
@@ -197,7 +197,7 @@ def test_the_end_of_a_session_is_told_from_its_record(run):
     assert (notice.down.ref, notice.down.evidence) == ("r", Evidence(pid=7))
 
 
-def test_an_end_without_a_record_is_told_from_what_is_known(run):
+def test_an_end_without_a_record_is_reported_from_what_is_known(run):
     """A journal of an earlier release has reasons, and no ends."""
 
     async def work(setting):
@@ -212,7 +212,7 @@ def test_an_end_without_a_record_is_told_from_what_is_known(run):
     assert (first.restarting, second.reason) == (False, Normal())
 
 
-def test_who_was_away_is_told_all_that_it_missed(run):
+def test_who_was_away_gets_all_that_it_missed(run):
     """However much that is; a monitor that is not persistent gets the first of it."""
     count = 2 * DOWNS_READ_MAX + 1
 
@@ -249,7 +249,7 @@ def test_nothing_is_sent_after_a_monitor_was_removed(run):
 
 
 def test_a_monitor_is_not_set_when_the_journal_cannot_be_read(run):
-    """The client is told, and asks again."""
+    """The client gets an error, and asks again."""
 
     async def work(setting):
         setting.journal.failure = JournalFailed("closed")
@@ -343,8 +343,8 @@ def test_hibernation_that_cannot_be_recorded_is_logged(run, capsys):
     assert capsys.readouterr().out.count("hibernation.not_journaled") == 2
 
 
-def test_a_row_keeps_what_was_told(run):
-    """The fields by which the journal tells ends apart are those of the notice."""
+def test_a_row_keeps_what_was_reported(run):
+    """The fields by which the journal distinguishes ends are those of the notice."""
 
     async def work(setting):
         setting.monitors.publish(down(2, restarting=False))

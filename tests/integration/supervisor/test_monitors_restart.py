@@ -17,7 +17,7 @@ ROW = SessionRow(session_id="s", created_ms=1, spec=b"", incarnation=2, restarts
 
 
 def down(incarnation, *, restarting=True):
-    """Return an end as a session tells it."""
+    """Return an end as a session reports it."""
     return Down(
         ref=NOBODY,
         session_id="s",
@@ -51,7 +51,7 @@ async def settled(monitors, *, restarting=True, reason=RESTARTED):
     return last, [(one.incarnation, one.reason, one.restarting) for one in found]
 
 
-def test_an_end_that_an_earlier_daemon_left_untold_is_recorded(run):
+def test_an_end_that_an_earlier_daemon_left_unreported_is_recorded(run):
     """Once, however often daemons start; the session goes on."""
 
     async def work(monitors):
@@ -73,7 +73,7 @@ def test_an_end_that_was_recorded_is_not_recorded_again(run):
     assert run(work) == (None, [(2, KILLED, True)])
 
 
-def test_a_start_that_failed_before_the_journal_knew_of_it_was_told(run):
+def test_a_start_that_failed_before_the_journal_knew_of_it_was_reported(run):
     """Its end is recorded, so the earlier incarnation has ended, too."""
 
     async def work(monitors):
@@ -95,7 +95,7 @@ def test_a_hibernated_session_has_not_ended(run):
 
 
 def test_a_session_that_is_over_stays_over(run):
-    """Its last end was told, though the journal has it as alive: no second one follows."""
+    """Its last end was reported, though the journal has it as alive: no second one follows."""
 
     async def work(monitors):
         monitors.publish(down(2, restarting=False))

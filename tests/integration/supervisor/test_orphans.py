@@ -112,11 +112,11 @@ def test_orphans_come_to_the_subreaper_which_reaps_only_what_nobody_waits_for():
         timeout=WAIT_S,
         check=True,
     )
-    told = json.loads(done.stdout)
+    printed = json.loads(done.stdout)
 
-    assert told["early"] == []
-    assert told["late"] == [told["grandchild"]]
-    assert told["own"] == 5
+    assert printed["early"] == []
+    assert printed["late"] == [printed["grandchild"]]
+    assert printed["own"] == 5
 
 
 # A daemon with an agent that has no cgroup. The agent starts a command of its tools: a shell that
@@ -230,7 +230,7 @@ asyncio.run(main())
 
 @pytest.mark.fault
 @pytest.mark.parametrize("when", ["after", "while"])
-def test_the_subreaper_learns_the_status_that_a_dead_zygote_cannot_tell(when):
+def test_the_subreaper_learns_the_status_that_a_dead_zygote_cannot_report(when):
     """After the zygote's death its children are ours, so their ends can be waited for."""
     here = str(Path(__file__).parent)
     done = subprocess.run(
@@ -296,8 +296,8 @@ def test_orphans_of_a_dead_hosts_calls_are_known_by_its_name_or_their_marks():
         timeout=WAIT_S,
         check=True,
     )
-    told = json.loads(done.stdout)
+    printed = json.loads(done.stdout)
 
-    assert told["killed"] == 3
-    assert told["left"] == ["other host's", "shell's", "other call's"]
-    assert told["known"]
+    assert printed["killed"] == 3
+    assert printed["left"] == ["other host's", "shell's", "other call's"]
+    assert printed["known"]

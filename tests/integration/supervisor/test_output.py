@@ -32,7 +32,7 @@ assert send_output(sys.argv[1], sys.argv[2])
 
 @contextmanager
 def worker(path, script, worker_id="w-1", begin=BEGIN, known=None):
-    """Run a process that may read from ``stdin``, and end it; ``known`` is told its pid before."""
+    """Run a process that may read from ``stdin``, and end it; ``known`` gets its pid before."""
     line = [sys.executable, "-c", WAIT + begin + script, str(path), worker_id]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -275,7 +275,7 @@ def test_whoever_waits_for_a_drain_ends_the_rest(outputs, monkeypatch):
 
 
 def test_the_stack_of_a_segfault_is_in_the_tail(path, outputs):
-    """What the interpreter says of its crash is told whole."""
+    """What the interpreter says of its crash is logged whole."""
     known = Named(outputs)
     script = """
 import ctypes
@@ -330,9 +330,9 @@ sys.stdin.read()
             until(lambda: "mine" in lines(entries))
         drain(outputs)
 
-    told = {entry["line"]: entry for entry in written(entries)}
-    assert told["mine"]["pid"] == known.pid
-    assert (told["a lie"]["worker_id"], told["a lie"]["pid"]) == ("w-1", early.pid)
+    logged = {entry["line"]: entry for entry in written(entries)}
+    assert logged["mine"]["pid"] == known.pid
+    assert (logged["a lie"]["worker_id"], logged["a lie"]["pid"]) == ("w-1", early.pid)
     assert [entry["line"] for entry in written(entries)].count("a lie") == 1
     assert outputs.tail("w-1") == "me\n"
 
@@ -379,8 +379,8 @@ main({"address": "nobody", "daemon_pid": os.getpid(), "output": sys.argv[1], "ou
     assert "an interpreter begins" in lines(entries, "err")
 
 
-def test_closing_leaves_nothing_and_tells_what_was_there(path, entries):
-    """No thread, descriptor or file is left; what was in a socket is told, and nobody waits on."""
+def test_closing_leaves_nothing_and_logs_what_was_there(path, entries):
+    """No thread, descriptor or file is left; what a socket held is logged, and nobody waits on."""
     before = open_fds()
     outputs = Outputs(path)
     drain(outputs)

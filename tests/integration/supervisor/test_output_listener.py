@@ -57,7 +57,7 @@ def connect(path, first=b""):
 def test_a_connection_that_does_not_say_whose_it_is_is_closed(
     path, outputs, entries, first, monkeypatch
 ):
-    """A bound of time and bytes; it is told, and whoever is connected goes on."""
+    """A bound of time and bytes; it is logged, and whoever is connected goes on."""
     monkeypatch.setattr(module, "HEADER_S", 0.1)
     monkeypatch.setattr("supervisor.adapters.output_log.REPORT_S", 0.0)
     with connect(path, first) as nameless, connect(path, b"w-1 o") as slow:
@@ -97,7 +97,7 @@ def test_those_that_say_nothing_have_a_bound_of_their_own(path, outputs, monkeyp
 
 
 def test_nobody_waits_when_descriptors_are_used_up(path, outputs, entries):
-    """Who can't be read is told so by a closed connection; afterwards all is as before."""
+    """Who can't be read learns it by a closed connection; afterwards all is as before."""
     client = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as sock:

@@ -70,7 +70,7 @@ def test_a_zygote_that_imports_ends_with_a_killed_daemon(folder, is_stopped):
 
 
 def test_a_zygote_whose_daemon_ended_first_does_nothing():
-    """The kernel tells only of what comes later; that it has another parent tells of what was."""
+    """The kernel signals only what comes later; that it has another parent shows what was."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         stranger = os.getppid()

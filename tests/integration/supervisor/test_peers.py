@@ -72,7 +72,7 @@ def test_what_came_to_the_daemon_is_a_tool(tmp_path):
 
 
 @pytest.mark.parametrize("trace", ["session", "mark", "host"])
-def test_what_descends_from_nobody_we_know_is_told_by_its_traces(tmp_path, elsewhere, trace):
+def test_what_descends_from_nobody_we_know_is_recognized_by_its_traces(tmp_path, elsewhere, trace):
     """As with an agent that an earlier daemon left: a POSIX session, an environment, a host."""
     words = [sys.executable, "-c", "print('up', flush=True); input()"]
     environment = {"CMDC_SESSION_ID": MARK[0], "CMDC_INCARNATION": str(MARK[1])}
@@ -95,7 +95,7 @@ def test_what_descends_from_nobody_we_know_is_told_by_its_traces(tmp_path, elsew
 
 @pytest.mark.parametrize("trace", ["daemon", "zygote's child", "host", "mark"])
 def test_what_a_session_of_another_daemon_has_started_is_a_tool(tmp_path, elsewhere, trace):
-    """It is told by what no daemon need know; who comes from the same session is a person there."""
+    """No daemon need know what shows it; who comes from the same session is a person there."""
     words = [sys.executable, "-c", "print('up', flush=True); input()"]
     words += {
         "daemon": ["-m", "supervisor"],
@@ -112,7 +112,7 @@ def test_what_a_session_of_another_daemon_has_started_is_a_tool(tmp_path, elsewh
     assert (found, of_the_same) == (Peer(Kind.TOOL), PERSON)
 
 
-def test_a_cgroup_tells_whose_a_process_is(tmp_path, elsewhere, monkeypatch):
+def test_a_cgroup_shows_whose_a_process_is(tmp_path, elsewhere, monkeypatch):
     """Of this daemon's cgroups by its name, of another daemon's by there being one."""
     cgroup = cgroup_name("s-1", 4)
     with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:

@@ -79,7 +79,7 @@ WAYS = {
 
 
 def has_exit_info():
-    """Say whether this kernel tells the status of a process that was reaped."""
+    """Say whether this kernel reports the status of a process that was reaped."""
     with started(end(0)) as (pid, pidfd):
         wait_ended(pidfd)
         os.waitpid(pid, 0)
@@ -94,7 +94,7 @@ def exit_info():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_status_of_a_zombie_is_told(way):
+def test_the_status_of_a_zombie_is_reported(way):
     """Nobody has waited for it."""
     script, code = WAYS[way]
     with started(script) as (pid, pidfd):
@@ -105,7 +105,7 @@ def test_the_status_of_a_zombie_is_told(way):
 
 @pytest.mark.usefixtures("exit_info")
 @pytest.mark.parametrize("way", WAYS)
-def test_the_status_of_a_reaped_process_is_told(way):
+def test_the_status_of_a_reaped_process_is_reported(way):
     """Somebody else took it; the pidfd has it still, as often as one asks."""
     script, code = WAYS[way]
     with started(script) as (pid, pidfd):
@@ -124,7 +124,7 @@ def test_the_status_is_the_process_s_and_not_its_first_thread_s():
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
-def test_a_core_that_was_written_is_told(tmp_path):
+def test_a_core_that_was_written_is_reported(tmp_path):
     """As a zombie, to its parent, and of a reaped process alike."""
     pattern = Path("/proc/sys/kernel/core_pattern").read_text()
     if pattern.startswith(("|", "/", "@")):
@@ -134,17 +134,17 @@ def test_a_core_that_was_written_is_told(tmp_path):
 
     with started(CRASH, core_bytes=2**26, cwd=tmp_path) as (pid, pidfd):
         wait_ended(pidfd)
-        told = [exit_status(pid, pidfd), reap(pidfd)]
+        reported = [exit_status(pid, pidfd), reap(pidfd)]
         if has_exit_info():
-            told.append(exit_status(pid, pidfd))
+            reported.append(exit_status(pid, pidfd))
 
-    assert set(told) == {ExitStatus(-3, core_dumped=True)}
+    assert set(reported) == {ExitStatus(-3, core_dumped=True)}
     for core in tmp_path.iterdir():
         core.unlink()
 
 
 def test_a_process_that_runs_stops_or_goes_on_has_not_ended():
-    """The kernel shows the stop where it shows the status; where it stopped can be told."""
+    """The kernel shows the stop where it shows the status; where it stopped can be read."""
     with started(STAY) as (pid, pidfd):
         running = exit_status(pid, pidfd)
         signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
@@ -162,7 +162,7 @@ def test_a_process_that_runs_stops_or_goes_on_has_not_ended():
     assert (at.state, at.wchan in ("", "do_signal_stop"), ended_at) == ("T", True, None)
 
 
-def test_what_the_kernel_does_not_want_to_tell_is_not_known():
+def test_what_the_kernel_does_not_want_to_show_is_not_known():
     """It shows 0 of another's process: that must not be taken for an exit status."""
     with started(END_UNSEEN) as (pid, pidfd):
         wait_ended(pidfd)
@@ -195,12 +195,12 @@ def test_a_pid_that_is_another_process_s_by_now_is_not_trusted():
     with started(end(3)) as (pid, pidfd), started(end(4)) as (other, other_fd):
         wait_ended(pidfd)
         os.waitpid(other, 0)
-        told = exit_status(pid, other_fd)
+        reported = exit_status(pid, other_fd)
         nothing = os.eventfd(1)
         asked_of_no_process = exit_status(pid, nothing), reap(nothing), stuck_at(pid, nothing)
         os.close(nothing)
 
-    assert told in (None, ExitStatus(4))
+    assert reported in (None, ExitStatus(4))
     assert asked_of_no_process == (None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""The reaper against real children: every end is told once, with the truth about its status."""
+"""The reaper against real children: every end is reported once, with the truth about its status."""
 
 import asyncio
 import gc
@@ -46,20 +46,20 @@ def fork(zygote, do, **boot):
 
 
 class Ends:
-    """What the reaper told, in order."""
+    """What the reaper reported, in order."""
 
     def __init__(self):
-        self.told = asyncio.Queue()
+        self.reported = asyncio.Queue()
 
     def __call__(self, exited):
-        self.told.put_nowait(exited)
+        self.reported.put_nowait(exited)
 
     async def of(self, count):
         """Wait for so many and see that there are no more."""
         async with asyncio.timeout(WAIT_S):
-            told = [await self.told.get() for _ in range(count)]
-        assert self.told.empty()
-        return told
+            reported = [await self.reported.get() for _ in range(count)]
+        assert self.reported.empty()
+        return reported
 
 
 async def until(is_true):
@@ -75,7 +75,7 @@ def open_fds():
 
 
 @pytest.mark.parametrize("status", [0, 7, 78, 255])
-def test_an_exit_code_is_told_as_it_was(status):
+def test_an_exit_code_is_reported_as_it_was(status):
     """All of them, as the kernel has them."""
 
     async def scenario():
@@ -85,13 +85,13 @@ def test_an_exit_code_is_told_as_it_was(status):
             reaper.watch(child, ends)
             return child.pid, await ends.of(1)
 
-    pid, told = asyncio.run(scenario())
+    pid, reported = asyncio.run(scenario())
 
-    assert [(exited.pid, exited.status) for exited in told] == [(pid, status)]
+    assert [(exited.pid, exited.status) for exited in reported] == [(pid, status)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_signal_is_told_as_its_negative_number(number):
+def test_a_signal_is_reported_as_its_negative_number(number):
     """The convention of subprocess."""
 
     async def scenario():
@@ -101,8 +101,8 @@ def test_a_signal_is_told_as_its_negative_number(number):
             reaper.watch(child, ends)
             assert reaper.pids == {child.pid}
             assert child.send_signal(number)
-            told = await ends.of(1)
-            return child, reaper.pids, told[0].status
+            reported = await ends.of(1)
+            return child, reaper.pids, reported[0].status
 
     child, pids, status = asyncio.run(scenario())
 
@@ -113,13 +113,13 @@ def test_a_signal_is_told_as_its_negative_number(number):
 
 @pytest.fixture
 def silent_kernel(monkeypatch):
-    """Be on a kernel, or in a sandbox, that tells nobody but the parent how a process ended."""
+    """Be on a kernel, or in a sandbox, that shows the parent alone how a process ended."""
     monkeypatch.setattr(module, "exit_status", lambda *_: None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, None], ids=["killed", "ended"])
 @pytest.mark.usefixtures("silent_kernel")
-def test_the_zygote_tells_what_the_kernel_does_not(number):
+def test_the_zygote_reports_what_the_kernel_does_not(number):
     """It is the parent, and has waited for the process."""
 
     async def scenario():
@@ -136,7 +136,7 @@ def test_the_zygote_tells_what_the_kernel_does_not(number):
 
 @pytest.mark.fault
 def test_a_lost_zygote_makes_nobody_look_dead_and_loses_no_status():
-    """The zygote tells nothing any more; the pidfd does not lie."""
+    """The zygote reports nothing any more; the pidfd does not lie."""
 
     async def scenario():
         lost = asyncio.Event()
@@ -146,7 +146,7 @@ def test_a_lost_zygote_makes_nobody_look_dead_and_loses_no_status():
             reaper.watch(child, ends)
             os.kill(zygote.pid, signal.SIGKILL)
             await asyncio.wait_for(lost.wait(), WAIT_S)
-            assert ends.told.empty()
+            assert ends.reported.empty()
             child.send_signal(signal.SIGTERM)
             return [exited.status for exited in await ends.of(1)]
 
@@ -155,7 +155,7 @@ def test_a_lost_zygote_makes_nobody_look_dead_and_loses_no_status():
 
 @pytest.mark.fault
 def test_a_stopped_zygote_neither_delays_an_end_nor_loses_its_status():
-    """The process stays a zombie until it goes on; the kernel tells its status all the same."""
+    """The process stays a zombie until it goes on; the kernel reports its status all the same."""
 
     async def scenario():
         async with zygote_and_reaper() as (zygote, reaper):
@@ -164,11 +164,11 @@ def test_a_stopped_zygote_neither_delays_an_end_nor_loses_its_status():
             reaper.watch(child, ends)
             os.kill(zygote.pid, signal.SIGSTOP)
             child.send_signal(signal.SIGKILL)
-            told = await ends.of(1)
-            waited_s = asyncio.get_running_loop().time() - told[0].exited_at
+            reported = await ends.of(1)
+            waited_s = asyncio.get_running_loop().time() - reported[0].exited_at
             state = psutil.Process(child.pid).status()
             os.kill(zygote.pid, signal.SIGCONT)
-            return told[0].status, state, waited_s
+            return reported[0].status, state, waited_s
 
     status, state, waited_s = asyncio.run(scenario())
 
@@ -178,8 +178,8 @@ def test_a_stopped_zygote_neither_delays_an_end_nor_loses_its_status():
 
 @pytest.mark.fault
 @pytest.mark.usefixtures("silent_kernel")
-def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only(monkeypatch):
-    """A stopped zygote cannot wait for its child; the end is told all the same."""
+def test_a_status_that_nobody_reports_delays_the_end_by_a_bounded_time_only(monkeypatch):
+    """A stopped zygote cannot wait for its child; the end is reported all the same."""
     monkeypatch.setattr(module, "STATUS_WAIT_S", 0.2)
 
     async def scenario():
@@ -189,10 +189,10 @@ def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only(monkey
             reaper.watch(child, ends)
             os.kill(zygote.pid, signal.SIGSTOP)
             child.send_signal(signal.SIGKILL)
-            told = await ends.of(1)
-            waited_s = asyncio.get_running_loop().time() - told[0].exited_at
+            reported = await ends.of(1)
+            waited_s = asyncio.get_running_loop().time() - reported[0].exited_at
             os.kill(zygote.pid, signal.SIGCONT)
-            return told[0].status, waited_s
+            return reported[0].status, waited_s
 
     status, waited_s = asyncio.run(scenario())
 
@@ -203,7 +203,7 @@ def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only(monkey
 @pytest.mark.fault
 @pytest.mark.usefixtures("silent_kernel")
 def test_a_status_that_died_with_the_zygote_is_not_waited_for_long():
-    """Nobody can tell it any more: the child is init's now, unless it is ours."""
+    """Nobody can report it any more: the child is init's now, unless it is ours."""
 
     async def scenario():
         lost = asyncio.Event()
@@ -214,8 +214,8 @@ def test_a_status_that_died_with_the_zygote_is_not_waited_for_long():
             os.kill(zygote.pid, signal.SIGKILL)
             await asyncio.wait_for(lost.wait(), WAIT_S)
             child.send_signal(signal.SIGKILL)
-            told = await ends.of(1)
-            return told[0].status, asyncio.get_running_loop().time() - told[0].exited_at
+            reported = await ends.of(1)
+            return reported[0].status, asyncio.get_running_loop().time() - reported[0].exited_at
 
     status, waited_s = asyncio.run(scenario())
 
@@ -223,26 +223,26 @@ def test_a_status_that_died_with_the_zygote_is_not_waited_for_long():
     assert module.STATUS_WAIT_ALONE_S <= waited_s < module.STATUS_WAIT_S
 
 
-def test_an_end_that_two_tell_is_told_once():
+def test_an_end_that_two_report_is_reported_once():
     """The zygote's word comes while the kernel's is taken: whoever is first, there is one end."""
 
     async def scenario():
         async with zygote_and_reaper() as (zygote, reaper):
             ends = Ends()
             child = await fork(zygote, "end", status=7)
-            await until(lambda: child.status() is not None)  # the zygote has told already
+            await until(lambda: child.status() is not None)  # the zygote has reported already
             reaper.watch(child, ends)
             first = await ends.of(1)
             await asyncio.sleep(0)  # what else the loop has to say
-            assert ends.told.empty()
+            assert ends.reported.empty()
             return first[0]
 
-    told = asyncio.run(scenario())
+    reported = asyncio.run(scenario())
 
-    assert told == ExitRecord(7, pid=told.pid, exited_at=told.exited_at)
+    assert reported == ExitRecord(7, pid=reported.pid, exited_at=reported.exited_at)
 
 
-def test_a_core_is_told_with_the_end(monkeypatch):
+def test_a_core_is_reported_with_the_end(monkeypatch):
     """As the kernel says it; ``test_pidfd`` has a real one."""
     monkeypatch.setattr(module, "exit_status", lambda *_: ExitStatus(-11, core_dumped=True))
 
@@ -254,13 +254,13 @@ def test_a_core_is_told_with_the_end(monkeypatch):
             child.send_signal(signal.SIGSEGV)
             return await ends.of(1)
 
-    told = asyncio.run(scenario())
+    reported = asyncio.run(scenario())
 
-    assert [(exited.status, exited.core_dumped) for exited in told] == [(-11, True)]
+    assert [(exited.status, exited.core_dumped) for exited in reported] == [(-11, True)]
 
 
 def test_a_child_that_stops_and_goes_on_has_not_ended():
-    """Only its end is told."""
+    """Only its end is reported."""
 
     async def scenario():
         async with zygote_and_reaper() as (zygote, reaper):
@@ -272,14 +272,14 @@ def test_a_child_that_stops_and_goes_on_has_not_ended():
             await until(lambda: process.status() == psutil.STATUS_STOPPED)
             child.send_signal(signal.SIGCONT)
             await until(lambda: process.status() == psutil.STATUS_SLEEPING)
-            assert ends.told.empty()
+            assert ends.reported.empty()
             child.send_signal(signal.SIGTERM)
             return [exited.status for exited in await ends.of(1)]
 
     assert asyncio.run(scenario()) == [-15]
 
 
-def test_close_leaves_the_processes_alone_and_tells_nothing():
+def test_close_leaves_the_processes_alone_and_reports_nothing():
     """What lives on is for the next daemon to adopt."""
 
     async def scenario():
@@ -292,7 +292,7 @@ def test_close_leaves_the_processes_alone_and_tells_nothing():
             assert process.is_running()
             process.kill()
             process.wait(WAIT_S)
-            return ends.told.empty()
+            return ends.reported.empty()
 
     assert asyncio.run(scenario())
 
@@ -300,7 +300,7 @@ def test_close_leaves_the_processes_alone_and_tells_nothing():
 @pytest.mark.slow
 @pytest.mark.fault
 def test_two_hundred_forks_and_kills_leave_no_descriptor_and_no_process():
-    """Every child is told once, and nothing of it is left in the daemon or the zygote."""
+    """Every child is reported once, and nothing of it is left in the daemon or the zygote."""
 
     async def scenario():
         async with zygote_and_reaper() as (zygote, reaper):
@@ -312,9 +312,9 @@ def test_two_hundred_forks_and_kills_leave_no_descriptor_and_no_process():
                 reaper.watch(child, ends)
                 pids.add(child.pid)
                 child.send_signal(signal.SIGKILL)
-            told = await ends.of(200)
-            assert {exited.pid for exited in told} == pids
-            assert {exited.status for exited in told} == {-signal.SIGKILL}
+            reported = await ends.of(200)
+            assert {exited.pid for exited in reported} == pids
+            assert {exited.status for exited in reported} == {-signal.SIGKILL}
             assert open_fds() == before
             # The last of them may be zombies for a moment more.
             await until(lambda: psutil.Process(zygote.pid).children() == [])

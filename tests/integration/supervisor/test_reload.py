@@ -88,7 +88,7 @@ def changed(**fields):
     return lambda: DaemonConfig(runtime_dir=OLD.runtime_dir, state_dir=OLD.state_dir, **fields)
 
 
-def test_what_can_change_is_applied_and_the_rest_is_told(manager):
+def test_what_can_change_is_applied_and_the_rest_is_reported(manager):
     """The service manager hears of the begin and the end; the log says what needs a restart."""
     read = changed(spares=5, log_level="debug", durability="power")
     applied, config, records = run(manager, read)
@@ -102,7 +102,7 @@ def test_what_can_change_is_applied_and_the_rest_is_told(manager):
 
 
 def test_a_mistake_changes_nothing(manager):
-    """All problems are told, and the next reload of a right file is as good as the first."""
+    """All problems are reported, and the next reload of a right file is as good as the first."""
 
     def refuse():
         raise InvalidOptions(["spares: no", "log_level: no"])
@@ -149,7 +149,7 @@ def test_a_bug_in_reading_ends_nothing(manager):
 
 @contextlib.contextmanager
 def in_a_terminal(how):
-    """A process with a terminal of its own that tells what SIGHUP means to it."""
+    """A process with a terminal of its own that prints what SIGHUP means to it."""
     leader, follower = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", IN_A_TERMINAL, os.ttyname(follower), how],

@@ -203,7 +203,7 @@ def test_daemon_that_ends_says_who_it_is(tmp_path):
 
 @pytest.mark.parametrize("is_safe", [True, False])
 def test_command_that_meets_the_end_on_its_way_to_the_journal_has_no_answer(tmp_path, is_safe):
-    """Whether it came to be safe or not: the next daemon finds out, and nobody was told else."""
+    """Whether it came to be safe or not: the next daemon finds out, and nobody heard otherwise."""
 
     async def begin(sessions, journal):
         await journal.write(CreateSession(SessionRow(session_id="s1", created_ms=1, spec=b"")))
@@ -245,7 +245,7 @@ UNSETTLED = JournalUnsettled("a commit may be there or not")
         (UNSETTLED, True, False),
     ],
 )
-def test_error_is_told_only_of_what_has_no_effect(tmp_path, error, again, is_told):
+def test_error_is_reported_only_of_what_has_no_effect(tmp_path, error, again, is_told):
     """What may be safe from before is asked for again, until its answer is known."""
 
     async def begin(sessions, journal):
@@ -296,7 +296,7 @@ def test_command_in_hand_is_refused_nothing(tmp_path):
 
 
 def test_a_list_of_any_length_comes_whole(tmp_path):
-    """Each of many sessions may have a traceback to tell: together more than a frame takes."""
+    """Each of many sessions may have a traceback to report: together more than a frame takes."""
     reason = Exception_(type="ValueError", message="no", traceback="x" * 32_000)
     infos = tuple(
         SessionInfo(

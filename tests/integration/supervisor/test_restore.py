@@ -295,7 +295,7 @@ def test_a_backup_that_was_copied_to_the_journals_place_is_not_taken_for_it(stat
     assert with_journal(state, look) == before
 
 
-def test_what_stops_a_restore_behind_its_last_step_back_is_told(state, file):
+def test_what_stops_a_restore_behind_its_last_step_back_is_reported(state, file):
     """The next start finishes it, so nobody may take it for undone."""
     before = with_journal(state, look)
     with_journal(state, prompt)
@@ -309,7 +309,7 @@ def test_what_stops_a_restore_behind_its_last_step_back_is_told(state, file):
     assert with_journal(state, look) == before
 
 
-def test_an_output_that_takes_nothing_is_told(state, file):
+def test_an_output_that_takes_nothing_is_reported(state, file):
     """With what was done all the same."""
     with Path("/dev/full").open("wb") as full:
         run = command(file, state) | {"stdout": full, "stderr": subprocess.PIPE, "text": True}
@@ -342,7 +342,7 @@ def test_a_name_that_the_output_does_not_know_is_shown_escaped(state, file):
     assert "b\\xe9 is whole" in done.stdout
 
 
-def test_an_interrupt_is_told_in_one_line(state, file):
+def test_an_interrupt_is_reported_in_one_line(state, file):
     """Here while it waits for the lock; nothing was changed."""
     before = contents(state)
     interrupted = (
@@ -498,7 +498,7 @@ def sealed(database, place):
         ("n" * 300, "cannot be read: File name too long"),
     ],
 )
-def test_what_cannot_be_read_is_told(state, tmp_path, name, why, flags):
+def test_what_cannot_be_read_is_reported(state, tmp_path, name, why, flags):
     """By its name, and nobody waits for what a pipe may bring."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "ring").symlink_to("ring")

@@ -46,8 +46,8 @@ async def routed(tmp_path, role=Role.WORKERS, base=FromWorker):
     """A bound router, a peer of it, and the frames that arrive."""
     got, arrived = [], asyncio.Event()
 
-    def take(_peer, frame, told):
-        got.append((type(frame), *(body for _, body in told)))
+    def take(_peer, frame, reported):
+        got.append((type(frame), *(body for _, body in reported)))
         arrived.set()
 
     with zmq.Context() as context:
@@ -76,7 +76,7 @@ async def heard(tmp_path, *messages):
         return got[:-1], router.refused
 
 
-def test_events_come_with_what_they_tell_of(tmp_path):
+def test_events_come_with_what_they_report(tmp_path):
     """In their order, whatever is before them in the message; on their own they come too."""
     frames, refused = asyncio.run(
         heard(
@@ -118,16 +118,16 @@ def test_one_bad_frame_spoils_the_message(tmp_path, message):
     assert asyncio.run(heard(tmp_path, message)) == ([], 1)
 
 
-def test_a_client_sends_one_frame_and_is_told_otherwise(tmp_path):
+def test_a_client_sends_one_frame_and_gets_an_error_otherwise(tmp_path):
     """A client that does more is answered, without an id as nobody knows which was meant."""
 
-    async def told():
+    async def reported():
         async with routed(tmp_path, Role.CONTROL, FromClient) as (_, peer, got, _):
             peer.send_multipart([HEADER, b"\xc1"])
             assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
             return got, decode(ToClient, of_router(peer.recv_multipart()))
 
-    got, answer = asyncio.run(told())
+    got, answer = asyncio.run(reported())
 
     assert got == []
     assert isinstance(answer, FailedReply)
@@ -162,7 +162,7 @@ print(os.getpid())
 """A process that sends one message and says its pid."""
 
 
-def test_a_message_tells_whose_process_made_the_connection(tmp_path):
+def test_a_message_shows_whose_process_made_the_connection(tmp_path):
     """As the kernel says, whatever the peer calls itself: own process and another, one by one."""
 
     async def ask():
@@ -205,17 +205,17 @@ def test_a_message_with_one_frame_that_may_not_be_is_refused_whole(tmp_path):
     assert asyncio.run(ask()) == ([(Started,)], 1)
 
 
-def test_who_was_refused_is_told_to_the_owner(tmp_path):
+def test_who_was_refused_is_reported_to_the_owner(tmp_path):
     """By connection and process, for what is malformed and for what may not be."""
 
     async def ask():
-        told = []
+        reported = []
         async with routed(tmp_path) as (router, peer, _, arrived), asyncio.timeout(WAIT_S):
-            router.on_refused = lambda _peer, pid, error: told.append((pid, type(error)))
+            router.on_refused = lambda _peer, pid, error: reported.append((pid, type(error)))
             peer.send_multipart([HEADER, b"\xc1"])
             peer.send_multipart([HEADER, STARTED])
             await arrived.wait()
-            return told
+            return reported
 
     assert asyncio.run(ask()) == [(os.getpid(), ProtocolError)]
 
@@ -227,13 +227,13 @@ def test_who_was_refused_is_told_to_the_owner(tmp_path):
         (SenderEnded("it has ended"), "frame.late", 0),
     ],
 )
-def test_frame_of_a_process_that_has_ended_is_told_apart(tmp_path, error, event, refused):
+def test_frame_of_a_process_that_has_ended_is_kept_apart(tmp_path, error, event, refused):
     """It is not done, as the others are not, and is no sign of somebody who asks too much."""
 
     def check(_peer, _pid, _frame):
         raise error
 
-    async def told():
+    async def reported():
         async with routed(tmp_path, Role.CONTROL, FromClient) as (router, peer, got, _):
             router.check = check
             peer.send_multipart([HEADER, encode(Ask(id="a-1", body=raw(None)))])
@@ -241,7 +241,7 @@ def test_frame_of_a_process_that_has_ended_is_told_apart(tmp_path, error, event,
             return got, decode(ToClient, of_router(peer.recv_multipart())), router.refused
 
     with capture_logs() as logs:
-        got, answer, counted = asyncio.run(told())
+        got, answer, counted = asyncio.run(reported())
 
     assert (got, answer.code, counted) == ([], AccessDenied.code, refused)
     assert [(one["event"], one["log_level"]) for one in logs] == [
@@ -255,14 +255,14 @@ def test_a_client_that_may_not_is_answered_by_its_request(tmp_path):
     def check(_peer, _pid, _frame):
         raise AccessDenied("not from you")
 
-    async def told():
+    async def reported():
         async with routed(tmp_path, Role.CONTROL, FromClient) as (router, peer, got, _):
             router.check = check
             peer.send_multipart([HEADER, encode(Ask(id="a-1", body=raw(None)))])
             assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
             return got, decode(ToClient, of_router(peer.recv_multipart()))
 
-    got, answer = asyncio.run(told())
+    got, answer = asyncio.run(reported())
 
     assert got == []
     assert (answer.id, answer.code) == ("a-1", AccessDenied.code)

@@ -91,7 +91,7 @@ def test_the_watchdog_is_fed_while_every_part_answers():
 
 
 def test_a_part_that_hangs_stops_the_feeding():
-    """The log names it, once, and tells when it is back; then the watchdog is fed again."""
+    """The log names it, once, and says when it is back; then the watchdog is fed again."""
 
     async def work(records):
         part = Part()
@@ -143,7 +143,7 @@ def quick_looks(monkeypatch):
 
 
 @pytest.mark.usefixtures("quick_looks")
-def test_a_blocked_loop_is_told_with_its_stack():
+def test_a_blocked_loop_is_reported_with_its_stack():
     """The record names the function that holds the loop up, and another one that it turns again."""
 
     def hold_up(records):

@@ -62,8 +62,8 @@ class SlowJournal(SqliteJournal):
         await super().write(operation)
 
 
-class Told(Sessions):
-    """Sessions with what their monitors were told, in ``told``."""
+class WithNotices(Sessions):
+    """Sessions with what their monitors were sent, in ``notices``."""
 
 
 class NoZygote:
@@ -92,10 +92,12 @@ async def begun(tmp_path, phase=Phase.UP):
         hub = Hub(context, journal)
         runtime = TreeRuntime(root_spec(NoZygote()), lambda _report: None)
         runtime.begin()
-        sessions = Told(runtime, None, hub, journal, None, sessions_max=10)
-        sessions.told = []
+        sessions = WithNotices(runtime, None, hub, journal, None, sessions_max=10)
+        sessions.notices = []
         sessions.monitors = MonitorService(
-            journal, sessions.look_up, lambda _client, one: sessions.told.append(one.down) or True
+            journal,
+            sessions.look_up,
+            lambda _client, one: sessions.notices.append(one.down) or True,
         )
         parent = Session(sessions, spec("parent"), session_path(None, "parent"), 0)
         parent.phase, parent.incarnation = phase, 1
@@ -183,12 +185,14 @@ def test_who_watches_a_session_that_is_written_down_hears_that_it_never_began(tm
             with pytest.raises(StartFailed):
                 await start
             newest = await sessions.journal.read(FindNewestDown("child"))
-            told = [(down.reason, down.restarting) for down in sessions.told]
-            return told, newest.restarting
+            notices = [(down.reason, down.restarting) for down in sessions.notices]
+            return notices, newest.restarting
 
-    told, restarting = asyncio.run(main())
+    notices, restarting = asyncio.run(main())
 
-    assert [(type(reason), is_restarting) for reason, is_restarting in told] == [(Shutdown, False)]
+    assert [(type(reason), is_restarting) for reason, is_restarting in notices] == [
+        (Shutdown, False)
+    ]
     assert restarting is False
 
 

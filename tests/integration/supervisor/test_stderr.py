@@ -54,7 +54,7 @@ call_native()
     ],
     ids=["segfault", "abort", "fatal error", "asked for"],
 )
-def test_the_stack_of_a_real_crash_is_told_from_what_was_logged(crash, number):
+def test_the_stack_of_a_real_crash_is_reported_from_what_was_logged(crash, number):
     """The thread that crashed comes first; Python's own traceback is not the stack."""
     script = f"import signal{CRASH.replace('{crash}', crash)}"
     done = subprocess.run(

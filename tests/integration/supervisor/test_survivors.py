@@ -49,7 +49,7 @@ def change(directory, **changes):
 
 
 def test_an_agent_that_lives_is_found(agent, tmp_path):
-    """With its pid, and a pidfd that tells how it ends."""
+    """With its pid, and a pidfd that shows how it ends."""
     (left,) = find_survivors(tmp_path)
 
     assert (left.pid, left.entry.session_id, left.entry.incarnation) == (agent.pid, "s-1", 3)
@@ -133,7 +133,7 @@ def test_what_a_dead_agent_has_left_is_ended(family, tmp_path):
 
 
 def test_what_is_no_entry_is_removed(tmp_path):
-    """A file that somebody cut, and one that tells of another agent."""
+    """A file that somebody cut, and one that names another agent."""
     register(tmp_path, own_registration("w-1", "s-1", 1))
     folder = tmp_path / REGISTRY
     (folder / "w-2").write_bytes((folder / "w-1").read_bytes()[:20])

@@ -32,7 +32,7 @@ def heard(manager):
     return manager.recv(DATAGRAM_BYTES_MAX).decode()
 
 
-def test_the_life_of_a_service_is_told(manager):
+def test_the_life_of_a_service_is_reported(manager):
     """Its status, that it is ready, reloads and stops; one line each."""
     with notifier(manager) as service:
         service.status("12 sessions\nREADY=0")
@@ -51,7 +51,7 @@ def test_the_life_of_a_service_is_told(manager):
 
 
 def test_a_reload_does_not_end_the_start(manager):
-    """What is told after a reload would otherwise mean that the service is ready."""
+    """What is sent after a reload would otherwise mean that the service is ready."""
     with notifier(manager) as service:
         service.reloading(5)
         service.reloaded()
@@ -60,7 +60,7 @@ def test_a_reload_does_not_end_the_start(manager):
         heard(manager)
 
 
-def test_a_status_is_told_when_it_has_changed(manager, monkeypatch):
+def test_a_status_is_sent_when_it_has_changed(manager, monkeypatch):
     """The same line is not sent twice, and a long one is cut."""
     monkeypatch.setattr("supervisor.adapters.systemd.STATUS_INTERVAL_S", 0.001)
     lines = iter(["a", "a", "b" * 1000])

@@ -20,7 +20,7 @@ def test_all_threads_run_before_there_is_work():
         assert done == [*range(3 * THREADS)]
 
 
-def test_system_without_threads_is_told_at_the_start(monkeypatch):
+def test_system_without_threads_is_reported_at_the_start(monkeypatch):
     """What was started ends again, and the error is Python's own."""
     before, start = threading.active_count(), threading.Thread.start
     started = []

@@ -1,4 +1,4 @@
-"""Tool hosts in the pool: forked for a worker, told of when they end, gone before it is."""
+"""Tool hosts in the pool: forked for a worker, reported when they end, gone before it is."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ async def ask(pool, worker, address):
     await asyncio.gather(*pool._tasks)
 
 
-async def told(router):
+async def first_frame(router):
     """Return the first frame that was sent, when there is one."""
     async with asyncio.timeout(WAIT_S):
         while not router.sent:  # noqa: ASYNC110 - it comes of another process's end
@@ -106,7 +106,7 @@ async def told(router):
     return router.sent[0]
 
 
-def test_a_host_connects_and_its_end_is_told(folder):
+def test_a_host_connects_and_its_end_is_reported(folder):
     """The worker learns by which signal, under the address that it gave."""
 
     async def scenario():
@@ -118,7 +118,7 @@ def test_a_host_connects_and_its_end_is_told(folder):
                 peer, _ = await asyncio.to_thread(listener.accept)
                 host.child.send_signal(signal.SIGKILL)
                 with peer:
-                    return await told(router), worker.hosts.all, address.exists()
+                    return await first_frame(router), worker.hosts.all, address.exists()
 
     lost, left, is_there = asyncio.run(scenario())
 
@@ -128,7 +128,7 @@ def test_a_host_connects_and_its_end_is_told(folder):
 
 
 def test_one_host_is_started_at_a_time(folder):
-    """A worker that asks twice at once is told so."""
+    """A worker that asks twice at once gets an error."""
 
     async def scenario():
         async with pool_in(folder) as (pool, worker, router):
@@ -143,7 +143,7 @@ def test_one_host_is_started_at_a_time(folder):
     ]
 
 
-def test_a_zygote_that_cannot_fork_is_told(folder):
+def test_a_zygote_that_cannot_fork_is_reported(folder):
     """The call gets its error result instead of a wait."""
 
     async def scenario():

@@ -135,7 +135,7 @@ def test_what_only_one_caller_can_have_done_fails_it_alone():
 )
 @pytest.mark.parametrize("where", ["look", "call"])
 def test_a_read_that_fails_fails_alone(error, event, where):
-    """A bug is told as one."""
+    """A bug is reported as one."""
 
     async def scenario(writer, store):
         if where == "look":
@@ -274,7 +274,7 @@ def test_what_was_called_is_answered_when_the_writer_is_closed():
 
 
 def test_a_close_is_not_waited_for_without_end(monkeypatch):
-    """Whoever still waits is told that nothing comes any more."""
+    """Whoever still waits learns that nothing comes any more."""
     monkeypatch.setattr(module, "JOURNAL_CLOSE_S", 0.01)
     done = threading.Event()
 
@@ -414,7 +414,7 @@ def test_room_that_is_there_at_the_end_is_used(monkeypatch):
 
 @pytest.mark.parametrize("where", ["commit", "look"])
 def test_a_broken_store_is_not_tried_again(monkeypatch, where):
-    """Whoever waits is told, nothing more is written, and it is left as it is."""
+    """Whoever waits gets an error, nothing more is written, and it is left as it is."""
     monkeypatch.setattr(module, "JOURNAL_ROOM_LOOK_S", LONG_S)
     guard, store = Guard(Level.RESERVE), Store()
     guard._level = Level.LAST

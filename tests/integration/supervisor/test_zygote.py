@@ -255,7 +255,7 @@ def test_a_preload_that_hangs_is_given_up_in_bounded_time(tmp_path):
 
 @pytest.mark.fault
 def test_children_survive_the_zygote_and_the_next_fork_warms_a_new_one():
-    """A lost zygote is told once, costs no child its life, and is replaced in the open."""
+    """A lost zygote is reported once, costs no child its life, and is replaced in the open."""
 
     async def scenario():
         lost = asyncio.Queue()

@@ -28,7 +28,7 @@ while True:
     except OSError:
         pass
 """
-# It forks twice, calls setsid in between, and tells who is left.
+# It forks twice, calls setsid in between, and prints who is left.
 HIDING = """
 import os, signal
 input()
@@ -51,7 +51,7 @@ input()
 def test_the_kernel_counts_who_it_killed_for_want_of_memory(stage, cgroups):
     """The one over its limit dies, the count goes up in its cgroup, and the next one feels nothing.
 
-    The signal alone would not tell: anybody may send it.
+    The signal alone would prove nothing: anybody may send it.
     """
     stage.need(cgroups, "memory", *Version)
     full = cgroups.open(NAME, Limits(memory_bytes=LIMIT_BYTES))
@@ -175,7 +175,7 @@ def test_who_has_ended_is_not_admitted(stage, cgroups):
 
 
 def test_a_cell_that_is_busy_is_remembered_and_removed_later(stage, cgroups):
-    """What the kernel does not let go of now is told, and tried again; it ends nothing."""
+    """What the kernel does not let go of now is reported, and tried again; it ends nothing."""
     stage.need(cgroups, "kill", *Version)
     cgroup = cgroups.open(NAME, Limits())
     path = cgroup.parts[0].path
@@ -216,7 +216,7 @@ def test_a_cell_whose_directory_is_gone_gives_it_up(stage, cgroups):
         assert process.wait(WAIT_S) == -9
 
 
-# --- what is told -----------------------------------------------------------------------------
+# --- what is reported -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

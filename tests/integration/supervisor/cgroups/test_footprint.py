@@ -44,7 +44,7 @@ os.wait()
 """
 
 
-class Told:
+class Reports:
     """Records what is over its limit."""
 
     def __init__(self):
@@ -53,8 +53,8 @@ class Told:
 
     def watch(self):
         return Footprint(
-            on_memory=lambda *told: self.memory.put_nowait(told),
-            on_processes=lambda *told: self.processes.put_nowait(told),
+            on_memory=lambda *reports: self.memory.put_nowait(reports),
+            on_processes=lambda *reports: self.processes.put_nowait(reports),
             look_s=LOOK_S,
         )
 
@@ -91,42 +91,42 @@ def begin(process):
     process.stdin.flush()
 
 
-def test_a_session_over_its_memory_is_told_once():
+def test_a_session_over_its_memory_is_reported_once():
     """The key comes with what the session uses and what it may use; then it is left alone."""
 
     async def scenario():
-        told = Told()
-        watch = told.watch()
+        reports = Reports()
+        watch = reports.watch()
         with session(HUNGRY, Limits(memory_bytes=50 * MIB)) as (process, cgroup):
             watch.watch("one", cgroup)
             async with running(watch):
                 begin(process)
-                key, used, limit = await hear(told.memory)
+                key, used, limit = await hear(reports.memory)
                 with session(HUNGRY, Limits(memory_bytes=50 * MIB)) as (later, other):
                     watch.watch("two", other)
                     begin(later)
-                    second = await hear(told.memory)
+                    second = await hear(reports.memory)
 
         assert (key, limit) == ("one", 50 * MIB)
         assert 50 * MIB < used < 200 * MIB
         assert second[0] == "two"
-        assert told.memory.empty()
-        assert told.processes.empty()
+        assert reports.memory.empty()
+        assert reports.processes.empty()
 
     asyncio.run(scenario())
 
 
 def test_threads_of_a_session_count():
-    """What the kernel would count is counted, and one too many is told."""
+    """What the kernel would count is counted, and one too many is reported."""
 
     async def scenario():
-        told = Told()
-        watch = told.watch()
+        reports = Reports()
+        watch = reports.watch()
         with session(CROWDED, Limits(processes=6)) as (process, cgroup):
             watch.watch("one", cgroup)
             async with running(watch):
                 begin(process)
-                key, used, limit = await hear(told.processes)
+                key, used, limit = await hear(reports.processes)
 
         assert (key, limit) == ("one", 6)
         assert used > 6
@@ -138,8 +138,8 @@ def test_who_is_forgotten_or_has_no_limit_is_not_looked_at():
     """A session without a limit costs nothing, and one that has ended is nobody's business."""
 
     async def scenario():
-        told = Told()
-        watch = told.watch()
+        reports = Reports()
+        watch = reports.watch()
         with (
             session(HUNGRY, Limits(cpu_cores=1.0)) as (_, free),
             session("input()", Limits(processes=1)) as (_, bound),

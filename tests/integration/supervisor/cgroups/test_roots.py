@@ -103,7 +103,7 @@ def test_what_was_left_in_another_cgroup_is_found_by_the_record(stage, name, tmp
         cgroup_roots.remove(ground)
 
 
-# --- what is told -----------------------------------------------------------------------------
+# --- what is reported -------------------------------------------------------------------------
 
 
 def test_each_resource_has_its_own_layer_and_reason(cgroups):
