@@ -155,7 +155,7 @@ def test_read_file_says_when_there_is_nothing(workspace):
     ],
 )
 def test_read_file_refuses_what_is_no_text(workspace, path, reason):
-    """What is not there, not a file or not text is told; a pipe without a writer blocks nothing."""
+    """What is not there, no file or no text is reported; a pipe without a writer blocks nothing."""
     os.mkfifo(workspace / "pipe")
     (workspace / "binary").write_bytes(b"a\0b")
     with pytest.raises(ToolError) as caught:
@@ -188,7 +188,7 @@ def test_list_dir_counts_what_it_leaves_out(workspace):
     assert last == f"[{1_200 - len(lines)} more entries are left out]"
 
 
-def test_list_dir_tells_empty_and_absent(tmp_path):
+def test_list_dir_distinguishes_empty_and_absent(tmp_path):
     """An empty folder is no error; an absent one is."""
     with pytest.raises(ToolError, match="Cannot list absent: No such file or directory"):
         call(list_dir.create(), tmp_path, path="absent")
@@ -207,8 +207,8 @@ def test_shell_runs_in_the_working_dir_without_input(tmp_path):
 def test_shell_is_of_the_kind_that_was_chosen(tmp_path, kind):
     """One that is not installed is refused by its name, with those that are."""
     if shutil.which(kind) is None:
-        told = failing_shell(tmp_path, "true", shell=kind)
-        assert told.startswith(f"Cannot run the command: {kind} is not installed; there are ")
+        reported = failing_shell(tmp_path, "true", shell=kind)
+        assert reported.startswith(f"Cannot run the command: {kind} is not installed; there are ")
         return
     name = run_shell(tmp_path, "cat /proc/$$/comm; true", shell=kind)
 
@@ -225,14 +225,14 @@ def test_shell_that_is_missing_is_refused_by_its_name(tmp_path, monkeypatch):
     )
 
 
-def test_shell_tells_a_failure(tmp_path):
+def test_shell_reports_a_failure(tmp_path):
     """A status other than 0 is an error that the model reads, with the output."""
     assert failing_shell(tmp_path, "echo oops; exit 3") == "oops\n[exit status 3]"
     assert failing_shell(tmp_path, "kill -TERM $$") == "[killed by SIGTERM]"
     assert run_shell(tmp_path, "true") == "(no output)"
 
 
-def test_shell_that_cannot_start_is_told(tmp_path):
+def test_shell_that_cannot_start_is_reported(tmp_path):
     """A folder that is gone and a command that no system takes are errors to read."""
     assert "No such file" in failing_shell(tmp_path / "gone", "true")
     assert "null byte" in failing_shell(tmp_path, "echo \0")
@@ -319,7 +319,7 @@ def test_shell_bounds_what_it_keeps(tmp_path):
 
 
 def test_shell_goes_on_when_the_file_cannot_be_kept(tmp_path):
-    """Trouble with the file is told and costs the command nothing."""
+    """Trouble with the file is reported and costs the command nothing."""
     (tmp_path / ".cmdc").write_text("in the way")
     result = run_shell(tmp_path, "seq 1 20000")
 

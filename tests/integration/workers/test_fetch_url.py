@@ -131,7 +131,7 @@ def test_a_long_text_comes_in_parts(server):
         ("/nowhere", "status 302"),
     ],
 )
-def test_what_is_no_page_is_told(server, path, why):
+def test_what_is_no_page_is_reported(server, path, why):
     """Too large, in whatever form, no text, not there, or at a host that is not named."""
     assert why in refused(server, path)
 

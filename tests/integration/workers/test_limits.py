@@ -42,7 +42,7 @@ print(json.dumps(told))
 """
 
 
-def told_by(prelude=""):
+def reported_by(prelude=""):
     done = subprocess.run(
         [sys.executable, "-c", prelude + WORKER],
         capture_output=True,
@@ -56,7 +56,7 @@ def told_by(prelude=""):
 @pytest.fixture(scope="module", name="told")
 def _told():
     """What a worker says of itself that took one limit after the other."""
-    return told_by()
+    return reported_by()
 
 
 def test_open_files_are_limited_for_the_process_and_what_it_starts(told):
@@ -74,7 +74,7 @@ def test_more_than_the_system_allows_is_refused_by_name(told):
 
 
 def test_no_core_is_written(told):
-    """A core would hold what the session was told."""
+    """A core would hold what the session has read."""
     assert told["core"] == [0, 0]
 
 
@@ -85,4 +85,4 @@ def test_a_worker_is_chosen_before_the_daemon_when_memory_runs_out(told):
 
     assert told["stepped"] == [True, True]
     assert told["score"] == max(own, 300)
-    assert told_by(raised)["score"] == 700
+    assert reported_by(raised)["score"] == 700

@@ -201,7 +201,7 @@ def test_one_that_does_not_read_is_disconnected_and_holds_up_nobody(tmp_path, mo
 @pytest.mark.parametrize(
     ("size", "problem"), [(-1, "it exited with status 3"), (-2, "it says more than")]
 )
-def test_the_end_of_the_server_is_told_to_all_and_is_the_hosts(
+def test_the_end_of_the_server_is_reported_to_all_and_is_the_hosts(
     tmp_path, monkeypatch, size, problem
 ):
     """With why, and the host ends as one that crashed: another one starts the server again."""
@@ -219,15 +219,15 @@ def test_the_end_of_the_server_is_told_to_all_and_is_the_hosts(
                     await heard(agent)
             return code, reason, [agent.ending() for agent in agents]
 
-    code, reason, told = asyncio.run(run())
+    code, reason, reported = asyncio.run(run())
 
     assert code == EXIT_CRASHED
     assert isinstance(reason, Other)
     assert problem in reason.detail
-    assert told == [reason.detail] * 2
+    assert reported == [reason.detail] * 2
 
 
-def test_what_a_server_says_at_its_end_is_told_without_its_keys(tmp_path):
+def test_what_a_server_says_at_its_end_is_reported_without_its_keys(tmp_path):
     """They are in its environment, and so perhaps in what it complains of."""
     code = "import os, sys; print('bad key', os.environ['API_KEY'], file=sys.stderr); sys.exit(2)"
     server = Declared(
@@ -245,11 +245,11 @@ def test_what_a_server_says_at_its_end_is_told_without_its_keys(tmp_path):
                 await heard(agent)
             return reason.detail, agent.ending()
 
-    detail, told = asyncio.run(run())
+    detail, reported = asyncio.run(run())
 
     assert "it exited with status 2: bad key" in detail
     assert "0123456789" not in detail
-    assert told == detail
+    assert reported == detail
 
 
 def test_a_server_that_does_not_answer_after_a_request_was_given_up_is_ended(tmp_path, monkeypatch):
@@ -287,7 +287,7 @@ def test_a_server_that_does_not_read_is_ended(tmp_path, monkeypatch):
     assert "has read nothing" in reason.detail
 
 
-def test_a_program_that_is_not_there_is_told_as_final(tmp_path, monkeypatch):
+def test_a_program_that_is_not_there_is_reported_as_final(tmp_path, monkeypatch):
     """Nobody asks again."""
     server = Declared(command=("/nowhere",), working_dir="/", environment={})
     nowhere = Declared(command=("true",), working_dir="/nowhere", environment={})
@@ -326,7 +326,7 @@ def test_it_ends_when_nobody_is_there(tmp_path):
 
 
 def test_a_host_that_is_gone_is_asked_for_again(tmp_path, monkeypatch):
-    """A few times, with pauses; then it is told."""
+    """A few times, with pauses; then it is reported."""
     monkeypatch.setattr(shares, "PAUSES_S", (0.0, 0.01, 0.01))
 
     async def run():
@@ -338,13 +338,13 @@ def test_a_host_that_is_gone_is_asked_for_again(tmp_path, monkeypatch):
     assert asyncio.run(run()) == 3
 
 
-def test_another_process_in_the_hosts_place_is_told_nothing(tmp_path, monkeypatch):
+def test_another_process_in_the_hosts_place_is_given_nothing(tmp_path, monkeypatch):
     """What is declared may hold keys."""
     monkeypatch.setattr(shares, "PAUSES_S", (0.0,))
 
     async def run():
         async with staged(tmp_path) as stage:
-            stage.finder.found = lambda frame, tell=stage.finder.found: tell(
+            stage.finder.found = lambda frame, reply=stage.finder.found: reply(
                 ServerFound(key=frame.key, address=frame.address, token=frame.token, pid=1)
             )
             with pytest.raises(ConnectionError, match="listens there"):

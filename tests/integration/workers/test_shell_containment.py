@@ -31,16 +31,16 @@ async def run(folder, command, **options):
 @pytest.mark.parametrize("disguise", ["", "env -i "], ids=["marked", "without environment"])
 def test_what_a_timed_out_command_has_started_is_gone_when_it_returns(tmp_path, disguise):
     """Double forks, setsid, a signal that is ignored and an environment that is cleared."""
-    begin, told, left = COMMAND.format(fifo=tmp_path / "fifo", disguise=disguise), "", True
+    begin, shown, left = COMMAND.format(fifo=tmp_path / "fifo", disguise=disguise), "", True
     with watched(tmp_path / "fifo") as is_held:
         for limit_s in LIMITS_S:
             with pytest.raises(ToolError, match=f"not done within {limit_s:g} s") as caught:
                 asyncio.run(run(tmp_path, f"{begin} echo begun; sleep 60", timeout=limit_s))
-            told, left = str(caught.value), is_held()
-            if "begun" in told or left:
+            shown, left = str(caught.value), is_held()
+            if "begun" in shown or left:
                 break
 
-    assert told.startswith("begun")
+    assert shown.startswith("begun")
     assert not left
 
 

@@ -85,7 +85,7 @@ def _quiet():
     logger.handlers[:] = before
 
 
-def tell(plugin, *events):
+def feed(plugin, *events):
     async def run():
         for event in events:
             await plugin.observe(event, CONTEXT)
@@ -94,14 +94,14 @@ def tell(plugin, *events):
 
 
 def flushed(plugin, *events):
-    """Tell events and return when they are sent."""
-    tell(plugin, *events)
+    """Feed events and return when they are sent."""
+    feed(plugin, *events)
     assert plugin._outlet.flush(SOON_S)
 
 
 @pytest.fixture
 def plugin_of():
-    """Make plugins that send when they are told to."""
+    """Make plugins that send when they are asked to."""
     return lambda **options: Telemetry(**{"export_interval": NEVER_S, **options})
 
 
@@ -151,9 +151,9 @@ def test_the_end_waits_while_opentelemetry_is_imported(plugin_of, monkeypatch):
     monkeypatch.delitem(sys.modules, module.__name__)
     monkeypatch.setattr(telemetry, "IMPORT_S", SOON_S)
     plugin = plugin_of(exporter=lambda: spans)
-    tell(plugin, *CYCLE)
+    feed(plugin, *CYCLE)
     assert gate.entered.wait(SOON_S)
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as written:
         end = threading.Thread(target=plugin.session_end, args=(SessionEnd(), CONTEXT))
         end.start()
         end.join(1.2 * telemetry.FLUSH_S)
@@ -163,7 +163,7 @@ def test_the_end_waits_while_opentelemetry_is_imported(plugin_of, monkeypatch):
 
     assert is_waiting
     assert [span.name for span in spans.get_finished_spans()] == ["chat gpt-5", "invoke_agent"]
-    assert told == []
+    assert written == []
 
 
 def test_text_that_utf_8_has_not_costs_no_span(plugin_of):
@@ -244,7 +244,7 @@ def test_a_service_has_a_name(plugin_of, monkeypatch, variables, option, name):
         (RuntimeError("the cable is cut"), "RuntimeError: the cable is cut"),
     ],
 )
-def test_an_exporter_that_fails_is_told_once(plugin_of, failure, why):
+def test_an_exporter_that_fails_is_reported_once(plugin_of, failure, why):
     """And again when it is well; what was to be sent is lost, and counted."""
     exporter = Broken(failure)
     plugin = plugin_of(exporter=lambda: exporter)
@@ -285,11 +285,11 @@ def test_nothing_is_sent_where_nothing_is_new(plugin_of):
 
 
 @pytest.mark.parametrize("made", [None, (1, 2), "exporter"])
-def test_what_is_no_exporter_is_told(plugin_of, made):
+def test_what_is_no_exporter_is_reported(plugin_of, made):
     """The session goes on without."""
     plugin = plugin_of(exporter=lambda: made)
     with structlog.testing.capture_logs() as entries:
-        tell(plugin, *CYCLE)
+        feed(plugin, *CYCLE)
         assert not plugin._outlet.flush(SOON_S)
 
     assert [entry["event"] for entry in entries] == ["plugin_thread.crashed"]
@@ -323,7 +323,7 @@ def refusing():
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_collector_that_refuses_is_told_with_its_words(plugin_of, slash, capfd):
+def test_a_collector_that_refuses_is_reported_with_its_words(plugin_of, slash, capfd):
     """Once, and nothing besides is written to standard error."""
     Refusing.paths = ()
     with refusing() as url, structlog.testing.capture_logs() as entries:
@@ -350,11 +350,11 @@ def test_the_environment_says_where_the_collector_is(plugin_of, monkeypatch):
 def test_the_console_is_standard_error(plugin_of, capfd):
     """For development."""
     flushed(plugin_of(endpoint="console"), *CYCLE)
-    told = capfd.readouterr()
+    written = capfd.readouterr()
 
-    assert told.out == ""
-    assert "chat gpt-5" in told.err
-    assert "gen_ai.client.token.usage" in told.err
+    assert written.out == ""
+    assert "chat gpt-5" in written.err
+    assert "gen_ai.client.token.usage" in written.err
 
 
 def test_the_end_of_a_session_closes_what_is_open(plugin_of):
@@ -362,7 +362,7 @@ def test_the_end_of_a_session_closes_what_is_open(plugin_of):
     spans = InMemorySpanExporter()
     plugin = plugin_of(exporter=lambda: spans)
     flushed(plugin)
-    tell(plugin, *CYCLE[:2])
+    feed(plugin, *CYCLE[:2])
     assert plugin._outlet.flush(SOON_S)  # whatever the imports take
     plugin.session_end(SessionEnd(), CONTEXT)
 
@@ -376,7 +376,7 @@ def test_a_plugin_that_is_detached_sends_what_it_has(plugin_of):
     """Its thread ends with it."""
     spans, metrics = InMemorySpanExporter(), Metrics()
     plugin = plugin_of(exporter=lambda: (spans, metrics))
-    tell(plugin, *CYCLE[:2])
+    feed(plugin, *CYCLE[:2])
     thread = plugin._outlet._tank._thread
     del plugin
     thread.join(SOON_S)

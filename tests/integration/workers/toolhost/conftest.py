@@ -154,8 +154,8 @@ def ends(pid):
 
 
 @tool(effects="read", name="tell")
-def told(*, context: Context) -> str:
-    """Tell where the call runs."""
+def report_facts(*, context: Context) -> str:
+    """Report where the call runs."""
     inherited = {int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.exists()}
     facts = {
         "pid": os.getpid(),
@@ -207,9 +207,9 @@ def opened(folder):
 
 
 @pytest.fixture
-def tell():
-    """Return a tool that tells where it runs."""
-    return told
+def facts_tool():
+    """Return a tool that reports where it runs."""
+    return report_facts
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ NOT_IN_HOST = {"zmq", "asyncio", "litellm", "structlog", "multiprocess", "worker
 RSS_BYTES_MAX = 64 * 2**20
 
 
-def test_a_call_has_a_process_a_group_and_a_place_of_its_own(opened, folder, tell):
+def test_a_call_has_a_process_a_group_and_a_place_of_its_own(opened, folder, facts_tool):
     """One thread, no inherited descriptors, no input, and who is served in the environment."""
 
     async def scenario():
-        async with opened(tell) as stage:
+        async with opened(facts_tool) as stage:
             assert await stage.texts("tell") == ["told"]
             return stage.hosts[0].pid, stage.emitted[0]
 
@@ -84,7 +84,7 @@ def test_an_effect_crosses_over(opened):
 
 
 def test_events_come_in_order_and_other_wishes_are_refused(opened):
-    """A call in a process can tell, and can't wait for its session."""
+    """A call in a process can emit, and can't wait for its session."""
 
     @tool(isolation="process")
     async def talk(*, context: Context) -> str:
@@ -141,7 +141,7 @@ def test_large_arguments_reach_the_call(opened, size):
     assert asyncio.run(scenario()) == [str(size)]
 
 
-def test_arguments_that_are_too_large_are_told(opened, monkeypatch):
+def test_arguments_that_are_too_large_are_reported(opened, monkeypatch):
     """The model reads it; the host is not troubled."""
     monkeypatch.setattr(toolhost_link, "framed", small_framed)
 
@@ -190,7 +190,7 @@ def test_tools_that_come_later_are_opened_when_they_are_called(opened, load):
     assert found[3] == "second"
 
 
-def test_a_tool_that_cannot_be_opened_in_the_host_is_an_error_result(opened, tell):
+def test_a_tool_that_cannot_be_opened_in_the_host_is_an_error_result(opened, facts_tool):
     """It was there when the agent loaded it; what the loader says is what the model reads."""
 
     class Gone(Tool):
@@ -205,7 +205,7 @@ def test_a_tool_that_cannot_be_opened_in_the_host_is_an_error_result(opened, tel
     gone = LoadedTool(Gone(), Packed(kind="ref", label="gone", ref="no_such_module:x"))
 
     async def scenario():
-        async with opened(gone, tell) as stage:
+        async with opened(gone, facts_tool) as stage:
             return await stage.texts("gone"), await stage.texts("tell")
 
     (text,), after = asyncio.run(scenario())
@@ -214,11 +214,11 @@ def test_a_tool_that_cannot_be_opened_in_the_host_is_an_error_result(opened, tel
     assert after == ["told"]
 
 
-def test_a_process_is_forked_ahead_and_serves_one_call(opened, tell):
+def test_a_process_is_forked_ahead_and_serves_one_call(opened, facts_tool):
     """After a call the next one finds its process waiting; each call still has its own."""
 
     async def scenario():
-        async with opened(tell) as stage:
+        async with opened(facts_tool) as stage:
             await stage.texts("tell")
             host = psutil.Process(stage.hosts[0].pid)
 
@@ -227,7 +227,7 @@ def test_a_process_is_forked_ahead_and_serves_one_call(opened, tell):
                 return [one.pid for one in host.children() if one.pid != served]
 
             async with asyncio.timeout(WAIT_S):
-                while not (spares := live_children()):  # noqa: ASYNC110 - it tells nobody
+                while not (spares := live_children()):  # noqa: ASYNC110 - no event comes
                     await asyncio.sleep(0.001)  # tidy: see above
             await stage.texts("tell")
             await stage.texts("tell")
@@ -256,7 +256,7 @@ def test_an_agent_that_does_not_read_holds_up_its_calls(opened):
             await stage.until_emitted(1)
             host = psutil.Process(stage.hosts[0].pid)
             async with asyncio.timeout(WAIT_S):
-                while host.status() != psutil.STATUS_SLEEPING:  # noqa: ASYNC110 - it tells nobody
+                while host.status() != psutil.STATUS_SLEEPING:  # noqa: ASYNC110 - no event comes
                     await asyncio.sleep(0.01)  # tidy: see above
             size = host.memory_info().rss
             stage.go.set()

@@ -25,7 +25,7 @@ LIMITS_S = (1.0, 4.0, 16.0)
 
 @tool
 def escape(how: str, fifo: str, *, context: Context) -> str:
-    """Start what gets away, and then end as it is told."""
+    """Start what gets away, and then end as it is asked to."""
     leave(fifo)
     context.session.emit("left", os.getpid())
     if how == "returns":
@@ -102,15 +102,15 @@ def test_what_a_killed_call_has_started_is_gone_with_it(opened, folder):
 @tool
 def free(*, context: Context) -> str:
     """Set a process free, in a session of its own, and stay."""
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if child := os.fork():
-            os.write(tell, str(child).encode())
+            os.write(writing, str(child).encode())
             os._exit(0)
         signal.pause()
     os.wait()
-    context.session.emit("free", int(os.read(told, 100)))
+    context.session.emit("free", int(os.read(reading, 100)))
     while True:
         signal.pause()
 
@@ -174,7 +174,7 @@ def test_what_a_call_left_that_ended_well_lives_on_with_its_session(opened):
 
 @tool
 def serve_and_wait(*, context: Context) -> str:
-    """Leave one process in a session of its own, tell of both, and end when told to go on."""
+    """Leave one process in a session of its own, report both, and end when asked to go on."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     if os.fork() == 0:
         os.setsid()

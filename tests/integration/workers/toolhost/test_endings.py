@@ -20,11 +20,11 @@ DIED = "Error: the tool's process died: "
 
 
 def end_by(how):
-    """Return a tool that ends in a way that is told by a word."""
+    """Return a tool that ends in a way that a word names."""
 
     @tool(effects="write")
     def end(how: str = how) -> str:
-        """End as it is told."""
+        """End as it is asked to."""
         return ENDS[how]()
 
     return end
@@ -108,11 +108,11 @@ ENDS = {
         ("fork", True, "left one"),
     ],
 )
-def test_however_a_tool_ends_its_call_has_a_result(opened, tell, how, ok, text):
+def test_however_a_tool_ends_its_call_has_a_result(opened, facts_tool, how, ok, text):
     """And the next call of the session runs."""
 
     async def scenario():
-        async with opened(end_by(how), tell) as stage:
+        async with opened(end_by(how), facts_tool) as stage:
             result = await stage.result("end")
             return result, await stage.texts("tell")
 

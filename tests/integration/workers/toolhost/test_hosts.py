@@ -17,11 +17,11 @@ pytestmark = pytest.mark.process
 WAIT_S = 20.0
 
 
-def test_the_socket_is_gone_when_the_host_has_come(opened, folder, tell):
+def test_the_socket_is_gone_when_the_host_has_come(opened, folder, facts_tool):
     """Nobody else can connect, and nothing is left behind."""
 
     async def scenario():
-        async with opened(tell) as stage:
+        async with opened(facts_tool) as stage:
             await stage.texts("tell")
             return list(folder.iterdir()), stage.addresses
 
@@ -32,11 +32,11 @@ def test_the_socket_is_gone_when_the_host_has_come(opened, folder, tell):
     assert len(Path(address).name) <= len("workers.sock")
 
 
-def test_a_lost_host_ends_its_calls_with_the_reason_and_is_replaced(opened, tell, stay, ends):
+def test_a_lost_host_ends_its_calls_with_the_reason_and_is_replaced(opened, facts_tool, stay, ends):
     """The daemon knows how it ended; the next call has a new one."""
 
     async def scenario():
-        async with opened(stay, tell) as stage:
+        async with opened(stay, facts_tool) as stage:
             tasks = stage.start("stay")
             pids = await stage.until_emitted()
             stage.hosts[0].kill()
@@ -72,11 +72,11 @@ def test_a_host_that_nobody_explains_is_lost_all_the_same(opened, stay, monkeypa
     assert asyncio.run(scenario()).endswith("with this call in it: nobody knows why")
 
 
-def test_a_host_that_cannot_be_had_is_an_error_result(opened, tell):
+def test_a_host_that_cannot_be_had_is_an_error_result(opened, facts_tool):
     """The daemon says why; the next call asks anew."""
 
     async def scenario():
-        async with opened(tell) as stage:
+        async with opened(facts_tool) as stage:
             stage.answer_want = stage.refuse_host
             refused = await stage.texts("tell", "tell")
             stage.answer_want = stage.start_host
@@ -88,12 +88,12 @@ def test_a_host_that_cannot_be_had_is_an_error_result(opened, tell):
     assert (after, asked) == (["told"], 2)
 
 
-def test_a_host_that_does_not_come_is_given_up(opened, folder, tell, monkeypatch):
+def test_a_host_that_does_not_come_is_given_up(opened, folder, facts_tool, monkeypatch):
     """No call waits for ever for a process that never connects."""
     monkeypatch.setattr(toolhost_link, "START_S", 0.05)
 
     async def scenario():
-        async with opened(tell) as stage:
+        async with opened(facts_tool) as stage:
             stage.answer_want = lambda _address: None
             return await stage.texts("tell"), list(folder.iterdir())
 
@@ -213,11 +213,11 @@ def test_events_of_a_call_are_bounded(opened):
     assert emitted == 3
 
 
-def test_a_spare_that_nobody_needs_is_given_up(opened, tell):
+def test_a_spare_that_nobody_needs_is_given_up(opened, facts_tool):
     """An idle session pays for its host only."""
 
     async def scenario():
-        async with opened(tell) as stage:
+        async with opened(facts_tool) as stage:
             stage.bounds = f"{HOST}; host.SPARE_IDLE_S = 0.1"
             await stage.texts("tell")
             host = psutil.Process(stage.hosts[0].pid)
@@ -227,7 +227,7 @@ def test_a_spare_that_nobody_needs_is_given_up(opened, tell):
                     if not seen:  # it was gone before anybody looked
                         await stage.texts("tell")
                     seen |= {one.pid for one in host.children()}
-                    await asyncio.sleep(0.002)  # tidy: the host tells nobody
+                    await asyncio.sleep(0.002)  # tidy: the host notifies nobody
             return seen, await stage.texts("tell")
 
     seen, after = asyncio.run(scenario())
