@@ -128,14 +128,14 @@ def test_what_has_no_connection_waits(daemon):
 
     async def work():
         with opened(daemon) as dealer:
-            told = [dealer.has_unsent]
+            reported = [dealer.has_unsent]
             dealer.send(encode(ask("one")))
-            told.append(dealer.has_unsent)
+            reported.append(dealer.has_unsent)
             daemon.bind()
             assert await daemon.asked() == ask("one")
             await come(lambda: not dealer.has_unsent)
         dealer.send(encode(ask("two")))
-        return [*told, dealer.has_unsent]
+        return [*reported, dealer.has_unsent]
 
     assert played(work) == [False, True, False]
     assert not daemon.router.poll(0)
@@ -224,9 +224,9 @@ def test_an_answer_that_breaks_the_contract(daemon, part, is_foreign, words):
             await come(lambda: ear.frames)
 
     played(work)
-    ((text, told),) = ear.violations
+    ((text, reported),) = ear.violations
     assert words in text
-    assert told is is_foreign
+    assert reported is is_foreign
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ def test_events_that_break_the_contract(daemon, parts, is_foreign, words):
             await come(lambda: ear.published)
 
     played(work)
-    ((text, told),) = ear.violations
+    ((text, reported),) = ear.violations
     assert words in text
-    assert told is is_foreign
+    assert reported is is_foreign
 
 
 @pytest.mark.parametrize("end", ["close", "abandon"])

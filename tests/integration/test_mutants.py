@@ -62,7 +62,7 @@ def test_what_a_wrong_leaves_behind_is_ended(tmp_path):
 
 
 def test_a_wrong_that_hangs_is_cut_off(tmp_path):
-    """So is one that ends by a signal told as a shell does it."""
+    """So is one that ends by a signal, reported as a shell does it."""
 
     def hang():
         os.read(os.pipe()[0], 1)

@@ -45,7 +45,7 @@ async def alone(address):
 
 async def come(condition):
     """Return when the condition holds."""
-    while not condition():  # noqa: ASYNC110 - of a pump, which tells nobody
+    while not condition():  # noqa: ASYNC110 - of a pump, which notifies nobody
         await asyncio.sleep(0)
 
 
@@ -74,7 +74,7 @@ def test_who_waits_for_a_peer_hardly_takes_a_processor(address):
 
 
 def test_what_waits_goes_as_soon_as_the_peer_is_there(address, monkeypatch):
-    """The descriptor tells it: no timer would come for an hour."""
+    """The descriptor shows it: no timer would come for an hour."""
     monkeypatch.setattr(sockets, "RETRY_SEND_S_MAX", 3_600.0)
 
     async def wait():

@@ -109,7 +109,7 @@ async def connected(context, address, *identities, pipe=None, handle=None):
 
 async def come(condition):
     """Return when the condition holds."""
-    while not condition():  # noqa: ASYNC110 - of a socket, which tells nobody
+    while not condition():  # noqa: ASYNC110 - of a socket, which notifies nobody
         await asyncio.sleep(0)
 
 
@@ -272,7 +272,7 @@ def test_full_pipes_share_one_timer(context, address):
     assert asyncio.run(exchange()) == 1
 
 
-def test_an_unknown_peer_is_told(context, address):
+def test_an_unknown_peer_is_reported(context, address):
     """A router knows who is connected, and says so of everybody else."""
 
     async def ask():
@@ -306,8 +306,8 @@ def test_what_waits_for_a_peer_that_is_gone_is_dropped(context, tmp_path):
 
 
 def test_a_handler_that_raises_does_not_end_the_pump(context, address):
-    """The loop is told of each failure, and the next message is taken."""
-    told = []
+    """The loop hears of each failure, and the next message is taken."""
+    reported = []
 
     def fail(message):
         if number(message) % 2:
@@ -315,7 +315,9 @@ def test_a_handler_that_raises_does_not_end_the_pump(context, address):
 
     async def exchange():
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, context: told.append(str(context["exception"])))
+        loop.set_exception_handler(
+            lambda _loop, context: reported.append(str(context["exception"]))
+        )
         async with connected(context, address, b"w-1") as (router, dealer):
             router.handle = fail
             dealer.pump.start()
@@ -324,16 +326,16 @@ def test_a_handler_that_raises_does_not_end_the_pump(context, address):
             return [*map(number, router.got)]
 
     assert asyncio.run(exchange()) == [*range(10)]
-    assert told == ["1", "3", "5", "7", "9"]
+    assert reported == ["1", "3", "5", "7", "9"]
 
 
 def test_a_handler_may_stop_the_pump(context, address):
-    """No message is taken after that, and what it raises then is told like any other."""
-    told = []
+    """No message is taken after that, and what it raises then is reported like any other."""
+    reported = []
 
     async def exchange():
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
+        loop.set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
         async with connected(context, address, b"w-1") as (router, dealer):
             dealer.pump.start()
             router.handle = lambda _message: [router.pump.stop(), 1 / 0]
@@ -344,7 +346,7 @@ def test_a_handler_may_stop_the_pump(context, address):
 
     got, sent = asyncio.run(exchange())
 
-    assert [type(error) for error in told] == [ZeroDivisionError]
+    assert [type(error) for error in reported] == [ZeroDivisionError]
     assert (len(got), sent) == (1, False)
 
 

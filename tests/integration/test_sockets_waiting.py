@@ -1,4 +1,4 @@
-"""What waits for room in a pipe: when it is tried again, what is taken back, who is told."""
+"""What waits for room in a pipe: when it is tried again, what is taken back, who is notified."""
 
 import asyncio
 import os
@@ -206,21 +206,21 @@ def test_a_producer_waits_for_the_slowest(context, address):
 
 
 def test_what_cannot_be_sent_ends_no_tries(context, address):
-    """A bug of one sender is told again and again, and what waits for others is not lost."""
-    told = []
+    """A bug of one sender is reported again and again, and what waits for others is not lost."""
+    reported = []
 
     async def main():
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
+        loop.set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
         async with connected(context, address, b"w-1", pipe=PIPE) as (router, dealer):
             fill(router.pump, b"w-1", 1)
             router.pump.send(["no bytes"], peer=b"w-1")
             dealer.pump.start()
-            await come(lambda: len(told) == TRIES)
+            await come(lambda: len(reported) == TRIES)
 
     played(main)
 
-    assert [type(one) for one in told] == [TypeError] * TRIES
+    assert [type(one) for one in reported] == [TypeError] * TRIES
 
 
 @pytest.mark.parametrize(("asks", "scheme"), [(True, "ipc"), (True, "inproc"), (False, "ipc")])

@@ -60,7 +60,7 @@ class Running:
     listener: socket.socket
     answers: dict
     asked: list = field(default_factory=list)
-    told: list = field(default_factory=list)
+    reported: list = field(default_factory=list)
 
     def resolve(self, host, _port):
         self.asked.append(host)
@@ -103,7 +103,7 @@ def running():
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             until, end = os.pipe()
             given = Running(listener, answers or {})
-            one = Proxy(rules_of(allowed), given.resolve, given.told.append, **bounds)
+            one = Proxy(rules_of(allowed), given.resolve, given.reported.append, **bounds)
             thread = threading.Thread(target=one.serve, args=(listener, until))
             thread.start()
             stack.callback(os.close, until)
@@ -131,7 +131,7 @@ def test_a_tunnel_carries_what_is_said_both_ways(running, server):
         assert echoed == TLS
         assert tunnel.recv(100) == b""
     assert server.ended.wait(WAIT_S)
-    assert (given.asked, given.told) == (["a.org"], [])
+    assert (given.asked, given.reported) == (["a.org"], [])
 
 
 def test_a_server_that_speaks_first_is_heard(running):
@@ -145,13 +145,13 @@ def test_a_server_that_speaks_first_is_heard(running):
 
 
 def test_a_host_that_is_not_named_is_refused_by_name(running, server):
-    """Nobody looks it up or connects; it is told once, and how it would be allowed."""
+    """Nobody looks it up or connects; it is reported once, and how it would be allowed."""
     given = running("a.org", answers={"b.org": [[HERE]]})
     answers = [given.connect(f"b.org:{server.port}") for _ in range(2)]
 
     assert all(one.startswith(b"HTTP/1.1 403 Forbidden\r\n") for one in answers)
     assert f'"b.org:{server.port}" there would allow it'.encode() in answers[0]
-    assert [line.split()[0] for line in given.told] == [f"b.org:{server.port}"]
+    assert [line.split()[0] for line in given.reported] == [f"b.org:{server.port}"]
     assert (given.asked, server.taken) == ([], 0)
 
 
@@ -190,7 +190,7 @@ def test_a_tunnel_is_not_passed_on_to_another_host(running, server):
 
         assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n"
     assert server.heard == b""
-    assert given.told == [
+    assert given.reported == [
         f"the connection to {target} ends: it asks the host to connect it to another one"
     ]
 
@@ -240,14 +240,14 @@ def test_what_is_no_request_is_answered(running):
 
 
 def test_what_passes_is_bounded(running, server):
-    """In all connections of a proxy together; then they end, and it is told."""
+    """In all connections of a proxy together; then they end, and it is reported."""
     given = running(f"127.0.0.1:{server.port}", bytes_max=100_000)
     answer = given.ask(
         f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\n".encode(), TLS, b"x" * 99_000
     )
 
     assert len(answer) < 200_000
-    assert "100000 bytes are all" in given.told[0]
+    assert "100000 bytes are all" in given.reported[0]
 
 
 def test_more_connections_wait_for_their_turn(running, server, monkeypatch):
@@ -267,7 +267,7 @@ def test_more_connections_wait_for_their_turn(running, server, monkeypatch):
 
 
 def test_it_ends_with_its_process_and_every_connection(box, server):
-    """What was confined reaches it by the one address that it is told; nobody is left behind."""
+    """What was confined reaches it by the one address that it is given; nobody is left behind."""
     program = f"""
 import os, socket, urllib.request
 at = os.environ["https_proxy"]

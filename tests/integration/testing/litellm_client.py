@@ -1,4 +1,4 @@
-"""A process that asks a model by litellm, as a worker does, and prints what it was told as JSON.
+"""A process that asks a model by litellm, as a worker does, and prints its answers as JSON.
 
 Usage: ``python litellm_client.py MODEL OPTIONS COUNT``, OPTIONS a JSON object. It is a process of
 its own because the library must see these settings before it is imported, and leaves threads.
@@ -17,7 +17,7 @@ OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
 ONCE = {"num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}
 
 
-async def told(model, options):
+async def answered(model, options):
     """Return one answer put together, or the error in its place."""
     messages = [{"role": "user", "content": "hi"}]
     try:
@@ -32,7 +32,7 @@ async def told(model, options):
 
 async def main(model, options, count):
     """Print as many answers as asked for, as one JSON list."""
-    answers = [await told(model, json.loads(options)) for _ in range(int(count))]
+    answers = [await answered(model, json.loads(options)) for _ in range(int(count))]
     sys.stdout.write("\n" + json.dumps(answers, default=str))
 
 

@@ -95,13 +95,13 @@ def test_a_session_that_has_ended_is_judged_by_its_events(tmp_path):
     assert (audited.kills, audited.sessions) == (1, 1)
 
 
-def test_a_moment_that_does_not_come_is_told(tmp_path):
+def test_a_moment_that_does_not_come_is_reported(tmp_path):
     """A test that kills nobody shows nothing: the audit fails."""
     with pytest.raises(AssertionError, match="nobody was killed: kill='agent' at='after_tool_end'"):
         played(tmp_path, kill="agent", at="after_tool_end", nth=5)
 
 
-def test_a_receipt_that_no_session_knows_is_told(tmp_path):
+def test_a_receipt_that_no_session_knows_is_reported(tmp_path):
     """What was acknowledged and is not there is lost."""
     # The agent does not wait for that write: its first request may be on its way when it dies.
     with (
@@ -114,7 +114,7 @@ def test_a_receipt_that_no_session_knows_is_told(tmp_path):
             storm.audit(accepted=["c-none"])
 
 
-def test_a_call_in_two_processes_is_told(tmp_path, monkeypatch):
+def test_a_call_in_two_processes_is_reported(tmp_path, monkeypatch):
     """Of a tool that writes; one that may run again may."""
     monkeypatch.setattr(faults, "_folder", tmp_path)
     for effects in ("write", "write", "read", "read"):
@@ -126,7 +126,7 @@ def test_a_call_in_two_processes_is_told(tmp_path, monkeypatch):
     ]
 
 
-def test_conversations_that_no_provider_takes_are_told():
+def test_conversations_that_no_provider_takes_are_reported():
     """A call without its result, a result without its call, two answers in a row."""
     asking = Message(
         role="assistant", content="", tool_calls=(ToolCall(call_id="a", name="x", arguments={}),)

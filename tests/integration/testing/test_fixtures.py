@@ -23,7 +23,7 @@ def _daemon(monkeypatch):
     return DaemonProcess()
 
 
-def test_what_is_left_is_told_and_ended(daemon):
+def test_what_is_left_is_reported_and_ended(daemon):
     """A process and a socket that outlive the daemon fail the run, and are cleared away."""
     environment = {"CMDC_ADDRESS": str(daemon.address)}
     sleeper = subprocess.Popen(
@@ -43,7 +43,7 @@ def test_what_is_left_is_told_and_ended(daemon):
 
 
 @pytest.mark.fault
-def test_daemon_that_died_is_told(daemon):
+def test_daemon_that_died_is_reported(daemon):
     """A daemon that a test took away fails the run, with its log."""
     pidfd = os.pidfd_open(daemon.pid)
     os.kill(daemon.pid, signal.SIGKILL)

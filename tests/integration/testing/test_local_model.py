@@ -123,7 +123,7 @@ def test_the_model_speaks(local_url):
 @installed
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_model_calls_a_tool_and_tells_its_result(local_url):
+def test_the_model_calls_a_tool_and_reports_its_result(local_url):
     """A request with tools is answered by a call under its schema, its result by plain text."""
     body = {"messages": [QUESTION], "tools": [WEATHER]}
     asked = json.loads(post(local_url, body))["choices"][0]

@@ -42,7 +42,7 @@ def ask(model, text="hi", *, stream=True):
     return connection, connection.getresponse()
 
 
-def told(model, text="hi", *, stream=True):
+def answered(model, text="hi", *, stream=True):
     """Return status, headers and body of one answer."""
     connection, response = ask(model, text, stream=stream)
     try:
@@ -71,8 +71,8 @@ def said(body, key="content"):
 def test_steps_are_answered_in_order():
     """The n-th request gets the n-th step, streamed or whole, and its body is kept."""
     with ScriptedModel(["one", "two"]) as model:
-        first = said(told(model, "a")[2])
-        second = json.loads(told(model, "b", stream=False)[2])
+        first = said(answered(model, "a")[2])
+        second = json.loads(answered(model, "b", stream=False)[2])
         asked = [request["messages"][0]["content"] for request in model.requests]
         model.assert_complete()
 
@@ -85,7 +85,7 @@ def test_a_stream_ends_with_finish_usage_and_done():
     """The last three events are the finish reason, the usage and ``[DONE]``."""
     usage = TokenUsage(prompt_tokens=3, completion_tokens=4)
     with ScriptedModel([Text("abcdef", chunk_chars=2, usage=usage)]) as model:
-        *text, finish, count, done = chunks(told(model)[2])
+        *text, finish, count, done = chunks(answered(model)[2])
 
     assert [chunk["choices"][0]["delta"]["content"] for chunk in text] == ["ab", "cd", "ef"]
     assert finish["choices"][0]["finish_reason"] == "stop"
@@ -93,11 +93,11 @@ def test_a_stream_ends_with_finish_usage_and_done():
     assert done == "[DONE]"
 
 
-def test_pieces_are_told_in_order():
+def test_pieces_are_sent_in_order():
     """One answer may think, speak and call several tools."""
     calls = ToolCalls(ToolUse("read", {"a": 1}), ToolUse("write", "{"))
     with ScriptedModel([Sequence(Thinking("hm"), Delay(0.01), "so", calls)]) as model:
-        body = told(model)[2]
+        body = answered(model)[2]
     deltas = [c["choices"][0]["delta"] for c in chunks(body)[:-2]]
     names = [
         call["function"]["name"]
@@ -115,7 +115,7 @@ def test_pieces_are_told_in_order():
 def test_a_callable_sees_the_request():
     """A step may compute its answer from the decoded request."""
     with ScriptedModel([lambda request: request["messages"][0]["content"].upper()]) as model:
-        body = told(model, "abc")[2]
+        body = answered(model, "abc")[2]
 
     assert said(body) == "ABC"
 
@@ -123,7 +123,7 @@ def test_a_callable_sees_the_request():
 def test_the_default_answers_when_the_steps_are_used_up():
     """``default`` answers any number of further requests, which are no misses."""
     with ScriptedModel(["one"], default="more") as model:
-        found = [said(told(model)[2]) for _ in range(3)]
+        found = [said(answered(model)[2]) for _ in range(3)]
         model.assert_complete()
 
     assert found == ["one", "more", "more"]
@@ -132,8 +132,8 @@ def test_the_default_answers_when_the_steps_are_used_up():
 def test_a_request_too_many_is_named():
     """A request without a step gets a 410 that names it, and the script is not complete."""
     with ScriptedModel(["one"]) as model:
-        told(model)
-        status, _, body = told(model, "and now?")
+        answered(model)
+        status, _, body = answered(model, "and now?")
         with pytest.raises(AssertionError, match="request 2 found no step"):
             model.assert_complete()
 
@@ -145,7 +145,7 @@ def test_a_request_too_many_is_named():
 def test_steps_left_over_are_listed():
     """``assert_complete`` shows the steps that nobody asked for."""
     with ScriptedModel(["one", "two"]) as model:
-        told(model)
+        answered(model)
         with pytest.raises(AssertionError, match=r"1 of 2 steps were not taken:\s+.*two"):
             model.assert_complete()
 
@@ -156,10 +156,10 @@ def broken_step(request):
 
 
 def test_a_failing_callable_is_a_problem():
-    """A step that raises is told to the client and to the test, and the next one is served."""
+    """A step that raises is reported to the client and to the test, and the next one is served."""
     with ScriptedModel([broken_step, "fine"]) as model:
-        status = told(model)[0]
-        body = told(model)[2]
+        status = answered(model)[0]
+        body = answered(model)[2]
         with pytest.raises(AssertionError, match=r"request 1 raised KeyError: 'oops'"):
             model.assert_complete()
 
@@ -172,7 +172,7 @@ def test_errors_have_the_shape_of_the_api(stream):
     """Status, message, code and Retry-After arrive as a provider sends them."""
     step = Error(429, "slow down", retry_after=1.5, code="rate_limited")
     with ScriptedModel([step]) as model:
-        status, headers, body = told(model, stream=stream)
+        status, headers, body = answered(model, stream=stream)
 
     assert status == 429
     assert headers["Retry-After"] == "1.5"
@@ -187,7 +187,7 @@ def test_errors_have_the_shape_of_the_api(stream):
 def test_an_error_in_mid_stream_is_an_event():
     """Once the stream began, the status is out; the error is its last event."""
     with ScriptedModel([("so far", Error(500, "broke"))]) as model:
-        status, _, body = told(model)
+        status, _, body = answered(model)
 
     assert status == 200
     assert chunks(body)[-1]["error"]["message"] == "broke"
@@ -228,7 +228,7 @@ def test_a_whole_answer_can_be_torn_too():
 def test_a_truncated_stream_has_no_finish():
     """The body ends well-formed, but nothing says that the answer is complete."""
     with ScriptedModel([Truncate(after_chars=3)]) as model:
-        found = chunks(told(model)[2])
+        found = chunks(answered(model)[2])
 
     assert "[DONE]" not in found
     assert {chunk["choices"][0]["finish_reason"] for chunk in found} == {None}
@@ -270,7 +270,7 @@ def test_a_client_that_dies_while_held_frees_the_hold():
         response.close()
         connection.close()
         model.wait_abandoned()
-        body = told(model)[2]
+        body = answered(model)[2]
         with pytest.raises(TimeoutError, match="0 held"):
             model.wait_held(timeout=0)
 
@@ -281,7 +281,7 @@ def test_releases_are_kept():
     """A release that finds nobody held lets the next stream pass."""
     with ScriptedModel([("a", Hold(), "b")]) as model:
         model.release()
-        body = told(model)[2]
+        body = answered(model)[2]
 
     assert said(body) == "ab"
 
@@ -311,7 +311,7 @@ def test_a_stall_is_bounded(monkeypatch):
 def test_requests_can_be_waited_for():
     """``wait_request`` returns the n-th request, or says how many there were."""
     with ScriptedModel([("a", Hold()), "b"]) as model, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(told, model, "first")
+        asked = pool.submit(answered, model, "first")
         first = model.wait_request(1, TIMEOUT_S)
         with pytest.raises(TimeoutError, match="1 requests"):
             model.wait_request(2, timeout=0)
@@ -326,7 +326,7 @@ def test_requests_are_kept_up_to_a_bound(monkeypatch):
     monkeypatch.setattr("cmdc_runtime.testing.scripted.REQUESTS_KEPT_MAX", 2)
     with ScriptedModel([], default="x") as model:
         for number in range(4):
-            told(model, str(number))
+            answered(model, str(number))
         kept = [request["messages"][0]["content"] for request in model.requests]
         last = model.wait_request(4)["messages"][0]["content"]
         with pytest.raises(LookupError, match="request 1"):
@@ -340,7 +340,7 @@ def test_many_streams_run_at_once():
     """A hundred clients are served at the same time, each its own whole answer."""
     step = Sequence("begin ", Hold(), Text("x" * 400, chunk_chars=4))
     with ScriptedModel([], default=step) as model, ThreadPoolExecutor(STREAMS) as pool:
-        answers = [pool.submit(told, model) for _ in range(STREAMS)]
+        answers = [pool.submit(answered, model) for _ in range(STREAMS)]
         model.wait_held(TIMEOUT_S, count=STREAMS)
         model.release(STREAMS)
         found = {said(answer.result(TIMEOUT_S)[2]) for answer in answers}
