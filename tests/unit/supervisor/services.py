@@ -207,7 +207,7 @@ class Services:
         self.forgotten.append(reason)
 
     @property
-    def told(self):
+    def notices(self):
         """The notices as (reason, incarnation, whether another process follows)."""
         return [(one.reason, one.ref.generation, one.restarting) for one in self.downs]
 

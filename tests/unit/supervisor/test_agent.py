@@ -150,7 +150,7 @@ def test_who_was_up_says_no_more_of_its_start():
     assert (ended.reason, ended.ending) == (KILLED, Ending.CRASH)
 
 
-def test_end_that_cannot_be_judged_is_told_all_the_same():
+def test_end_that_cannot_be_judged_is_reported_all_the_same():
     """The session would wait for it for ever; the log has the traceback."""
 
     async def broken(_session_id):
@@ -184,7 +184,7 @@ def test_stuck_process_is_not_looked_up_once_it_has_ended():
 
 
 def test_no_answer_overtakes_what_was_done_before_it():
-    """Nobody is told of a step before the journal has it; later answers keep their order."""
+    """Nobody hears of a step before the journal has it; later answers keep their order."""
 
     async def scenario():
         services, owner, worker = Services(), AgentOwner(), Worker(7)
@@ -212,7 +212,7 @@ def test_no_answer_overtakes_what_was_done_before_it():
 
 
 def test_who_looks_while_the_disk_is_full_waits_for_no_room():
-    """The answer says that it tells of what is not stored; other questions wait, in their order."""
+    """The answer says that it shows what is not stored; other questions wait, in their order."""
 
     async def scenario():
         services, owner, worker = Services(), AgentOwner(), Worker(7)
@@ -254,7 +254,7 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
     async def scenario():
         services, owner, worker = Services(), AgentOwner(), Worker(7)
         services.is_leaving = is_leaving
-        stored, told, replies = [], [], []
+        stored, published, replies = [], [], []
         first = asyncio.get_running_loop().create_future()
 
         def append(write):
@@ -262,7 +262,7 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
             return first
 
         services.journal.answers[AppendRecords] = append
-        services.hub.take = lambda *_args: told.append(1) or True
+        services.hub.take = lambda *_args: published.append(1) or True
         owner.reply = lambda command_id, frame: replies.append((command_id, type(frame).__name__))
         process = Agent(
             Ref((), "agent", 1), owner, services, worker, SessionTasks("s", lambda: None)
@@ -276,16 +276,16 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
         worker.owner.on_frame(Batch(first=1, count=1, durable=True), ((None, b"x"),))
         worker.says(Answer(id="c-2", body=b""))
         await settle()
-        return stored, told, replies, worker.signals
+        return stored, published, replies, worker.signals
 
-    stored, told, replies, signals = play(scenario)
+    stored, published, replies, signals = play(scenario)
 
-    assert (stored, told) == ([1], [])
+    assert (stored, published) == ([1], [])
     assert (replies, signals) == (([], []) if is_leaving else ([("c-1", "FailedReply")], [9]))
 
 
-def test_records_and_the_events_that_tell_of_them_are_one_write():
-    """The journal gets the durable ones with the records, and they are told when it has both."""
+def test_records_and_the_events_that_report_them_are_one_write():
+    """The journal gets the durable ones with the records; they are published when it has both."""
 
     async def scenario():
         services, worker = Services(), Worker(7)
@@ -304,12 +304,12 @@ def test_records_and_the_events_that_tell_of_them_are_one_write():
             Ref((), "agent", 1), AgentOwner(), services, worker, SessionTasks("s", lambda: None)
         )
         process.take_over(Supervision())
-        told = (
+        published = (
             (Batch(first=1, count=2, durable=True), b"one"),
             (Batch(first=3, count=1, durable=False), b"passing"),
             (Batch(first=9, count=1, durable=True), b"refused"),
         )
-        worker.owner.on_frame(Write(records=(), completed=(), number=1), told)
+        worker.owner.on_frame(Write(records=(), completed=(), number=1), published)
         before = {written.done() for _, written in taken}
         journaled.set_result(None)
         await settle()

@@ -1,4 +1,4 @@
-"""What an agent is told to be safe, and when."""
+"""What is acked to an agent, and when."""
 
 import asyncio
 
@@ -47,21 +47,21 @@ class FlushBarrier:
 
 
 class Agent:
-    """A stream, and what its agent is told of it."""
+    """A stream, and what its agent hears of it."""
 
     def __init__(self):
-        self.stream, self.flush_barrier, self.told = Stream(), FlushBarrier(), asyncio.Queue()
+        self.stream, self.flush_barrier, self.heard = Stream(), FlushBarrier(), asyncio.Queue()
         self.acks = Acks(self.stream, self.flush_barrier, SESSION, self._hear)
 
     async def next(self):
         async with asyncio.timeout(WAIT_S):
-            return await self.told.get()
+            return await self.heard.get()
 
     async def two(self, then):
-        """Return what is told first, how much more until ``then`` is done, and what is then."""
+        """Return what is heard first, how much more until ``then`` is done, and what is then."""
         first = await self.next()
         await self.looks()
-        meanwhile = self.told.qsize()
+        meanwhile = self.heard.qsize()
         then()
         second = await self.next()
         self.acks.close()
@@ -74,7 +74,7 @@ class Agent:
                 await self.flush_barrier.looked.acquire()
 
     def _hear(self, frame):
-        self.told.put_nowait(frame)
+        self.heard.put_nowait(frame)
         return True
 
 
@@ -84,25 +84,25 @@ def often(monkeypatch):
     monkeypatch.setattr("supervisor.sessions.agent.ACK_EVENTS_S", LOOK_S)
 
 
-def test_a_write_is_told_at_once_and_its_event_when_it_was_passed_on():
+def test_a_write_is_acked_at_once_and_its_event_when_it_was_passed_on():
     """What was published a moment ago may be with ZeroMQ still, for however long."""
 
     async def work():
         agent = Agent()
         agent.stream.taken = agent.stream.published = 3
         agent.acks.store(7)
-        told = await agent.two(lambda: agent.flush_barrier.pass_on(agent.flush_barrier.marks))
-        return *told, agent
+        heard = await agent.two(lambda: agent.flush_barrier.pass_on(agent.flush_barrier.marks))
+        return *heard, agent
 
     first, meanwhile, second, agent = asyncio.run(work())
 
     assert (first, meanwhile) == (Written(number=7, index=0), 0)
     assert second == Written(number=7, index=3)
-    assert (agent.told.qsize(), agent.flush_barrier.marks) == (0, 1)
+    assert (agent.heard.qsize(), agent.flush_barrier.marks) == (0, 1)
 
 
 def test_an_event_that_waits_for_the_journal_is_not_safe():
-    """It is asked after again, and nothing is told twice."""
+    """It is asked after again, and nothing is acked twice."""
 
     async def work():
         agent = Agent()
@@ -144,13 +144,13 @@ def test_events_that_never_cease_put_off_no_receipt():
         for _ in range(12):
             agent.acks.publish()
             await asyncio.sleep(LOOK_S / 4)  # tidy: takes no time
-        return agent.told.get_nowait()
+        return agent.heard.get_nowait()
 
     assert in_virtual_time(work) == Written(number=0, index=1)
 
 
-def test_a_write_is_told_in_no_time():
-    """An agent keeps all that it was not told of."""
+def test_a_write_is_acked_in_no_time():
+    """An agent keeps all that was not acked."""
 
     async def work():
         agent = Agent()
@@ -162,7 +162,7 @@ def test_a_write_is_told_in_no_time():
     assert in_virtual_time(work) == 0.0
 
 
-def test_an_agent_that_has_ended_is_told_nothing():
+def test_an_agent_that_has_ended_hears_nothing():
     """Neither what was due at once nor what was due in a while."""
 
     async def work():
@@ -171,12 +171,12 @@ def test_an_agent_that_has_ended_is_told_nothing():
         agent.acks.store(1)
         agent.acks.close()
         await asyncio.sleep(10 * LOOK_S)  # tidy: takes no time
-        return agent.told.qsize(), agent.flush_barrier.looks
+        return agent.heard.qsize(), agent.flush_barrier.looks
 
     assert in_virtual_time(work) == (0, 0)
 
 
-def test_nobody_looks_when_all_is_told():
+def test_nobody_looks_when_all_is_acked():
     """A session at rest costs nothing."""
 
     async def work():
@@ -185,9 +185,9 @@ def test_nobody_looks_when_all_is_told():
         agent.acks.publish()
         await agent.looks(2)
         agent.flush_barrier.pass_on(1)
-        told = await agent.next()
+        heard = await agent.next()
         looks = agent.flush_barrier.looks
         await asyncio.sleep(10 * LOOK_S)  # tidy: takes no time
-        return told, agent.flush_barrier.looks - looks
+        return heard, agent.flush_barrier.looks - looks
 
     assert in_virtual_time(work) == (Written(number=0, index=1), 0)

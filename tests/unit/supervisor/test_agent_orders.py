@@ -39,7 +39,7 @@ ADRIFT = Detached(worker_id="w", session_id="s", incarnation=4, first=1)
 
 
 class AgentOwner:
-    """A session that writes down what it is told."""
+    """A session that writes down what it hears."""
 
     id = "s"
 
@@ -63,7 +63,7 @@ class AgentOwner:
 
 
 class Acks:
-    """Writes down what is to be told to the agent."""
+    """Writes down what is to be said to the agent."""
 
     written = 0
 
@@ -154,7 +154,7 @@ def test_one_that_needs_litellm_is_for_its_session():
     assert play(scenario)
 
 
-def test_one_that_wants_a_shared_server_is_told_where_it_is():
+def test_one_that_wants_a_shared_server_learns_where_it_is():
     """By who has the hosts of all of them."""
 
     async def scenario():
@@ -168,7 +168,7 @@ def test_one_that_wants_a_shared_server_is_told_where_it_is():
 
 
 @pytest.mark.parametrize("how", ["assign", "take_over"])
-def test_its_ward_is_told_whose_it_is(how):
+def test_its_ward_learns_whose_it_is(how):
     """And for how long it may say nothing once it is up."""
 
     async def scenario():
@@ -279,7 +279,7 @@ def test_who_gives_way_ends_unheard_if_another_one_takes_its_place(goes_on):
 
 
 @pytest.mark.parametrize(("brings_slot", "slot"), [(True, OWN_SLOT), (False, 5)])
-def test_who_is_adrift_is_told_who_took_it_over(brings_slot, slot):
+def test_who_is_adrift_learns_who_took_it_over(brings_slot, slot):
     """Each time that it asks; its stream is opened once, and only for another daemon's."""
 
     async def scenario():
@@ -313,7 +313,7 @@ def test_who_looks_while_the_disk_is_full_is_refused_what_the_agent_refuses():
 
 @pytest.mark.parametrize(("is_full", "early"), [(True, [("c-1", b"done")]), (False, [])])
 def test_while_the_disk_is_full_an_outcome_does_not_wait_for_its_write(is_full, early):
-    """The session knows to whom that is told: what the journal had no room for was not accepted."""
+    """The session knows to whom it is sent: what the journal had no room for was not accepted."""
 
     async def scenario():
         process, told = acquired(), []

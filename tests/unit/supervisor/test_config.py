@@ -35,7 +35,7 @@ def config_file(tmp_path):
 
 
 def test_defaults_are_complete():
-    """A daemon that is told nothing has everything that it needs."""
+    """A daemon that is given nothing has everything that it needs."""
     right = DaemonConfig(runtime_dir=HOME / ".cache/cmdc/run", state_dir=HOME / ".local/state/cmdc")
 
     assert load() == right
@@ -71,13 +71,13 @@ def test_paths_come_out_absolute():
 
 
 def test_what_the_starter_of_the_daemon_sets_has_flags():
-    """An embedded daemon is told its owner and where to say that it is ready."""
+    """An embedded daemon is given its owner and where to say that it is ready."""
     found = load({"embedded": True, "owner_pid": 12, "ready_fd": 3})
 
     assert (found.embedded, found.owner_pid, found.ready_fd) == (True, 12, 3)
 
 
-def test_all_problems_are_told_at_once(config_file):
+def test_all_problems_are_reported_at_once(config_file):
     """A person corrects everything in one go."""
     config_file.write_text("spare = 1\nspares = '1'")
     found = problems(
@@ -123,14 +123,14 @@ def test_a_wrong_variable_says_what_would_be_right(environ, word):
         ("log_format", "xml", "one of console, json"),
     ],
 )
-def test_a_wrong_value_is_told_once(name, value, expected):
+def test_a_wrong_value_is_reported_once(name, value, expected):
     """The option as it was typed, what it takes, and what it was given: whatever its type."""
     flag = f"--{name.replace('_', '-')}"
 
     assert problems({name: value}) == (f"{flag}: expected {expected}, got {value!r}",)
 
 
-def test_a_wrong_value_of_the_file_is_told_once(config_file):
+def test_a_wrong_value_of_the_file_is_reported_once(config_file):
     """The file is named before the option."""
     config_file.write_text("spares = '1'")
     problem = f"{config_file}: spares: expected a whole number from 0 to 64, got '1'"
@@ -184,7 +184,7 @@ def test_a_journal_may_be_elsewhere(journal):
 
 
 @pytest.mark.parametrize("journal", ["mysql://u:hunter2@h/d", "postgresql:u:hunter2", "hunter2"])
-def test_what_is_wrong_with_a_journal_is_told_without_its_password(journal):
+def test_what_is_wrong_with_a_journal_is_reported_without_its_password(journal):
     """Errors are logged; the way out is in the message all the same."""
     (found,) = problems(environ={"CMDC_JOURNAL": journal})
 
@@ -223,7 +223,7 @@ def test_what_a_running_daemon_takes_over_is_applied():
 
 
 def test_what_needs_a_restart_keeps_its_value_and_is_named_each_time():
-    """The difference stays until the restart, so the next reload tells it again."""
+    """The difference stays until the restart, so the next reload names it again."""
     running, fresh = load(), load({"durability": "power", "state_dir": "/new", "spares": 3})
     found = changes(running, fresh)
     again = changes(found.config, fresh)

@@ -147,7 +147,7 @@ def test_an_agent_asks_for_what_is_its_own(gate, request_, is_own):
         ("s-2", None, False),
     ],
 )
-def test_an_agent_tells_those_below_it_what_subagents_are_told(gate, session_id, command, is_own):
+def test_an_agent_asks_those_below_it_what_subagents_are_asked(gate, session_id, command, is_own):
     """To decide for a person is not among it."""
     body = b"\xc1" if command is None else codec.encode(command)
     send = Send(id="c-1", session_id=session_id, durable=True, body=body)

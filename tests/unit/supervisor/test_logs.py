@@ -222,20 +222,20 @@ def test_another_stream_gets_what_is_logged_from_then_on(sink):
 
 
 def test_a_reader_that_does_not_read_holds_up_nobody(pipe, monkeypatch):
-    """Lines are dropped and counted; when there is room again one record tells how many."""
+    """Lines are dropped and counted; when there is room again one record says how many."""
     monkeypatch.setattr(logs, "LINES_QUEUED_MAX", 100)
     log_many(1_000)
     was_flushed = flush_logs(0.01)
     lost = log_losses()
     lines = read_all(*pipe)
-    told = [line for line in lines if line["event"] == "log.dropped"]
+    losses = [line for line in lines if line["event"] == "log.dropped"]
 
     assert not was_flushed
     assert 700 < lost.dropped_lines < 900
     assert lost.dropped_bytes > lost.dropped_lines * 1_000
-    assert sum(line["lines"] for line in told) == lost.dropped_lines
-    assert sum(line["bytes"] for line in told) == lost.dropped_bytes
-    assert {line["level"] for line in told} == {"warning"}
+    assert sum(line["lines"] for line in losses) == lost.dropped_lines
+    assert sum(line["bytes"] for line in losses) == lost.dropped_bytes
+    assert {line["level"] for line in losses} == {"warning"}
     assert len(numbers(lines)) == 1_000 - lost.dropped_lines
     assert numbers(lines) == sorted(numbers(lines))
 

@@ -39,7 +39,7 @@ MUCH = 2**23
 
 @pytest.mark.process
 def test_large_blocks_of_many_threads_are_given_back():
-    """Each thread leaves its hole where nothing is bound; that shows that the test can tell."""
+    """Each thread leaves its hole where nothing is bound; that shows that the test would see it."""
     untuned = {
         name: value
         for name, value in os.environ.items()

@@ -26,7 +26,7 @@ def test_the_journal_is_the_one_that_was_chosen(journal, right):
     assert isinstance(open_journal(config(journal=journal)), right)
 
 
-def test_a_missing_driver_is_told(monkeypatch):
+def test_a_missing_driver_is_reported(monkeypatch):
     """With what to install."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "supervisor.adapters.journal.postgres")

@@ -48,12 +48,12 @@ def test_what_processes_die_with_in_a_row_is_refused():
     assert [one.id for one in waiting.take_unsent()] == ["deadly"]
     waiting.process_ended(crashed=True)
     [(client, refusal)] = waiting.dropped()
-    told = decode(ToClient, refusal)
+    reported = decode(ToClient, refusal)
 
     assert before == waiting.dropped() == waiting.take_unsent() == []
-    assert isinstance(told, FailedReply)
-    assert (client, told.id, told.code) == (b"client", "deadly", CommandDropped.code)
-    assert f"{DEATHS_MAX} processes of session s1 died" in told.message
+    assert isinstance(reported, FailedReply)
+    assert (client, reported.id, reported.code) == (b"client", "deadly", CommandDropped.code)
+    assert f"{DEATHS_MAX} processes of session s1 died" in reported.message
     assert waiting.early_answer("deadly") == refusal
 
 
@@ -125,7 +125,7 @@ def test_an_answer_that_nobody_waits_for_is_for_nobody():
     assert waiting.answered("q") is None
 
 
-def test_at_the_end_everybody_is_told_once():
+def test_at_the_end_everybody_hears_once():
     """Draining leaves nothing."""
     waiting = keeping(command("q"), command("o", durable=True))
 
@@ -142,7 +142,7 @@ def test_too_many_are_refused():
         waiting.check_room("new")
 
 
-def test_what_is_answered_early_is_told_again_and_is_none_of_the_journals():
+def test_what_is_answered_early_is_said_again_and_is_none_of_the_journals():
     """The journal answers for its own; of the others only the newest are remembered."""
     waiting = keeping(command("kept", durable=True), command("early"), is_sent=True)
 

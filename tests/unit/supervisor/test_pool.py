@@ -68,7 +68,7 @@ def never():
 
 
 @pytest.mark.parametrize("problem", [LOST, ZygoteFailed("preload", "no"), Overloaded("full")])
-def test_who_does_not_wait_is_told_at_once(problem):
+def test_who_does_not_wait_gets_an_error_at_once(problem):
     """A first start fails with what is wrong; a zygote that dies over it has one more try."""
 
     async def scenario():
@@ -289,7 +289,7 @@ def setting():
     ids=repr,
 )
 def test_a_worker_speaks_for_itself(setting, peer, pid, frame):
-    """By its connection and from its process; one that nobody knows may call, to be told to end."""
+    """By its connection and from its process; one that nobody knows may call, and is then ended."""
     setting.check(peer.encode(), pid, frame)
 
 
@@ -392,12 +392,12 @@ def test_a_worker_whose_own_frame_is_refused_is_ended(setting):
 
 def test_a_worker_that_floods_with_refused_frames_is_condemned_once(setting):
     """One line of the log and one order to end it, however much it says until then."""
-    with capture_logs() as told:
+    with capture_logs() as reported:
         for at in range(100):
             setting.refused(FIRST.encode(), 101, ProtocolError(f"wild {at}"))
         setting.refused(SECOND.encode(), 102, ProtocolError("wild, too"))
 
-    lines = [(one["worker_id"], one["problem"]) for one in told]
+    lines = [(one["worker_id"], one["problem"]) for one in reported]
     assert lines == [(FIRST, "wild 0"), (SECOND, "wild, too")]
     assert [pid for pid, _ in setting.failed] == [101, 102]
 
@@ -408,15 +408,15 @@ def test_what_comes_for_a_buried_worker_is_dropped(setting):
 
 
 def finalized(monkeypatch, *, is_contained):
-    """Return what was told, in its order, of a session whose process has ended, and of its litter.
+    """Return what is reported, in order, of a session whose process has ended, and of its litter.
 
-    Its session is told of the end at once; the sweep behind it takes as long as it takes.
+    Its session hears of the end at once; the sweep behind it takes as long as it takes.
     """
-    told, gate = [], threading.Event()
+    reported, gate = [], threading.Event()
 
     def sweep(_sids, _marks, _known):
         gate.wait()
-        told.append("swept")
+        reported.append("swept")
         return 0
 
     async def nothing(*_given):
@@ -429,7 +429,7 @@ def finalized(monkeypatch, *, is_contained):
         containment = SimpleNamespace(is_contained=is_contained, examine=nothing, close=nothing)
         worker = Worker("w-1", containment, 101, 5, ready=None)
         worker.mark, worker.hosts = ("s-1", 1), SimpleNamespace(end=nothing, retire=lambda: None)
-        worker.owner = SimpleNamespace(on_exit=lambda _record: told.append("ended"))
+        worker.owner = SimpleNamespace(on_exit=lambda _record: reported.append("ended"))
         finalizing = asyncio.create_task(
             made._finalize(worker, ExitRecord(-9, pid=101, exited_at=1.0))
         )
@@ -437,13 +437,13 @@ def finalized(monkeypatch, *, is_contained):
 
         async def wait(session_id):
             await made.sweeper.swept(session_id)
-            told.append(f"{session_id} goes on")
+            reported.append(f"{session_id} goes on")
 
         waits = [asyncio.create_task(wait(session_id)) for session_id in ("s-1", "s-2")]
         await settle()
         gate.set()
         await asyncio.gather(finalizing, *waits)
-        return told
+        return reported
 
     monkeypatch.setattr(sweeper, "sweep", sweep)
     return play(scenario)
@@ -457,8 +457,8 @@ def test_who_follows_a_dead_process_waits_for_the_sweep_behind_it(monkeypatch):
         "swept",
         "s-1 goes on",
     ]
-    told = finalized(monkeypatch, is_contained=True)
-    assert told == ["ended", "s-1 goes on", "s-2 goes on", "swept"]
+    reported = finalized(monkeypatch, is_contained=True)
+    assert reported == ["ended", "s-1 goes on", "s-2 goes on", "swept"]
 
 
 def test_only_agents_that_have_called_are_missed_in_the_registry(setting, tmp_path):

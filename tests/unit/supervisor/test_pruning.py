@@ -20,7 +20,7 @@ PATIENCE_S = 30.0
 
 
 class Watched(MemoryJournal):
-    """A journal that tells when a look is over, and can be told to fail."""
+    """A journal that shows when a look is over, and can be asked to fail."""
 
     def __init__(self):
         super().__init__()

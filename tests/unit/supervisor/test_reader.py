@@ -116,7 +116,7 @@ def test_a_question_that_is_open_is_asked_once_whatever_is_asked_beside_it():
     ("limit", "has_answered"), [("READER_ANSWER_S", False), ("READER_IDLE_S", True)]
 )
 def test_a_reader_has_its_time(monkeypatch, limit, has_answered):
-    """One that does not answer is ended and who asked is told; so is one that nobody asks more."""
+    """One that does not answer is ended, who asked gets an error; so is one without questions."""
     monkeypatch.setattr(reader, limit, 0.0)
 
     async def scenario():
@@ -157,7 +157,7 @@ def test_who_waits_for_what_is_to_come_is_answered_by_the_session_itself(monkeyp
 
 
 def test_who_waits_is_answered_by_a_reader_that_knows():
-    """And told where there is none that could."""
+    """And gets an error where there is none that could."""
 
     async def scenario(says):
         case = await Asleep().begin("w-1", waits=True)
@@ -192,15 +192,15 @@ def test_a_reader_that_dies_of_what_it_reads_is_followed_by_one_without_it():
         return case
 
     case = play(scenario)
-    told = [worker.sent[0].set_aside for worker in case.services.pool.workers[1:]]
+    left_out = [worker.sent[0].set_aside for worker in case.services.pool.workers[1:]]
 
-    assert told == [(), (), (4,)]
+    assert left_out == [(), (), (4,)]
     assert case.answers == [(ValueReply, "q-1")]
     assert (case.session.phase, case.services.downs) == (Phase.HIBERNATED, [])
 
 
 def test_readers_that_die_at_every_step_come_to_an_end():
-    """Who asked is told then."""
+    """Who asked gets an error then."""
 
     async def scenario():
         case = await Asleep().begin()
@@ -221,7 +221,7 @@ def refuses(worker):
 
 
 @pytest.mark.parametrize("ends", [dies, refuses])
-def test_who_asked_a_reader_that_ends_is_told(ends):
+def test_who_asked_a_reader_that_ends_gets_an_error(ends):
     """Nothing counts as an end of the session, and the next question gets another reader."""
 
     async def scenario():
@@ -240,7 +240,7 @@ def test_who_asked_a_reader_that_ends_is_told(ends):
     assert len(case.services.pool.workers) == 3
 
 
-def test_without_a_process_or_a_journal_who_asked_is_told():
+def test_without_a_process_or_a_journal_who_asked_gets_an_error():
     """The session sleeps on."""
 
     async def scenario(break_):
@@ -311,7 +311,7 @@ def test_a_question_that_comes_while_it_falls_asleep_keeps_nobody_awake():
 
 
 def test_the_end_of_a_session_is_the_end_of_its_reader():
-    """Who asked is told that it ended."""
+    """Who asked learns that it ended."""
 
     async def scenario():
         case = await Asleep().begin()

@@ -29,7 +29,7 @@ def mode_of(path):
 
 @pytest.mark.usefixtures("clock", "_no_mask")
 def test_a_recording_is_its_owners_alone(tmp_path):
-    """It holds what sessions were told; a line is an input."""
+    """It holds what sessions were given; a line is an input."""
     path = write_recording(tmp_path, [b"one", b"two"])
 
     assert path == tmp_path / FOLDER / "1000.jsonl"

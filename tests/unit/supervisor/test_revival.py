@@ -143,7 +143,7 @@ def test_a_fork_begins_anew_with_the_state(checkpoint_id):
 
 
 @with_past
-async def test_what_is_not_there_is_told(journal):
+async def test_what_is_not_there_is_reported(journal):
     """Neither the checkpoint nor the session."""
     for origin in (Origin(session_id="s", checkpoint_id="gone"), Origin(session_id="never")):
         with pytest.raises(CheckpointNotFound):
@@ -151,8 +151,8 @@ async def test_what_is_not_there_is_told(journal):
 
 
 @with_past
-async def test_a_checkpoint_without_a_state_is_told_from_one_with_damaged_facts(journal):
-    """What is told of it matters to nobody who goes on from it."""
+async def test_a_checkpoint_without_a_state_is_kept_apart_from_one_with_damaged_facts(journal):
+    """What is said of it matters to nobody who goes on from it."""
     [sound] = await journal.read(ListCheckpoints("s"))
     await journal.write(SaveCheckpoint(replace(sound, body=b"kept", label=5)))
     found = await checkpoint_row(journal, "s", "k")

@@ -1,4 +1,4 @@
-"""The zygote's post: what it tells the tree, whatever warming a zygote comes to."""
+"""The zygote's post: what it reports to the tree, whatever warming a zygote comes to."""
 
 import asyncio
 from types import SimpleNamespace
@@ -76,7 +76,7 @@ def test_zygote_that_cannot_be_warmed_is_an_end(problem, told):
     assert state == f"lost: {told}"
 
 
-def test_loss_is_told_once_and_of_the_present_one_only():
+def test_loss_is_reported_once_and_of_the_present_one_only():
     """A zygote that died while it became warm does not become up after that."""
 
     async def scenario():

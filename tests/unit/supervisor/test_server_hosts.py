@@ -42,7 +42,7 @@ class Stage:
     def want(self, agent=0, key=KEY):
         self.hosts.want(self.agents[agent], key)
 
-    def told(self, agent=0):
+    def heard(self, agent=0):
         return [one for one in self.agents[agent].sent if isinstance(one, ServerFound)]
 
     async def up(self, agent=0, key=KEY):
@@ -72,8 +72,8 @@ def _at_once(monkeypatch):
     monkeypatch.setattr("supervisor.core.session_tree.SERVER_DELAY_S", (0.0, 0.0))
 
 
-def test_the_first_who_asks_has_a_host_started_and_all_are_told_where():
-    """One process for one server; who asks while it starts is told when it listens."""
+def test_the_first_who_asks_has_a_host_started_and_all_learn_where():
+    """One process for one server; who asks while it starts hears when it listens."""
 
     async def scenario():
         stage = Stage()
@@ -81,7 +81,7 @@ def test_the_first_who_asks_has_a_host_started_and_all_are_told_where():
         stage.want(1)
         stage.want(1)
         await settle()
-        before = stage.told(0)
+        before = stage.heard(0)
         stage.host.says(Started())
         stage.want(2)
         await settle()
@@ -94,7 +94,7 @@ def test_the_first_who_asks_has_a_host_started_and_all_are_told_where():
     assert len(stage.pool.workers) == 1
     assert before == []
     found = ServerFound(key=KEY, address=order.address, token=order.token, pid=stage.host.pid)
-    assert [stage.told(at) for at in range(3)] == [[found]] * 3
+    assert [stage.heard(at) for at in range(3)] == [[found]] * 3
     assert isinstance(order, HostServer)
     assert (order.name, order.generation, len(order.token)) == (server_name(KEY), 1, 32)
     assert stage.host.mark == (server_name(KEY), 1)
@@ -113,11 +113,11 @@ def test_another_server_has_another_host():
 
     stage = play(scenario)
 
-    assert stage.told(0)[0].address != stage.told(1)[0].address
+    assert stage.heard(0)[0].address != stage.heard(1)[0].address
     assert {*stage.hosts.all} == {KEY, KEY[::-1]}
 
 
-def test_a_host_that_crashed_is_started_again_and_who_asks_is_told_the_new_place():
+def test_a_host_that_crashed_is_started_again_and_who_asks_learns_the_new_place():
     """Nobody gets the token of a dead one."""
 
     async def scenario():
@@ -126,13 +126,13 @@ def test_a_host_that_crashed_is_started_again_and_who_asks_is_told_the_new_place
         await stage.dies(Other(detail="it was killed by signal 9"))
         await settle()
         stage.want()
-        between = len(stage.told())
+        between = len(stage.heard())
         stage.host.says(Started())
         await settle()
         return stage, between
 
     stage, between = play(scenario)
-    first, second = stage.told()
+    first, second = stage.heard()
 
     assert between == 1
     assert first.token != second.token
@@ -160,11 +160,11 @@ def test_a_host_that_nobody_uses_is_forgotten_and_a_late_agent_has_another():
 
     stage = play(scenario)
 
-    assert [one.problem for one in stage.told(1)] == [""]
+    assert [one.problem for one in stage.heard(1)] == [""]
 
 
 def test_one_that_crashes_too_often_is_refused_for_a_while(monkeypatch):
-    """Who waits is told why, and so is who asks again."""
+    """Who waits learns why, and so does who asks again."""
 
     async def scenario():
         stage = Stage()
@@ -175,7 +175,7 @@ def test_one_that_crashes_too_often_is_refused_for_a_while(monkeypatch):
             stage.want(1)
         await settle()
         stage.want(2)
-        refused = stage.told(2)
+        refused = stage.heard(2)
         monkeypatch.setattr(server_hosts, "SERVER_REFUSED_S", 0.0)
         stage.hosts._failed.clear()
         await stage.up(2)
@@ -183,12 +183,12 @@ def test_one_that_crashes_too_often_is_refused_for_a_while(monkeypatch):
 
     stage, refused = play(scenario)
 
-    assert "no licence" in stage.told(1)[-1].problem
+    assert "no licence" in stage.heard(1)[-1].problem
     assert "it has ended too often" in refused[0].problem
-    assert stage.told(2)[-1].problem == ""
+    assert stage.heard(2)[-1].problem == ""
 
 
-def test_a_host_that_cannot_be_started_is_told():
+def test_a_host_that_cannot_be_started_is_reported():
     """The agent tries again by its own budget."""
 
     async def scenario():
@@ -200,7 +200,7 @@ def test_a_host_that_cannot_be_started_is_told():
 
     stage = play(scenario)
 
-    assert "no room" in stage.told()[0].problem
+    assert "no room" in stage.heard()[0].problem
     assert stage.hosts.all == {}
 
 
@@ -217,7 +217,7 @@ def test_there_are_bounds(monkeypatch):
 
     stage = play(scenario)
 
-    assert [stage.told(at)[0].problem for at in range(2)] == [
+    assert [stage.heard(at)[0].problem for at in range(2)] == [
         f"a process of a session has had {SERVERS_OF_AGENT_MAX} shared servers",
         f"the daemon has {SERVERS_MAX} shared servers already",
     ]
@@ -259,7 +259,7 @@ def test_the_daemons_end_ends_it():
     stage, asked = play(scenario)
 
     assert [one.reason for one in asked] == ["the daemon is stopping"]
-    assert stage.told(1)[0].problem
+    assert stage.heard(1)[0].problem
     assert stage.hosts.all == {}
     assert len(stage.pool.workers) == 1
 

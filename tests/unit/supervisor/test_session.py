@@ -1,6 +1,6 @@
 """What happens to a session in each of its phases: one table, phase x what happens.
 
-A row without a cell for something says that it can't happen there: the tree tells of a process only
+A row without a cell for something says that it can't happen there: the tree reports a process only
 while there is one.
 """
 
@@ -120,7 +120,7 @@ def leave(case):
 @pytest.mark.parametrize(
     ("end", "over"), [(stop_session, True), (fall_asleep, False), (leave, False)]
 )
-def test_a_process_is_told_whether_its_session_is_over(end, over):
+def test_a_process_learns_whether_its_session_is_over(end, over):
     """Not when it sleeps, or goes on with the next daemon."""
 
     async def scenario():
@@ -150,7 +150,7 @@ TERMINATE = "terminate session:s: normal within 5.0 s"
 UNRESTED = "terminate session:s: its idle process could not be ended: None within 0.0 s"
 SAME = None
 # fmt: off
-# What happens -> (the phase after it, what the tree is asked, whether a Down is told).
+# What happens -> (the phase after it, what the tree is asked, whether a Down is reported).
 TABLE = {
     Phase.STARTING: {
         "up":       (Phase.UP,         ("up",),      0),
@@ -264,7 +264,7 @@ def test_table_is_total_over_phases():
 
 @pytest.mark.parametrize(("phase", "what"), CELLS)
 def test_cell(phase, what):
-    """The phase that follows, what the tree is asked, and who is told."""
+    """The phase that follows, what the tree is asked, and who is notified."""
 
     async def scenario():
         case = Case()

@@ -58,18 +58,18 @@ def test_child_that_dozes_when_its_parent_ends(is_wanted):
         await settle()
         below.ends()
         await settle()
-        told = [one for one in services.downs if one.ref.path == child.path]
-        return [(one.reason, one.restarting) for one in told], child.phase, len(services.answers)
+        notices = [one for one in services.downs if one.ref.path == child.path]
+        return [(one.reason, one.restarting) for one in notices], child.phase, len(services.answers)
 
-    told, phase, answers = play(scenario)
+    notices, phase, answers = play(scenario)
 
-    assert told == [(Shutdown(detail=PARENT_ENDED), False)]
+    assert notices == [(Shutdown(detail=PARENT_ENDED), False)]
     assert phase is Phase.ENDED
     assert answers == is_wanted
 
 
 def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
-    """Its supervisor takes no calls any more; the end that is under way is the one that is told."""
+    """Its supervisor takes no calls any more; the end that is under way is the one to report."""
 
     async def scenario():
         services = desk_with_tree()
@@ -91,12 +91,12 @@ def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
         asked = [type(one) for one in below.sent]
         below.ends()
         await settle()
-        told = [one.reason for one in services.downs if one.ref.path == child.path]
-        return phase, asked.count(Terminate), told, child.phase
+        notices = [one.reason for one in services.downs if one.ref.path == child.path]
+        return phase, asked.count(Terminate), notices, child.phase
 
-    phase, asked, told, end = play(scenario)
+    phase, asked, notices, end = play(scenario)
 
     assert phase is Phase.STOPPING
     assert asked == 1
-    assert told == [Shutdown(detail=PARENT_ENDED)]
+    assert notices == [Shutdown(detail=PARENT_ENDED)]
     assert end is Phase.ENDED

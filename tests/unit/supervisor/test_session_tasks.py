@@ -22,16 +22,16 @@ def test_a_timer_goes_off_unless_it_is_cancelled():
     assert asyncio.run(main()) == []
 
 
-def test_a_task_that_raises_is_logged_and_told():
+def test_a_task_that_raises_is_logged_and_reported():
     """It is a bug of ours, which must neither hide nor harm another session."""
 
     async def fail():
         raise LookupError("a bug")
 
     async def main():
-        told = asyncio.Event()
-        SessionTasks("s1", on_bug=told.set).spawn(fail())
-        await told.wait()
+        reported = asyncio.Event()
+        SessionTasks("s1", on_bug=reported.set).spawn(fail())
+        await reported.wait()
 
     with capture_logs() as logged:
         asyncio.run(main())
@@ -42,7 +42,7 @@ def test_a_task_that_raises_is_logged_and_told():
 
 
 def test_a_task_that_ends_or_is_cancelled_is_no_bug():
-    """Nobody is told of it."""
+    """Nobody hears of it."""
 
     async def main():
         called, ended = [], asyncio.Event()

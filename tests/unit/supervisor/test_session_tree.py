@@ -1,6 +1,6 @@
 """A session in the real tree, with workers that do what a test says: what comes between two steps.
 
-Every test ends with the session over and everybody who waited for it told, or with it as it was.
+Every test ends with the session over and all who waited for it notified, or with it as it was.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from tests.unit.supervisor.services import (
 KILLED = Signal(number=9, name="SIGKILL")
 
 
-def test_session_that_is_stopped_before_it_is_in_the_tree_is_told_to_its_monitors():
+def test_session_that_is_stopped_before_it_is_in_the_tree_is_reported_to_its_monitors():
     """Who watched it while it was written down hears of its end, once."""
 
     async def scenario():
@@ -47,11 +47,11 @@ def test_session_that_is_stopped_before_it_is_in_the_tree_is_told_to_its_monitor
         session.begun(NO_PROCESS)
         with pytest.raises(StartFailed):
             await session.started
-        return services.told, services.forgotten, session.ended.result()
+        return services.notices, services.forgotten, session.ended.result()
 
-    told, forgotten, ended = play(scenario)
+    notices, forgotten, ended = play(scenario)
 
-    assert told == [(Normal(), 0, False)]
+    assert notices == [(Normal(), 0, False)]
     assert forgotten == [Normal()]
     assert ended == Normal()
 
@@ -67,11 +67,13 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
         await settle()
         services.runtime._due(Timer(session.path, AGENT, TimerKind.START))
         services.runtime._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
-        return services.told, session.ended.done(), session.phase
+        return services.notices, session.ended.done(), session.phase
 
-    told, is_over, phase = play(scenario)
+    notices, is_over, phase = play(scenario)
 
-    assert [(type(reason), restarting) for reason, _, restarting in told] == [(Unkillable, False)]
+    assert [(type(reason), restarting) for reason, _, restarting in notices] == [
+        (Unkillable, False)
+    ]
     assert is_over
     assert phase is Phase.ENDED
 
@@ -90,17 +92,17 @@ def test_stop_while_a_worker_is_hired(grace_s):
         reason = await session.ended
         services.pool.is_open.set()
         await settle()
-        return reason, services.told, services.pool.released == services.pool.workers
+        return reason, services.notices, services.pool.released == services.pool.workers
 
-    reason, told, is_given_back = play(scenario)
+    reason, notices, is_given_back = play(scenario)
 
     assert reason == Shutdown(detail="enough")
-    assert told == [(Shutdown(detail="enough"), 1, False)]
+    assert notices == [(Shutdown(detail="enough"), 1, False)]
     assert is_given_back
 
 
 def test_stop_while_a_worker_is_briefed():
-    """The process is asked to end before it is told who it is, and its end is the session's."""
+    """The process is asked to end before it learns who it is, and its end is the session's."""
 
     async def scenario():
         services = desk_with_tree()
@@ -117,16 +119,16 @@ def test_stop_while_a_worker_is_briefed():
         services.worker.says(Started())  # too late: nothing comes of it
         services.worker.ends()
         await settle()
-        return frames, session.was_up, services.told
+        return frames, session.was_up, services.notices
 
-    frames, _, told = play(scenario)
+    frames, _, notices = play(scenario)
 
     assert frames[0] is Terminate
-    assert [restarting for _, _, restarting in told] == [False]
+    assert [restarting for _, _, restarting in notices] == [False]
 
 
 def test_zygote_that_dies_over_a_first_start_fails_it():
-    """The caller is told why, and nothing is left."""
+    """The caller learns why, and nothing is left."""
 
     async def scenario():
         services = desk_with_tree()
@@ -135,12 +137,12 @@ def test_zygote_that_dies_over_a_first_start_fails_it():
         begin(session)
         with pytest.raises(StartFailed) as caught:
             await session.started
-        return caught.value.reason, services.told, session.phase
+        return caught.value.reason, services.notices, session.phase
 
-    reason, told, phase = play(scenario)
+    reason, notices, phase = play(scenario)
 
     assert reason == NurseryLost()
-    assert told == [(NurseryLost(), 1, False)]
+    assert notices == [(NurseryLost(), 1, False)]
     assert phase is Phase.ENDED
 
 
@@ -154,7 +156,7 @@ def test_hire_that_fails_for_a_bug_fails_the_start():
         begin(session)
         with pytest.raises(StartFailed):
             await session.started
-        return [restarting for _, _, restarting in services.told]
+        return [restarting for _, _, restarting in services.notices]
 
     assert play(scenario) == [False]
 
@@ -174,16 +176,16 @@ def test_end_that_cannot_be_judged_for_a_bug_is_an_end_all_the_same():
         services.hub.flushed = broken
         worker.ends(-9)
         await settle()
-        return session.phase, session.incarnation, services.told
+        return session.phase, session.incarnation, services.notices
 
-    phase, incarnation, told = play(scenario)
+    phase, incarnation, notices = play(scenario)
 
     assert (phase, incarnation) == (Phase.STARTING, 2)
-    assert [restarting for _, _, restarting in told] == [True]
+    assert [restarting for _, _, restarting in notices] == [True]
 
 
 def test_crash_while_dozing_is_sleep():
-    """It was idle: nobody is told, and the next command starts another process."""
+    """It was idle: nobody is notified, and the next command starts another process."""
 
     async def scenario():
         services = desk_with_tree()
@@ -194,7 +196,13 @@ def test_crash_while_dozing_is_sleep():
         session.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
         worker.ends(-11)
         await settle()
-        return services.told, services.sleeps, session.phase, session.incarnation, session.restarts
+        return (
+            services.notices,
+            services.sleeps,
+            session.phase,
+            session.incarnation,
+            session.restarts,
+        )
 
     assert play(scenario) == ([], 1, Phase.STARTING, 2, 0)
 
@@ -216,7 +224,7 @@ def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
         if not is_asleep:
             worker.ends()
         await settle()
-        return services.told, await session.ended
+        return services.notices, await session.ended
 
     assert play(scenario) == ([(Normal(), 1, False)], Normal())
 
@@ -235,12 +243,12 @@ def test_temporary_session_sleeps_and_wakes_and_ends_with_its_process():
         phases = [session.phase]
         worker.ends(-9)
         await settle()
-        return phases, session.phase, services.told, session.incarnation
+        return phases, session.phase, services.notices, session.incarnation
 
     assert play(scenario) == ([Phase.UP], Phase.ENDED, [(KILLED, 2, False)], 2)
 
 
-def test_permanent_session_comes_back_from_a_normal_end_and_ends_when_told():
+def test_permanent_session_comes_back_from_a_normal_end_and_ends_when_asked():
     """Nothing of it is significant; a stop is a stop."""
 
     async def scenario():
@@ -254,12 +262,12 @@ def test_permanent_session_comes_back_from_a_normal_end_and_ends_when_told():
         session.stop("normal", 5.0)
         services.worker.ends()
         await session.ended
-        return phase, [restarting for _, _, restarting in services.told]
+        return phase, [restarting for _, _, restarting in services.notices]
 
     assert play(scenario) == (Phase.STARTING, [True, False])
 
 
-def test_stop_during_the_back_off_is_told_as_the_last_end():
+def test_stop_during_the_back_off_is_reported_as_the_last_end():
     """A Down said that another process follows; the next one says that none does."""
 
     async def scenario():
@@ -273,12 +281,12 @@ def test_stop_during_the_back_off_is_told_as_the_last_end():
         phase = session.phase
         session.stop("enough", 1.0)
         await session.ended
-        return phase, services.told, session.restarts
+        return phase, services.notices, session.restarts
 
-    phase, told, restarts = play(scenario)
+    phase, notices, restarts = play(scenario)
 
     assert phase is Phase.RESTARTING
-    assert told == [
+    assert notices == [
         (KILLED, 1, True),
         (KILLED, 2, True),
         (Shutdown(detail="enough"), 2, False),
@@ -304,7 +312,7 @@ def test_commands_that_wait_are_answered_when_it_ends():
 
 
 def test_root_that_stops_ends_everything_and_writes_nothing_down():
-    """A daemon that leaves tells no Down and closes no history: the next one goes on."""
+    """A daemon that leaves sends no Down and closes no history: the next one goes on."""
 
     async def scenario():
         services = desk_with_tree()

@@ -125,8 +125,8 @@ def test_no_process_takes_the_place_of_one_that_cannot_be_ended():
         session.services.pool.containments.gate.set()
         await session.services.pool.containments.is_asked.wait()
         await settle()
-        told = [one.reason for one in session.services.downs]
-        return told[0], session.phase, len(session.services.pool.workers)
+        given = [one.reason for one in session.services.downs]
+        return given[0], session.phase, len(session.services.pool.workers)
 
     assert play(scenario) == (STUCK, Phase.ENDED, 0)
 

@@ -93,7 +93,7 @@ def test_a_start_that_takes_long_holds_up_the_others_for_a_while_only(monkeypatc
 
 
 @pytest.mark.parametrize("crowds", [1, 2])
-def test_a_crowd_is_told_once(crowds):
+def test_a_crowd_is_reported_once(crowds):
     """Not for each of those who wait; again when it was over meanwhile."""
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""What systemd is doing with the daemon's unit, as far as it can be told from its words."""
+"""What systemd is doing with the daemon's unit, as far as it can be known from its words."""
 
 import pytest
 

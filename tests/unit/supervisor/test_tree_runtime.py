@@ -18,7 +18,7 @@ STUBBORN = False
 
 
 class Scripted:
-    """A post that does at once what it is told to, and writes down what it was asked."""
+    """A post that does at once what it is asked to, and writes down what it was asked."""
 
     def __init__(self, *, obeys=True, fails=0):
         self.said = []
@@ -104,7 +104,7 @@ def test_a_back_off_lasts_longer_by_chance():
 
 
 def test_rungs_of_an_end_come_by_the_clock():
-    """Who does not obey is terminated and then killed, and who waits for it is told."""
+    """Who does not obey is terminated and then killed, and who waits for it hears of it."""
 
     async def stop(runtime):
         runtime.stop("enough", 0.1)
@@ -124,7 +124,7 @@ def test_rungs_of_an_end_come_by_the_clock():
 
 
 def test_who_is_gone_is_not_called_unkillable(monkeypatch):
-    """However late its end is told: very many may have ended with it, or the daemon was stopped."""
+    """However late one hears of it: very many may have ended with it, or the daemon was stopped."""
     monkeypatch.setattr(children, "UNKILLABLE_AFTER_S", 0.01)
     monkeypatch.setattr(runtime_module, "REAP_LOOK_S", 0.01)
 
@@ -171,7 +171,7 @@ def test_back_off_is_waited_for_and_too_many_crashes_end_the_root():
     assert [generation for what, generation in post.said if what == "launch"] == [1, 2, 3]
 
 
-def test_calls_are_answered_and_supervisors_that_end_are_told():
+def test_calls_are_answered_and_supervisors_that_end_are_reported():
     """A dynamic supervisor's child is started, ended and heard of."""
 
     async def calls(runtime):
@@ -326,7 +326,7 @@ def test_an_answer_comes_between_no_two_effects_of_a_step():
     assert said == ["b is asked", "c is asked", "b is gone", "c is gone"]
 
 
-def test_what_the_tree_tells_is_reported_and_recorded():
+def test_what_the_tree_says_is_reported_and_recorded():
     """Its reports go on, and its inputs can be played again."""
     reports = []
 

@@ -24,7 +24,7 @@ def report_of(label):
     return Report(label=label, path=("sessions",), context="of a test", child=None)
 
 
-def told_by_hub(tmp_path, reports):
+def known_to_hub(tmp_path, reports):
     """Return what a hub without a journal has of these: its newest indexes, and its answer."""
 
     async def main():
@@ -32,10 +32,10 @@ def told_by_hub(tmp_path, reports):
             hub = Hub(context, journal=None)
             hub.bind(f"ipc://{tmp_path}/events")
             try:
-                telling = Reports(hub)
+                publisher = Reports(hub)
                 before = hub.last_index(SUPERVISOR)
                 for report in reports:
-                    telling.publish(report)
+                    publisher.publish(report)
                 return before, await hub.replay(SUPERVISOR, before, before + 100)
             finally:
                 hub.close()
@@ -87,7 +87,7 @@ def test_a_report_is_a_line_of_the_log(tmp_path, label, level, event):
     """As loud as it is meant, with every field."""
     report = report_of(label)
     with capture_logs() as lines:
-        told_by_hub(tmp_path, [report])
+        known_to_hub(tmp_path, [report])
 
     assert lines == [{"log_level": level, "event": event, **report_fields(report)}]
 
@@ -97,13 +97,13 @@ def test_reports_are_published_at_once_one_index_after_another(tmp_path, monkeyp
     monkeypatch.setattr(tree_runtime, "now_ms", lambda: NOW_MS)
     reports = [report_of(label) for label in (Label.PROGRESS, Label.SHUTDOWN, Label.PROGRESS)]
 
-    before, told = told_by_hub(tmp_path, reports)
+    before, replayed = known_to_hub(tmp_path, reports)
 
     assert before == NOW_MS
-    assert [(one.first, one.count) for one in told.batches] == [
+    assert [(one.first, one.count) for one in replayed.batches] == [
         (NOW_MS + number, 1) for number in (1, 2, 3)
     ]
-    assert [one.body for one in told.batches] == [
+    assert [one.body for one in replayed.batches] == [
         encode([(NOW_MS, {"kind": EVENT_KIND, **report_fields(report)})]) for report in reports
     ]
-    assert told.last == NOW_MS + len(reports)
+    assert replayed.last == NOW_MS + len(reports)

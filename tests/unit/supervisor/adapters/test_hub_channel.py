@@ -65,7 +65,7 @@ def test_waiting_events_are_bounded(monkeypatch):
 
 @pytest.mark.parametrize("is_in_time", [True, False])
 def test_wait_for_an_event_is_bounded(monkeypatch, is_in_time):
-    """Who waits is told whether it was published, and leaves nothing behind."""
+    """Who waits learns whether it was published, and leaves nothing behind."""
     monkeypatch.setattr(module, "PUBLISH_WAIT_S", 10.0 if is_in_time else 0.01)
     one = channel()
 

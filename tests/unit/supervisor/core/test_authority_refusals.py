@@ -1,18 +1,18 @@
-"""Refused frames: all are counted, few are told."""
+"""Refused frames: all are counted, few are logged."""
 
 from supervisor.core.authority import LINES_MAX, PEERS_MAX, WINDOW_S, Refusals
 
 
-def test_of_one_peer_ever_fewer_are_told():
+def test_of_one_peer_ever_fewer_are_logged():
     """The first one, then each time the count has doubled."""
     refusals = Refusals()
-    told = [count for at in range(100) if (count := refusals.count(b"one", 100.0 * at))]
+    logged = [count for at in range(100) if (count := refusals.count(b"one", 100.0 * at))]
 
-    assert told == [1, 2, 4, 8, 16, 32, 64]
+    assert logged == [1, 2, 4, 8, 16, 32, 64]
     assert refusals.total == 100
 
 
-def test_of_many_peers_so_many_are_told_in_a_window():
+def test_of_many_peers_so_many_are_logged_in_a_window():
     """A stranger who calls under ever new names fills no log."""
     refusals = Refusals()
     first = [refusals.count(b"%d" % peer, 5.0) for peer in range(LINES_MAX + 50)]
@@ -23,13 +23,13 @@ def test_of_many_peers_so_many_are_told_in_a_window():
     assert refusals.total == LINES_MAX + 51
 
 
-def test_a_windows_lines_are_told_from_the_clocks_first_moment_on():
+def test_a_windows_lines_are_logged_from_the_clocks_first_moment_on():
     """A clock may begin at 0; each window is as long as the others and has as many lines."""
     refusals = Refusals()
     times_s = [0.0] * (LINES_MAX + 1) + [WINDOW_S] * (LINES_MAX + 1)
-    told = [refusals.count(b"%d" % at, now_s) for at, now_s in enumerate(times_s)]
+    logged = [refusals.count(b"%d" % at, now_s) for at, now_s in enumerate(times_s)]
 
-    assert told == [*[1] * LINES_MAX, None] * 2
+    assert logged == [*[1] * LINES_MAX, None] * 2
     assert refusals.count(b"more", 2 * WINDOW_S - 1.0) is None
 
 

@@ -131,13 +131,13 @@ def test_any_id_makes_a_name_that_is_safe_and_short(session_id, incarnation):
 
 @given(ANY_TEXT, INCARNATIONS, ANY_TEXT, INCARNATIONS)
 def test_no_two_generations_share_a_cell(one, first, other, second):
-    """The name tells sessions and incarnations apart, also where the id had to be cut."""
+    """The name distinguishes sessions and incarnations, also where the id had to be cut."""
     is_same = (one, first) == (other, second)
 
     assert (cgroup_name(one, first) == cgroup_name(other, second)) is is_same
 
 
-def test_ids_that_are_cut_are_told_apart():
+def test_ids_that_are_cut_are_kept_apart():
     """What they begin with is the same, and nobody takes them for each other."""
     long = "x" * 300
 

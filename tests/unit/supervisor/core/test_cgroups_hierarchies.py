@@ -1,4 +1,4 @@
-"""Where the cgroups of a process are, as machines of several kinds tell it."""
+"""Where the cgroups of a process are, as machines of several kinds report it."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_own_cgroup_is_found_below_its_mount(mounts, own, controller, path):
 
 
 def test_mounts_of_other_kinds_are_passed_over():
-    """Only cgroups are told, with the controllers of v1; those of v2 are in a file."""
+    """Only cgroups are found, with the controllers of v1; those of v2 are in a file."""
     found = parse_mountinfo(HYBRID_MOUNTS)
 
     assert [one.point.rpartition("/")[2] for one in found] == [

@@ -1,4 +1,4 @@
-"""From what is known of an exit to its reason, and to what a Down tells of it."""
+"""From what is known of an exit to its reason, and to what a Down says of it."""
 
 import signal
 from itertools import product
@@ -109,7 +109,7 @@ def test_evidence_becomes_one_reason(case):
 
 
 @pytest.mark.parametrize("reason", CHOSEN.values(), ids=CHOSEN)
-def test_an_end_that_the_options_chose_is_told_as_what_it_is(reason):
+def test_an_end_that_the_options_chose_is_reported_as_what_it_is(reason):
     """The word of a process that ends by itself is taken; one that was killed meant to say it."""
     assert classify(ExitRecord(0, said=reason)) == reason
     assert classify(ExitRecord(None, said=reason)) == reason
@@ -167,7 +167,7 @@ WORDS = {
     Said.RAISED: RAISED,
     Said.OTHER: TERMINATED,
 }
-TELLING = {
+STATUSES = {
     Told.NOTHING: ExitRecord(None),
     Told.ZERO: ExitRecord(0),
     Told.CODE: ExitRecord(70),
@@ -180,8 +180,8 @@ TELLING = {
 @pytest.mark.parametrize("said", Said)
 def test_every_pair_of_words_makes_a_reason(told, said):
     """No pair is left to chance, and none is normal but a goodbye that the kernel bears out."""
-    told_alone = TELLING[told]
-    record = ExitRecord(told_alone.status, said=WORDS[said], oom_kills=told_alone.oom_kills)
+    reported_alone = STATUSES[told]
+    record = ExitRecord(reported_alone.status, said=WORDS[said], oom_kills=reported_alone.oom_kills)
     reason = classify(record)
     is_borne_out = told in (Told.ZERO, Told.NOTHING) and said is Said.GOODBYE
 
@@ -213,7 +213,7 @@ HANDS = {
 
 
 @pytest.mark.parametrize("case", HANDS)
-def test_whose_signal_it_was_is_told(case):
+def test_whose_signal_it_was_is_reported(case):
     """The daemon's, somebody else's or the kernel's: signal 9 alone does not say."""
     record, hand = HANDS[case]
 
@@ -229,7 +229,7 @@ def test_a_death_is_blamed_on_the_step_it_came_at():
     assert fell_at(ExitRecord(state=REBUILDING, turns=3, ending=Ending.FINAL)) is None
 
 
-def test_a_down_tells_what_was_seen_last():
+def test_a_down_says_what_was_seen_last():
     """All of it, in milliseconds and bytes."""
     record = ExitRecord(
         -9,
@@ -264,7 +264,7 @@ def test_a_down_tells_what_was_seen_last():
     )
 
 
-def test_a_down_without_a_heartbeat_tells_what_there_is():
+def test_a_down_without_a_heartbeat_says_what_there_is():
     """A process that was never seen at work."""
     assert evidence_of(ExitRecord(3)) == reasons.Evidence(status=3)
     assert (fell_at(ExitRecord()), fell_at(ExitRecord(state=REBUILDING))) == (None, 0)

@@ -1,4 +1,4 @@
-"""Who is silent, told to nobody's harm: not by a pause of the judge, and not too late."""
+"""Who is silent, reported to nobody's harm: not by a pause of the judge, and not too late."""
 
 from itertools import accumulate, product
 
@@ -48,20 +48,20 @@ def test_every_trust_meets_every_sign():
     assert set(NEXT) == set(product(Trust, Sign))
 
 
-def test_who_beats_is_not_told():
+def test_who_beats_is_not_reported():
     """However long it goes on."""
     judge = watching("a")
-    told = [judge.look(now, [now - S]) for now in range(START, START + 300 * S, INTERVAL)]
+    verdicts = [judge.look(now, [now - S]) for now in range(START, START + 300 * S, INTERVAL)]
 
-    assert not any(told)
+    assert not any(verdicts)
 
 
-def test_who_is_silent_is_asked_and_then_told_once():
+def test_who_is_silent_is_asked_and_then_reported_once():
     """First for the stack, a second later for good; never again after that."""
     judge = watching("a")
-    told = looks(judge, START, START + 100 * S, [START + 1])
+    verdicts = looks(judge, START, START + 100 * S, [START + 1])
 
-    assert told == [
+    assert verdicts == [
         (START + LIMIT + INTERVAL, AskForStack("a")),
         (START + LIMIT + INTERVAL + DUMP_WAIT, Silent("a", 31_499)),
     ]
@@ -70,10 +70,10 @@ def test_who_is_silent_is_asked_and_then_told_once():
 def test_who_never_beat_is_judged_from_when_it_was_watched():
     """The zeros of a fresh slot are no heartbeat of long ago."""
     judge = watching("a")
-    told = looks(judge, START, START + 100 * S, [0])
+    verdicts = looks(judge, START, START + 100 * S, [0])
 
-    assert told[0] == (START + LIMIT, AskForStack("a"))
-    assert told[1] == (START + LIMIT + DUMP_WAIT, Silent("a", 31_000))
+    assert verdicts[0] == (START + LIMIT, AskForStack("a"))
+    assert verdicts[1] == (START + LIMIT + DUMP_WAIT, Silent("a", 31_000))
 
 
 def test_who_beats_after_the_question_is_forgiven():
@@ -90,9 +90,9 @@ def test_a_beat_between_two_late_looks_forgives_too():
     """Even if it is older than the limit when it is seen."""
     judge = watching("a", limit_s=0.5)
     judge.look(START + S, [0])
-    told = judge.look(START + 2 * S, [START + S + 1])
+    verdicts = judge.look(START + 2 * S, [START + S + 1])
 
-    assert told == []
+    assert verdicts == []
     assert judge.look(START + 2 * S + 1, [START + S + 1]) == [AskForStack("a")]
 
 
@@ -108,20 +108,20 @@ def test_a_beat_of_the_future_is_one_of_now():
     """It gives no credit: silence counts again as soon as the clock is there."""
     judge = watching("a")
     ahead = START + 10 * S
-    told = looks(judge, START, START + 100 * S, [ahead])
+    verdicts = looks(judge, START, START + 100 * S, [ahead])
 
-    assert told[0] == (ahead + LIMIT, AskForStack("a"))
+    assert verdicts[0] == (ahead + LIMIT, AskForStack("a"))
 
 
-def test_who_is_not_watched_is_not_told():
+def test_who_is_not_watched_is_not_reported():
     """Not even if it was asked already; and to forget a stranger is fine."""
     judge = watching("a", "b")
     looks(judge, START, START + LIMIT + INTERVAL, [0, 0])
     judge.unwatch("a")
     judge.unwatch("stranger")
-    told = looks(judge, START + LIMIT + INTERVAL, START + 40 * S, [0, 0])
+    verdicts = looks(judge, START + LIMIT + INTERVAL, START + 40 * S, [0, 0])
 
-    assert [verdict.key for _, verdict in told] == ["b"]
+    assert [verdict.key for _, verdict in verdicts] == ["b"]
     assert len(judge) == 1
 
 
@@ -130,9 +130,9 @@ def test_watching_again_starts_anew():
     judge = watching("a")
     looks(judge, START, START + LIMIT + INTERVAL, [0])
     judge.watch("a", 0, 2.0, START + LIMIT + INTERVAL)
-    told = looks(judge, START + LIMIT + INTERVAL, START + 40 * S, [0])
+    verdicts = looks(judge, START + LIMIT + INTERVAL, START + 40 * S, [0])
 
-    assert told[0] == (START + LIMIT + INTERVAL + 2 * S, AskForStack("a"))
+    assert verdicts[0] == (START + LIMIT + INTERVAL + 2 * S, AskForStack("a"))
 
 
 def test_the_shortest_limit_sets_the_interval():
@@ -155,17 +155,17 @@ def test_after_a_pause_of_the_judge_everybody_starts_anew(away):
     judge = watching("a", "b")
     looks(judge, START, START + LIMIT + INTERVAL, [0, START + 20 * S])
     back = START + LIMIT + away
-    told = looks(judge, back, back + 100 * S, [0, START + 20 * S])
+    verdicts = looks(judge, back, back + 100 * S, [0, START + 20 * S])
 
-    assert told[:2] == [(back + LIMIT, AskForStack("a")), (back + LIMIT, AskForStack("b"))]
+    assert verdicts[:2] == [(back + LIMIT, AskForStack("a")), (back + LIMIT, AskForStack("b"))]
 
 
 def test_a_look_that_is_a_little_late_is_no_pause():
     """A busy machine pardons nobody."""
     judge = watching("a")
-    told = looks(judge, START, START + 60 * S, [0], step=GAP_MAX)
+    verdicts = looks(judge, START, START + 60 * S, [0], step=GAP_MAX)
 
-    assert told[0][0] == START + LIMIT
+    assert verdicts[0][0] == START + LIMIT
 
 
 def test_time_before_anybody_was_watched_is_no_pause():
@@ -173,19 +173,19 @@ def test_time_before_anybody_was_watched_is_no_pause():
     judge = watching("a")
     judge.unwatch("a")
     judge.watch("a", 0, 30.0, START + 500 * S)
-    told = looks(judge, START + 500 * S + INTERVAL, START + 600 * S, [0])
+    verdicts = looks(judge, START + 500 * S + INTERVAL, START + 600 * S, [0])
 
-    assert told[0] == (START + 500 * S + LIMIT, AskForStack("a"))
+    assert verdicts[0] == (START + 500 * S + LIMIT, AskForStack("a"))
 
 
 def test_a_judge_that_is_always_late_finds_the_silent_all_the_same():
     """Each look counts for the time that the judge meant to be away."""
     judge = watching("a")
     late = 2 * GAP_MAX
-    told = looks(judge, START + late, START + 100 * late, [0], step=late)
+    verdicts = looks(judge, START + late, START + 100 * late, [0], step=late)
 
-    assert [type(verdict) for _, verdict in told] == [AskForStack, Silent]
-    assert told[1][0] <= START + late * (LIMIT + DUMP_WAIT + 3 * INTERVAL) // INTERVAL
+    assert [type(verdict) for _, verdict in verdicts] == [AskForStack, Silent]
+    assert verdicts[1][0] <= START + late * (LIMIT + DUMP_WAIT + 3 * INTERVAL) // INTERVAL
 
 
 AWAY = st.integers(1, 5) | st.integers(2_000, 10**8)  # milliseconds: late, or a pause
@@ -194,16 +194,16 @@ AWAY = st.integers(1, 5) | st.integers(2_000, 10**8)  # milliseconds: late, or a
 @given(st.lists(st.tuples(AWAY, st.integers(1, LIMIT // S - 1)), max_size=20))
 def test_a_pause_blames_nobody_who_beats_within_the_period_after(pauses):
     """Whatever the length of the pauses, and whether the process is paused with the judge."""
-    judge, now, heartbeats, told = watching("a"), START, [0], []
+    judge, now, heartbeats, verdicts = watching("a"), START, [0], []
     for away_ms, answer_s in pauses:
         now += away_ms * S // 1_000
-        told += judge.look(now, heartbeats)
-        told += [verdict for _, verdict in looks(judge, now, now + answer_s * S, heartbeats)]
+        verdicts += judge.look(now, heartbeats)
+        verdicts += [verdict for _, verdict in looks(judge, now, now + answer_s * S, heartbeats)]
         now += answer_s * S
         heartbeats = [now]
-        told += judge.look(now, heartbeats)
+        verdicts += judge.look(now, heartbeats)
 
-    assert told == []
+    assert verdicts == []
 
 
 def test_who_does_not_beat_after_a_pause_gets_just_the_time_of_the_next_one_back():
@@ -212,9 +212,9 @@ def test_who_does_not_beat_after_a_pause_gets_just_the_time_of_the_next_one_back
     back = START + pause
     looks(judge, back, back + 20 * S, [0])
     again = back + 20 * S + pause
-    told = looks(judge, again, again + 100 * S, [0])
+    verdicts = looks(judge, again, again + 100 * S, [0])
 
-    assert told[0] == (again + 10 * S, AskForStack("a"))
+    assert verdicts[0] == (again + 10 * S, AskForStack("a"))
 
 
 def test_the_wait_for_a_stack_gets_its_time_back_too():
@@ -223,9 +223,9 @@ def test_the_wait_for_a_stack_gets_its_time_back_too():
     back = START + pause
     looks(judge, back, back + LIMIT + 1, [0])
     again = back + LIMIT + pause
-    told = looks(judge, again, again + 100 * S, [0])
+    verdicts = looks(judge, again, again + 100 * S, [0])
 
-    assert told == [(again + INTERVAL, Silent("a", 31_000))]
+    assert verdicts == [(again + INTERVAL, Silent("a", 31_000))]
 
 
 @given(
@@ -238,19 +238,19 @@ def test_a_silent_one_is_found_in_time(limit, steps, lives):
     judge = watching("a", limit_s=limit / S)
     interval = round(judge.interval_s * S)
     heartbeats = [START, *accumulate(lives, initial=START)]
-    last, now, told, turn = heartbeats[-1], START, [], 0
+    last, now, verdicts, turn = heartbeats[-1], START, [], 0
     while now < last + 2 * (limit + DUMP_WAIT):
         heartbeat = max(one for one in heartbeats if one <= max(now, START))
-        told += [(now, verdict) for verdict in judge.look(now, [heartbeat])]
+        verdicts += [(now, verdict) for verdict in judge.look(now, [heartbeat])]
         now += min(steps[turn % len(steps)], interval) if len(steps) > 1 else interval
         turn += 1
         if turn > 500:  # tiny steps say no more than the first 500
             steps = [interval]
-    found = [at for at, verdict in told if isinstance(verdict, Silent)]
+    found = [at for at, verdict in verdicts if isinstance(verdict, Silent)]
 
     assert len(found) == 1
     assert found[0] <= last + limit + 2 * interval + DUMP_WAIT
-    assert [type(verdict) for _, verdict in told[-2:]] == [AskForStack, Silent]
+    assert [type(verdict) for _, verdict in verdicts[-2:]] == [AskForStack, Silent]
 
 
 @given(
@@ -302,11 +302,11 @@ def test_a_limit_that_was_replaced_hurries_nobody():
 def test_the_silent_one_is_found_behind_one_that_beats():
     """Whoever comes first in the list."""
     judge = watching("lively", "silent", "lively too")
-    told = [
+    verdicts = [
         verdict
         for now in range(START, START + 2 * LIMIT, INTERVAL)
         for verdict in judge.look(now, [now, START, now])
     ]
 
-    assert [type(verdict) for verdict in told] == [AskForStack, Silent]
-    assert {verdict.key for verdict in told} == {"silent"}
+    assert [type(verdict) for verdict in verdicts] == [AskForStack, Silent]
+    assert {verdict.key for verdict in verdicts} == {"silent"}

@@ -70,7 +70,7 @@ def test_a_short_history_is_one_frame():
     assert frame.complete
 
 
-def test_a_process_is_told_which_rows_are_gone_in_their_place():
+def test_a_process_learns_which_rows_are_gone_in_their_place():
     """Before, between and behind the records that are there."""
     found = (Record(b"a", seq=3), Record(b"b", seq=4), Record(b"c", seq=8))
     (frame,) = slices(Kept(found, missing=((1, 2), (5, 6), (9, 9))))
@@ -104,7 +104,7 @@ def test_numbers_that_no_row_has_are_holes(after, numbers, gone):
     assert history.holes(after, numbers) == gone
 
 
-def test_many_holes_are_told_as_so_many():
+def test_many_holes_are_reported_as_so_many():
     """The last ones as one."""
     found = history.holes(0, range(2, 2_000, 2))
 
@@ -219,7 +219,7 @@ def test_a_command_that_can_be_answered_is_given(command_id):
 
 @pytest.mark.parametrize("body", BAD_BODIES)
 def test_a_command_whose_body_is_none_is_in_a_frame_that_an_agent_takes(body):
-    """In the history as in a delivery; the agent refuses it, so that its sender is told."""
+    """In the history as in a delivery; the agent refuses it, so that its sender gets an error."""
     command = Command("c-1", body)
     (frame,) = slices(Kept(unanswered=(command,)))
     sent = encode(delivery(command))

@@ -1,4 +1,4 @@
-"""Who is told of an end, and how often; what a client can tell from the count of its notices."""
+"""Who is notified of an end, and how often; what a client learns from the count of its notices."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ def monitor(ref="r", session_id="s", client=b"c", *, persistent=False):
 
 
 def end(seq, *, session_id="s", incarnation=1, restarting=True, reason=KILLED):
-    """Return an end as the session tells it."""
+    """Return an end as the session reports it."""
     down = Down(
         ref="",
         session_id=session_id,
@@ -34,7 +34,7 @@ def watching(*given_monitors, newest=0):
     return monitors
 
 
-def told(notices):
+def notified(notices):
     return [(notice.client, notice.down.ref, notice.seq) for notice in notices]
 
 
@@ -49,11 +49,11 @@ def test_a_notice_says_all_that_is_known():
     assert (second.down.incarnation, second.seq, second.after) == (2, 9, 7)
 
 
-def test_each_monitor_is_told_once():
+def test_each_monitor_is_notified_once():
     """In the order in which they were set; the next end of the session is not theirs."""
     monitors = watching(monitor("r1"), monitor("r2", client=b"d"), monitor("r3", "other"))
 
-    assert told(monitors.fire(end(1), 1)) == [(b"c", "r1", 1), (b"d", "r2", 1)]
+    assert notified(monitors.fire(end(1), 1)) == [(b"c", "r1", 1), (b"d", "r2", 1)]
     assert (monitors.fire(end(2), 2), len(monitors)) == ([], 1)
     assert ("r1" in monitors, "r3" in monitors) == (False, True)
 
@@ -69,7 +69,7 @@ def test_a_persistent_monitor_stays_until_the_last_end(restarting):
     assert monitors.fire(end(3), 3) == []
 
 
-def test_what_was_told_before_is_not_for_a_new_monitor():
+def test_what_was_reported_before_is_not_for_a_new_monitor():
     """Also when its record is done only then."""
     monitors = Monitors()
     state = monitors.open(monitor(persistent=True), 0, after=4)
@@ -77,12 +77,12 @@ def test_what_was_told_before_is_not_for_a_new_monitor():
     assert monitors.fire(end(11), 4) == []
     assert monitors.start(state, 11) == []
     assert monitors.fire(end(12), 4) == []
-    assert told(monitors.fire(end(13), 5)) == [(b"c", "r", 13)]
+    assert notified(monitors.fire(end(13), 5)) == [(b"c", "r", 13)]
     assert state.since == 11
 
 
 def test_what_ends_while_it_is_set_is_held():
-    """It is told when the monitor starts, also when the journal knew of it by then."""
+    """It is reported when the monitor starts, also when the journal knew of it by then."""
     monitors = Monitors()
     state = monitors.open(monitor(persistent=True), 0, after=4)
     assert monitors.fire(end(11), 5) == []
@@ -93,7 +93,7 @@ def test_what_ends_while_it_is_set_is_held():
     assert state.since == 10
 
 
-def test_what_has_no_record_is_told_to_who_watches():
+def test_what_has_no_record_is_reported_to_who_watches():
     """It has no number, so the next one follows what was recorded before it."""
     monitors = Monitors()
     state = monitors.open(monitor(persistent=True), 0)
@@ -109,7 +109,7 @@ def test_what_has_no_record_is_told_to_who_watches():
     ]
 
 
-def test_what_is_held_with_and_without_a_record_is_told_in_its_order():
+def test_what_is_held_with_and_without_a_record_is_reported_in_its_order():
     """A number of one says what is older than it, whatever stands before it."""
     monitors = Monitors()
     state = monitors.open(monitor(persistent=True), 0)
@@ -131,10 +131,10 @@ def test_what_is_not_for_one_monitor_may_be_for_the_next():
     monitors.start(later, 0)
     monitors.start(again, 0)
 
-    assert told(monitors.fire(end(1), 4)) == [(b"d", "again", 1)]
+    assert notified(monitors.fire(end(1), 4)) == [(b"d", "again", 1)]
 
 
-def test_who_sets_it_again_is_told_what_was_recorded():
+def test_who_sets_it_again_gets_what_was_recorded():
     """And once only what is also held: of each end the first notice counts."""
     monitors = Monitors()
     state = monitors.open(monitor(persistent=True), 3)
@@ -147,17 +147,17 @@ def test_who_sets_it_again_is_told_what_was_recorded():
     assert [(one.seq, one.after) for one in started] == [(7, 6)]
 
 
-def test_who_set_it_once_is_told_the_first_of_what_was_recorded():
+def test_who_set_it_once_gets_the_first_of_what_was_recorded():
     """The rest is not for it."""
     monitors = Monitors()
     state = monitors.open(monitor(), 3)
 
-    assert told(monitors.give(state, [end(4), end(6)])) == [(b"c", "r", 4)]
+    assert notified(monitors.give(state, [end(4), end(6)])) == [(b"c", "r", 4)]
     assert monitors.start(state, 6) == []
     assert len(monitors) == 0
 
 
-def test_a_session_that_is_over_is_told_at_once():
+def test_a_session_that_is_over_is_reported_at_once():
     """And the monitor is gone; the answer says that it watched from just before."""
     monitors = Monitors()
     state = monitors.open(monitor(persistent=True), 0)
@@ -169,7 +169,7 @@ def test_a_session_that_is_over_is_told_at_once():
     assert len(monitors) == 0
 
 
-def test_an_end_without_a_record_is_told_at_once():
+def test_an_end_without_a_record_is_reported_at_once():
     """A session that was never seen, for example."""
     monitors = Monitors()
     state = monitors.open(monitor(), 0)
@@ -186,17 +186,17 @@ def test_nothing_comes_after_a_removal():
     for ref in ("r1", "r1", "r3"):
         monitors.remove(ref)
 
-    assert told(monitors.fire(end(1), 1)) == [(b"c", "r2", 1)]
+    assert notified(monitors.fire(end(1), 1)) == [(b"c", "r2", 1)]
     assert (monitors.start(state, 0), monitors.holds(state)) == ([], False)
     assert (len(monitors), set(monitors.clients)) == (0, set())
 
 
 def test_setting_it_again_renews_the_connection():
-    """A client that comes back is told on its new connection, once."""
+    """A client that comes back is notified on its new connection, once."""
     monitors = watching(monitor(client=b"old"), monitor(client=b"new"))
 
     assert len(monitors) == 1
-    assert told(monitors.fire(end(1), 1)) == [(b"new", "r", 1)]
+    assert notified(monitors.fire(end(1), 1)) == [(b"new", "r", 1)]
 
 
 def test_a_reference_names_one_monitor():
@@ -204,7 +204,7 @@ def test_a_reference_names_one_monitor():
     monitors = watching(monitor("r", "s"), monitor("r", "t"))
 
     assert monitors.fire(end(1), 1) == []
-    assert told(monitors.fire(end(2, session_id="t"), 2)) == [(b"c", "r", 2)]
+    assert notified(monitors.fire(end(2, session_id="t"), 2)) == [(b"c", "r", 2)]
 
 
 def test_only_the_same_monitor_is_found():
@@ -225,7 +225,7 @@ def test_a_client_that_is_gone_is_forgotten():
     monitors.forget(b"e")
 
     assert set(monitors.clients) == {b"d"}
-    assert told(monitors.fire(end(1), 1)) == [(b"d", "r3", 1)]
+    assert notified(monitors.fire(end(1), 1)) == [(b"d", "r3", 1)]
 
 
 def test_a_client_counts_as_the_daemon_does():

@@ -51,7 +51,7 @@ def test_lines_are_whole_however_they_arrive():
     st.integers(1, 3 * LINE_BYTES_MAX),
 )
 def test_a_long_line_is_cut_once_and_its_rest_is_counted(lines, every):
-    """Each line is told once, at most as long as it may be, whatever the chunks are."""
+    """Each line is logged once, at most as long as it may be, whatever the chunks are."""
     text = b"".join(line + b"\n" for line in lines)
     told, dropped, dropped_bytes = fed(split(text, every))
     kept = [line[:LINE_BYTES_MAX] for line in lines]
@@ -65,7 +65,7 @@ def test_a_long_line_is_cut_once_and_its_rest_is_counted(lines, every):
 
 @given(st.lists(st.integers(0, 12).map(lambda count: b"y" * count * 800)), st.integers(0, 4))
 def test_lines_beyond_the_allowance_are_counted(lines, lines_max):
-    """What is told and what is dropped is all there was."""
+    """What is logged and what is dropped is all there was."""
     text = b"".join(line + b"\n" for line in lines)
     told, dropped, dropped_bytes = fed([text], lines_max)
 
@@ -73,7 +73,7 @@ def test_lines_beyond_the_allowance_are_counted(lines, lines_max):
     assert (dropped_bytes > 0) == (dropped > 0 or any(line.is_cut for line in told))
 
 
-def test_a_cut_line_that_may_not_be_told_is_dropped_with_its_rest():
+def test_a_cut_line_that_may_not_be_logged_is_dropped_with_its_rest():
     """A flood without a newline costs nothing but counting."""
     cutter = LineCutter()
 
@@ -93,7 +93,7 @@ def test_a_cut_line_that_may_not_be_told_is_dropped_with_its_rest():
     ids=["the last that may be told", "one too many", "two too many", "as long as it may be"],
 )
 def test_a_long_beginning_counts_as_any_line(chunk, lines_max, told, dropped):
-    """It is told while there is room for one, and counted with the others where there is none."""
+    """It is logged while there is room for one, and counted with the others where there is none."""
     lines = LineCutter().feed(chunk, lines_max)
 
     assert (lines.told, lines.dropped) == (told, dropped)

@@ -109,7 +109,7 @@ Current thread's C stack trace (most recent call first):
         "only alike",
     ],
 )
-def test_a_dump_is_told_from_output(text, output, stack):
+def test_a_dump_is_distinguished_from_output(text, output, stack):
     """The last one is the stack, with the thread that crashed first; the rest is the output."""
     assert split_output(text) == (output, stack)
 
@@ -160,6 +160,6 @@ def test_long_stacks_lose_the_names_of_modules_first():
     assert bounded_stack(stack, 100) == f"{frames[:97]}…"
 
 
-def test_text_that_is_no_unicode_is_told_all_the_same():
+def test_text_that_is_no_unicode_is_shown_all_the_same():
     """Lone surrogates come from bytes that were no UTF-8."""
     assert bounded_start("a\udc80", 10) == bounded_end("a\udc80", 10) == "a?"

@@ -8,7 +8,7 @@ from supervisor.core.output import TAIL_BYTES_MAX, TAIL_KEPT_BYTES_MAX, Tail, la
 
 
 def test_the_tail_is_what_was_written_last_without_records():
-    """Text in chunks stays text; what is in the log as a record is not told again."""
+    """Text in chunks stays text; what is in the log as a record is not shown again."""
     tail = Tail()
     for chunk in (b"a\x1b[1m\r\n\x1e{", b'"event": 1}\nb\n', b"half\x1e{}"):
         tail.add(chunk)

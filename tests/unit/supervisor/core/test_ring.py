@@ -54,7 +54,7 @@ def test_a_ring_of_no_events_counts_on():
 
 
 def test_an_empty_ring_begins_with_the_next_index():
-    """A session that begins after the loss of everything starts where it was told to."""
+    """A session that begins after the loss of everything starts where it was asked to."""
     assert Ring(10, 100).first == 1
     assert Ring(10, 100, last=41).first == 42
 

@@ -7,13 +7,13 @@ from supervisor.core.self_check import Findings, Gap, PartStates, Silence, gap_o
 
 
 def test_parts_that_answer_are_well():
-    """A round with all answers has nothing to tell."""
+    """A round with all answers has nothing to report."""
     vitals = PartStates(("journal", "router"), 0.0)
 
     assert [vitals.judge((), 5.0), vitals.judge((), 10.0)] == [Findings(is_well=True)] * 2
 
 
-def test_a_silent_part_is_told_once_and_again_when_it_is_back():
+def test_a_silent_part_is_reported_once_and_again_when_it_is_back():
     """The times count from the last answer; nothing is well until every part has answered."""
     vitals = PartStates(("journal", "router"), 0.0)
     vitals.judge((), 5.0)

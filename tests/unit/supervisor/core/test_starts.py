@@ -67,8 +67,8 @@ def test_one_alarm_for_a_crowd():
     assert (alarm.is_on, alarm.count) == (False, 2)
 
 
-def test_who_is_refused_is_told_when_the_others_will_have_started():
-    """By how long starts take, which the newest ones tell."""
+def test_who_is_refused_learns_when_the_others_will_have_started():
+    """By how long starts take, which the newest ones show."""
     start_s = 0.2
     for _ in range(100):
         start_s = paced(start_s, 0.4)

@@ -27,7 +27,7 @@ def test_less_room_is_never_better(need):
 
 @pytest.mark.parametrize("level", list(Level)[1:])
 def test_nothing_new_is_taken_and_no_work_is_thrown_away(level):
-    """A caller is told no, where it can ask again; what an agent has done waits."""
+    """A caller is refused, where it can ask again; what an agent has done waits."""
     assert FATES[Need.NEW, level] is Fate.REFUSE
     assert FATES[Need.WORK, level] is not Fate.REFUSE
 

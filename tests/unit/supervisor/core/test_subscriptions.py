@@ -34,7 +34,7 @@ def test_few_long_topics_are_too_many():
 
 
 def test_a_topic_without_followers_counts_for_nobody():
-    """ZeroMQ tells of the last one, and not who it was."""
+    """ZeroMQ reports the last one, and not who it was."""
     found = Subscriptions()
     for pid in (1, 2):
         found.add(pid, b"one")

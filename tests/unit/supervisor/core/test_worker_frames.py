@@ -1,4 +1,4 @@
-"""Envelopes of what workers say: whole values, as many events as are told, answers to their own."""
+"""Envelopes of what workers say: whole values, as many events as are said, answers to their own."""
 
 import pytest
 

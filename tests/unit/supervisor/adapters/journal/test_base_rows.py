@@ -39,7 +39,7 @@ ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=2, re
         ({"group_id": "\udc80"}, "group_id: it is no valid UTF-8"),
     ],
 )
-def test_a_row_that_no_daemon_writes_is_told_from_others(fields, problem):
+def test_a_row_that_no_daemon_writes_is_distinguished(fields, problem):
     """What is shown of it can be asked for, and fits into what clients read."""
     damaged = replace(ROW, **fields)
     assert row_problem(damaged).startswith(problem)

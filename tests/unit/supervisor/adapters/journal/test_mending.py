@@ -46,7 +46,7 @@ def edit(path, statement):
 
 
 def flip(path, page, at=PAGE_BYTES - BODY_BYTES // 2):
-    """Turn a bit of a page, in the body of its row unless told otherwise."""
+    """Turn a bit of a page, in the body of its row unless asked otherwise."""
     data = bytearray(path.read_bytes())
     data[(page - 1) * PAGE_BYTES + at] ^= 1
     path.write_bytes(data)

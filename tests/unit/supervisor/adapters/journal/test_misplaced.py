@@ -1,4 +1,4 @@
-"""Rows whose numbers are damaged, and rows that are gone: each is told once, as what it is."""
+"""Rows whose numbers are damaged, and rows that are gone: each is reported once, as what it is."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from supervisor.adapters.journal.operations import (
 
 
 def test_of_a_record_in_no_place_the_body_is_all_that_is_kept():
-    """Its process sets it aside by that; the record itself is told, and no number is missed."""
+    """Its process sets it aside by that; the record itself is reported, and no number is missed."""
     store = MemoryStore()
     store.open()
     store.perform(CreateSession(SessionRow(session_id="s", created_ms=5, spec=b"", incarnation=2)))
@@ -48,7 +48,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize(("damage", "missing"), DAMAGE.values(), ids=DAMAGE)
 def test_numbers_that_no_row_has_are_missing(damage, missing):
-    """Unless as many rows have none: these are told as such."""
+    """Unless as many rows have none: these are reported as such."""
     store = MemoryStore()
     store.open()
     store.perform(CreateSession(SessionRow(session_id="s", created_ms=5, spec=b"", incarnation=1)))

@@ -17,17 +17,17 @@ class Awaited(Progress):
     def __init__(self):
         """Log at once."""
         super().__init__(first_s=0.0, every_s=0.001)
-        self.told = threading.Event()
+        self.reported = threading.Event()
 
     def begin(self, doing, total_bytes=0):
         """Wait for the line."""
-        assert self.told.wait(WAIT_S)
+        assert self.reported.wait(WAIT_S)
         super().begin(doing, total_bytes)
 
     def tell(self):
         """Say that it came."""
         super().tell()
-        self.told.set()
+        self.reported.set()
 
 
 def test_a_start_that_takes_long_says_so(tmp_path):
@@ -44,7 +44,7 @@ def test_a_start_that_takes_long_says_so(tmp_path):
     assert "journal-progress" not in threads
 
 
-def test_what_is_not_known_is_not_told():
+def test_what_is_not_known_is_not_reported():
     """A new piece of work begins at nothing, and one of unknown size has no figures."""
     progress = Progress()
     with capture_logs() as logs:
@@ -53,9 +53,11 @@ def test_what_is_not_known_is_not_told():
         progress.tell()
         progress.begin("having SQLite check all of the copy")
         progress.tell()
-    told = [{k: v for k, v in one.items() if k not in {"elapsed_s", "log_level"}} for one in logs]
+    reported = [
+        {k: v for k, v in one.items() if k not in {"elapsed_s", "log_level"}} for one in logs
+    ]
 
-    assert told == [
+    assert reported == [
         {
             "event": "journal.opening",
             "doing": "checking all pages",

@@ -150,7 +150,7 @@ def test_writes_that_are_numbered_are_written_once_and_in_their_order(store):
 
 
 def test_only_the_process_of_now_writes(store):
-    """An earlier one is told which is, and a session that ended has none."""
+    """An earlier one gets an error that names it, and a session that ended has none."""
     with pytest.raises(StaleIncarnation, match=r"incarnation 1 .* incarnation 2"):
         append(store, "a", incarnation=1)
     store.perform(EndSession("s", b"over", 9))
@@ -198,7 +198,7 @@ def test_events_are_kept_once_and_overlap_no_others(store):
 
 @pytest.mark.parametrize(("limit", "found"), [(-1, 0), (0, 0), (1, 1), (2, 2), (9, 3)])
 def test_an_answer_has_so_many(limit, found):
-    """Batches of events, and ends that are told."""
+    """Batches of events, and ends that are reported."""
     store = opened()
     for number in (1, 2, 3):
         store.perform(PublishEvents("s", number, 1, b"x"))
@@ -405,7 +405,7 @@ def test_a_damaged_number_of_an_end_hinders_no_other_session(store, seqs):
 
 @pytest.mark.parametrize("seq", [2**63 - 1, -1, INDEX_MAX, INDEX_MAX + 1])
 def test_a_damaged_number_of_an_own_end_is_given_to_nobody(store, seq):
-    """The end that is told again has one that can be asked for, and the next one has another."""
+    """The end that comes again has one that can be asked for, and the next one has another."""
     store.perform(end_of(1))
     store.db.execute("UPDATE downs SET seq = ?", (seq,))
     given = [store.perform(end_of(1)), store.perform(end_of(2)), store.perform(end_of(3))]
@@ -444,7 +444,7 @@ STRANGE_ENDS = {
 
 
 @pytest.mark.parametrize("damage", STRANGE_ENDS.values(), ids=STRANGE_ENDS)
-def test_a_damaged_end_is_left_out_and_told(store, damage, capsys):
+def test_a_damaged_end_is_left_out_and_reported(store, damage, capsys):
     """The log has its session and its column; the ends around it are there, the newest included."""
     for number in (1, 2, 3):
         store.perform(end_of(number))

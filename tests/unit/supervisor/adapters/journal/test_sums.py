@@ -49,7 +49,7 @@ def test_a_flipped_bit_is_turned_back(sums, place):
 
 @given(wrong=st.sets(places, min_size=2, max_size=2))
 def test_two_flipped_bits_are_not_taken_for_one(sums, wrong):
-    """CRC-32 tells them apart up to 91,607 bits, so none of the two is guessed."""
+    """CRC-32 distinguishes them up to 91,607 bits, so none of the two is guessed."""
     assert sums.repaired(1, flipped(*wrong)) is None
 
 

@@ -40,7 +40,7 @@ def of(kind, effects):
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def test_it_is_killed_once_and_comes_back_with_the_reason_told():
+def test_it_is_killed_once_and_comes_back_with_the_reason_reported():
     """What happens meanwhile changes nothing: SIGKILL is under way."""
     tree = risen()
     effects = tree.handle(Fail(FIRST, SILENT), 1.0)
@@ -56,7 +56,7 @@ def test_it_is_killed_once_and_comes_back_with_the_reason_told():
 @pytest.mark.parametrize(
     ("restart", "ends"), [("permanent", True), ("transient", True), ("temporary", False)]
 )
-def test_one_that_cannot_be_killed_is_told_and_not_replaced(restart, ends):
+def test_one_that_cannot_be_killed_is_reported_and_not_replaced(restart, ends):
     """Who would have to be restarted takes its supervisor with it: nothing may take its place."""
     tree = risen(restart)
     tree.handle(Fail(FIRST, SILENT), 1.0)

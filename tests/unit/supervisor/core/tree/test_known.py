@@ -24,7 +24,7 @@ def test_supervisors_and_workers_are_counted_apart():
     ("depth", "last"), [(0, KILLED), (1, Other(detail=str(SPENT)))], ids=["its own", "of one below"]
 )
 def test_a_supervisor_that_gives_up_says_for_what(depth, last):
-    """What one below it gave up for is told in its words, not nested without end."""
+    """What one below it gave up for is reported in its words, not nested without end."""
     spec = one_for_one(child("a"), max_restarts=0)
     path = ("s",) * depth
     sim = SimStage().start(one_for_one(below("s", spec), max_restarts=0) if depth else spec)
@@ -35,13 +35,18 @@ def test_a_supervisor_that_gives_up_says_for_what(depth, last):
     assert ended == RestartIntensityExceeded(restarts=0, seconds=5.0, last=last)
 
 
-def test_an_end_that_nobody_asked_for_is_told_so():
+def test_an_end_that_nobody_asked_for_is_reported_as_such():
     """Who leaves when its work is done was not asked, and nothing follows."""
     sim = SimStage().start(one_for_one(child("a", restart="transient")))
     sim.crash("a", "normal")
-    told = sim.down("a1")
+    departed = sim.down("a1")
 
-    assert (told.reason, told.asked, told.restarting, told.delay_s) == (Normal(), False, False, 0.0)
+    assert (departed.reason, departed.asked, departed.restarting, departed.delay_s) == (
+        Normal(),
+        False,
+        False,
+        0.0,
+    )
 
 
 def test_a_report_says_whose_process_it_is_about():

@@ -1,4 +1,4 @@
-"""Messages are values: what was told stays as it was told, and has its place."""
+"""Messages are values: what was reported stays as it was reported, and has its place."""
 
 from typing import get_args
 
@@ -87,7 +87,12 @@ def test_every_input_is_tried():
 def test_what_is_not_said_is_nothing():
     """An end that puts nothing off, and a report about nobody who is known."""
     gone = Departed(ref=REF, reason=Normal(), restarting=False, asked=True, restarts=0)
-    told = Report(label=Label.UNEXPECTED, path=(), context="x", child=None)
+    report = Report(label=Label.UNEXPECTED, path=(), context="x", child=None)
 
     assert gone.delay_s == 0.0
-    assert (told.generation, told.restarts, told.in_window, told.max_restarts) == (0, 0, 0, 0)
+    assert (report.generation, report.restarts, report.in_window, report.max_restarts) == (
+        0,
+        0,
+        0,
+        0,
+    )

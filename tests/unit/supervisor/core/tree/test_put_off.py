@@ -44,7 +44,7 @@ def test_a_group_under_way_goes_on_when_its_members_become_independent():
 
 
 def test_who_is_deleted_while_its_group_waits_does_not_come_back():
-    """Those who watch were told that another process follows, so they hear that none does."""
+    """Those who watch have heard that another process follows, so they hear that none does."""
     sim = SimStage().start(
         rest_for_one(child("a", restart_delay=DELAY), child("b"), max_restarts=9)
     )

@@ -1,4 +1,4 @@
-"""What was told to a tree can be played again, and a record is bounded."""
+"""The inputs of a tree can be played again, and a record is bounded."""
 
 import json
 from dataclasses import fields

@@ -64,7 +64,7 @@ def is_played_as_it_was(tree):
 
 @pytest.mark.parametrize("path", [SESSIONS, BELOW])
 def test_a_start_that_was_refused_leaves_nothing(path):
-    """Neither a line nor its number in the story that it was told in."""
+    """Neither a line nor its number in the story that it is a part of."""
     tree = lived(session("one", "agent"))
     before = lines(tree)
     stories = {place: list(story) for place, story in tree.recorder._stories.items()}

@@ -1,4 +1,4 @@
-"""What may be asked for: everything wrong is told at once, by name, with what would be right."""
+"""What may be asked for: everything wrong is named at once, with what would be right."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from supervisor.core.tree.specs import (
 )
 
 
-def test_all_problems_of_a_child_are_told_at_once():
+def test_all_problems_of_a_child_are_reported_at_once():
     """Unknown, missing and wrong fields stand in one list, each once, in the order of the names."""
     given = {
         "start": "it",
@@ -51,7 +51,7 @@ def test_all_problems_of_a_child_are_told_at_once():
     ]
 
 
-def test_all_problems_of_flags_are_told_at_once():
+def test_all_problems_of_flags_are_reported_at_once():
     """The same holds for a supervisor."""
     given = {
         "strategy": "one_for_two",
@@ -155,11 +155,11 @@ def test_a_child_that_was_made_by_code_is_checked_too(child, problem):
     assert child_problems(child) == [problem]
 
 
-def test_words_in_place_of_members_are_told():
+def test_words_in_place_of_members_are_reported():
     """A strategy that is only text would be none of them, so it is no strategy."""
     problems = flag_problems(Flags(strategy="dynamic", auto_shutdown="never"))
 
-    assert [told.split(":")[0] for told in problems] == ["strategy", "auto_shutdown"]
+    assert [line.split(":")[0] for line in problems] == ["strategy", "auto_shutdown"]
 
 
 def test_problems_below_say_where_they_are():

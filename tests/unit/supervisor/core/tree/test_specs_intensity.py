@@ -46,7 +46,7 @@ def test_old_spared_restarts_take_no_room():
     assert len(window._entries) == 6
 
 
-def test_restarts_are_told_apart_by_child():
+def test_restarts_are_kept_apart_by_child():
     """The budget is shared, but each child has its own series."""
     window = Window(max_restarts=9, max_seconds=5.0)
     for child in "aab":

@@ -1,4 +1,4 @@
-"""What a supervisor tells: its children when it asks them to end, those who watch, and the log."""
+"""What a supervisor says: to children that it asks to end, to those who watch, and to the log."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def asked(sim, who):
 
 @pytest.mark.parametrize(("own", "told"), [(None, "enough"), ("bye", "bye")])
 def test_a_child_hears_why_its_supervisor_ends(own, told):
-    """That is what the supervisor was told, unless it has a word of its own for it."""
+    """That is what the supervisor was given, unless it has a word of its own for it."""
     sim = started(one_for_one(child("a"), stop_reason=own))
     sim.stop("enough")
 
@@ -40,7 +40,7 @@ def test_a_child_hears_why_its_group_is_restarted(own, told):
     assert asked(sim, "b1") == told
 
 
-def test_who_was_asked_to_end_is_told_apart_from_who_ended_first():
+def test_who_was_asked_to_end_is_kept_apart_from_who_ended_first():
     """Both belong to a group that is restarted; only one of them was asked."""
     sim = started(one_for_all(child("a", LAZY), child("b"), child("c", LAZY)))
     sim.crash("b")
@@ -70,7 +70,7 @@ def test_news_of_a_process_that_cannot_come_is_in_the_log(news, context):
 
 
 def test_calls_that_wait_are_bounded_and_exits_are_not(monkeypatch):
-    """One call too many is told so; an exit that waits with them is judged all the same."""
+    """One call too many gets an error; an exit that waits with them is judged all the same."""
     monkeypatch.setattr(module, "CALLS_WAITING_MAX", 2)
     sim = started(one_for_all(child("a"), child("b", LAZY), child("c")))
     sim.crash("a")

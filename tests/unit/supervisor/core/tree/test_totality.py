@@ -2,7 +2,7 @@
 
 Each scene brings the child ``b`` of three siblings into one state; then one input is given, and the
 tree is ended. The audit of the stage looks at every step: no two processes of one child, no start
-after a stop, each generation one more, each end told once, no timer left.
+after a stop, each generation one more, each end reported once, no timer left.
 """
 
 import contextlib
@@ -138,7 +138,7 @@ def going_off(kind):
 
 
 def ending_as(how):
-    """Return the input of an end, which is one more telling where there is no process."""
+    """Return the input of an end, which is one more report where there is no process."""
 
     def give(sim):
         place = ("b",)
@@ -323,7 +323,7 @@ def end_somebody(sim, chance):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_nothing_is_broken_on_a_long_walk(seed):
-    """Trees of any shape are told anything, and hold what they must; nobody is forgotten."""
+    """Trees of any shape are given anything, and hold what they must; nobody is forgotten."""
     chance = random.Random(seed)
     sim = Recorder()
     sim.late_s = {kind: chance.choice([0.0, 0.0, 0.7]) for kind in TimerKind}
