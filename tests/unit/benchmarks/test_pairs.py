@@ -58,7 +58,7 @@ def test_a_pair_without_a_ratio_leaves_those_of_the_others():
 
 
 def test_a_metric_that_one_revision_lacks_is_named():
-    """It is left out, in whatever order it was told."""
+    """It is left out, in whatever order it was reported."""
     found = compare([(play(a=1, gone=1), play(a=1, new=1))] * 2)
 
     assert [one.metric for one in found.metrics] == ["a"]
@@ -68,7 +68,7 @@ def test_a_metric_that_one_revision_lacks_is_named():
     ]
 
 
-def test_a_metric_that_is_told_now_and_then_counts_where_both_tell_it():
+def test_a_metric_that_is_reported_now_and_then_counts_where_both_report_it():
     """And is named where no pair has it whole."""
     found = compare([(play(a=1, b=1), play(a=2)), (play(), play(a=3, b=1))])
 

@@ -100,7 +100,7 @@ def test_the_table_says_how_a_kill_ended():
     }
 
 
-def test_the_size_of_the_crowd_is_told():
+def test_the_size_of_the_crowd_is_named():
     """A smaller run has another head."""
     assert "7 agents answered (s)" in head(record(played(), crowd=7))
 

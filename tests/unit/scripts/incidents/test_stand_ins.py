@@ -52,9 +52,9 @@ def test_a_process_has_one_pid():
         PS.format(pid=901, tokens=836, up="3.1 s"),
         "pid=901 pid=900",
     )
-    told, table, log = put(*texts)
+    shown, table, log = put(*texts)
 
-    assert (told, log) == ("process 1 of reader (pid 4001) is down", "pid=4002 pid=4001")
+    assert (shown, log) == ("process 1 of reader (pid 4001) is down", "pid=4002 pid=4001")
     assert table.splitlines()[1].split()[2] == "4002"
 
 
@@ -81,7 +81,7 @@ def test_a_table_does_not_show_how_wide_it_was():
     ],
 )
 def test_what_means_something_stays(text):
-    """Limits, signals, statuses and counts are told as they are."""
+    """Limits, signals, statuses and counts are shown as they are."""
     assert put(text) == [text]
 
 

@@ -1,4 +1,4 @@
-"""Where nobody died, it is told apart from where nobody is to die, and needs a reason."""
+"""Where nobody died, it is kept apart from where nobody is to die, and needs a reason."""
 
 from collections import Counter
 
@@ -136,7 +136,7 @@ def test_branches_are_counted():
 
 
 def test_planned_and_played_are_compared():
-    """A cell that nobody played is told."""
+    """A cell that nobody played is named."""
     cells = cells_of(IDLE, [SAID])
     done = [Played(cells[0], "idle", ())]
 
@@ -144,7 +144,7 @@ def test_planned_and_played_are_compared():
     assert len(cells) == 2
 
 
-def test_the_page_tells_three_kinds_of_cells_apart():
+def test_the_page_distinguishes_three_kinds_of_cells():
     """A death, a play without one and no cell at all."""
     text = page.full(
         [

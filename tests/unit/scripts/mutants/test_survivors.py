@@ -1,4 +1,4 @@
-"""Reasons why mutants may live are told of mutants that there are."""
+"""Reasons why mutants may live are given for mutants that there are."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Types and bounds are told apart, in words."""
+"""Types and bounds are kept apart, in words."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""What is told of a plugin: its options as people write them, and the methods that it has."""
+"""What is said of a plugin: its options as people write them, and the methods that it has."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -64,7 +64,7 @@ class Every(Plugin):
         """Hear."""
 
 
-def test_options_are_told_as_one_writes_them():
+def test_options_are_shown_as_one_writes_them():
     """Required ones have no default, a function is none of ours, an Any says why."""
     assert list(built_in_plugins._options(Guard)) == [
         OptionFacts(
@@ -77,7 +77,7 @@ def test_options_are_told_as_one_writes_them():
     assert [one.meaning for one in built_in_plugins._options(Door)] == ["", "the application's own"]
 
 
-def test_what_options_are_made_of_is_told_once():
+def test_what_options_are_made_of_is_named_once():
     """The outer ones first, and those within them."""
     assert built_in_plugins._parts_of(Guard) == [Door, Inner]
     assert built_in_plugins._part(Inner) == PartFacts(
@@ -88,7 +88,7 @@ def test_what_options_are_made_of_is_told_once():
     )
 
 
-def test_methods_are_told_with_what_they_do():
+def test_methods_are_named_with_what_they_do():
     """The first paragraph of each, in the order of the hooks; no plugin is made for it."""
     assert list(built_in_plugins._methods(Single)) == [
         MethodFacts(name="before_prompt", meaning="Ask who it is."),
@@ -115,7 +115,7 @@ def test_one_method_for_all_hooks_is_one_row():
     assert plugins._row(facts_of(Single))[4] == "`before_prompt`, `observe`, `filter_output`"
 
 
-def test_a_section_tells_events_options_and_their_parts():
+def test_a_section_names_events_options_and_their_parts():
     """And says so where there are none."""
     plain = plugins._plugin(facts_of(Single))
     door = PartFacts(name="Door", module="m", meaning="One.", options=(

@@ -14,9 +14,9 @@ CASES = [
 
 def test_cases_are_counted_by_technique_and_outcome():
     """What gets through stands second, and last what is harmless: a case without a technique."""
-    told = evasions._section("guard", {"case": CASES}).splitlines()
+    lines = evasions._section("guard", {"case": CASES}).splitlines()
 
-    assert told[4:10] == [
+    assert lines[4:10] == [
         "| technique | blocked | gets through | passes |",
         "| --- | --- | --- | --- |",
         "| case |  | 1 | 1 |",
@@ -24,7 +24,7 @@ def test_cases_are_counted_by_technique_and_outcome():
         "| harmless |  |  | 1 |",
         "| **all 4** | **1** | **1** | **2** |",
     ]
-    assert told[-1] == "| case | c | command `x` | so |"
+    assert lines[-1] == "| case | c | command `x` | so |"
 
 
 def test_a_guard_that_stops_all_says_so():
@@ -45,5 +45,5 @@ def test_a_guard_that_stops_all_says_so():
     ],
 )
 def test_each_character_of_a_case_is_seen(given, shown):
-    """Text that looks like another one is told apart."""
+    """Text that looks like another one is distinguished."""
     assert evasions._tried({"name": "n", "technique": "t", "outcome": "o", **given}) == shown

@@ -20,7 +20,7 @@ from scripts.reference.sources import declared
     ],
 )
 def test_an_event_stands_in_the_section_of_its_theme(event, section):
-    """Whoever looks for what supervisors tell finds it by that word."""
+    """Whoever looks for what supervisors report finds it by that word."""
     _, _, behind = page().partition(f"\n## {section}\n")
 
     assert f"\n| `{event.__name__}` |" in behind.partition("\n## ")[0]

@@ -79,7 +79,7 @@ def test_the_page_says_with_what_it_was_made():
     assert "*9 agents*" in page
 
 
-def test_a_loaded_machine_is_told():
+def test_a_loaded_machine_is_reported():
     """Such figures have an order, and no digits."""
     assert "somebody else was working" not in peers.told(run(load=0.5), QUIET)
     assert "somebody else was working" in peers.told(run(load=0.6), QUIET)

@@ -74,8 +74,8 @@ def test_what_was_wrong_is_written_down_and_played_again(monkeypatch, tmp_path, 
         patch.setattr(Window, "charge", lambda *_: True)
         patch.setattr("sys.argv", run)
         assert program.main() == program.WRONG
-        *told, counts = capsys.readouterr().out.splitlines()
-        command = next(line for line in told if "--replay" in line).split()
+        *printed, counts = capsys.readouterr().out.splitlines()
+        command = next(line for line in printed if "--replay" in line).split()
         patch.setattr("sys.argv", command[2:])
         assert program.main() == program.WRONG
         assert "restarts" in capsys.readouterr().out.split("!!!")[1]

@@ -71,7 +71,7 @@ def test_the_menu_has_each_page_once():
 
 
 def test_what_a_browser_would_fetch_is_found(tmp_path):
-    """An asset of another host is told; a link that a person follows is none."""
+    """An asset of another host is reported; a link that a person follows is none."""
     (tmp_path / "a.html").write_text(
         '<a href="https://x.example/"><script src="https://x.example/a.js"></script><img src=b.svg>'
     )

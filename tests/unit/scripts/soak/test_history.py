@@ -54,15 +54,15 @@ def test_a_good_conversation_has_no_problem():
     ],
 )
 def test_a_bad_conversation_has_its_problem(messages, problem):
-    """Each rule is told by the place where it is broken."""
+    """Each rule is named by the place where it is broken."""
     assert problem in asked(*messages)
 
 
 def test_an_answer_of_nothing_is_not_sent():
     """A model that only thought leaves one in the conversation, and none in a request."""
-    told = [GOOD[1], Message.assistant("", thinking="Hm."), GOOD[7]]
+    sent = [GOOD[1], Message.assistant("", thinking="Hm."), GOOD[7]]
 
-    assert asked(*told) == []
+    assert asked(*sent) == []
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ', "[]", ""])

@@ -38,7 +38,7 @@ def steered(ref=TWO, status="queued"):
     return events.SteeringReceived(ref=ref, status=status, text="Rather.")
 
 
-def told(count):
+def applied(count):
     return events.SteeringApplied(count=count)
 
 
@@ -105,7 +105,7 @@ REQUEST = events.RequestStart(model="m", messages=1)
 CYCLE = (received(), started(), REQUEST, said("He"), said("y"), answered("Hey"), ended())
 CALLS = (received(), started(), REQUEST, answered("", "a", "b"), begun("a"), done("a"))
 OVER = (begun("b"), killed("b"), done("b"))
-GUIDED = (*CALLS, steered(), *OVER, told(1), REQUEST, answered(), ended())
+GUIDED = (*CALLS, steered(), *OVER, applied(1), REQUEST, answered(), ended())
 QUEUED = (received(), started(), received(TWO, queued=True))
 
 
@@ -118,7 +118,7 @@ QUEUED = (received(), started(), received(TWO, queued=True))
         (GUIDED, [ONE, TWO]),
         ((*QUEUED, ended(), started(TWO), ended(TWO)), [ONE, TWO]),
         ((*QUEUED, steered("s"), aborted(), dropped("s"), dropped(TWO)), [ONE, TWO, "s"]),
-        ((received(), started(), steered(), ended(), told(1), started(TWO), ended(TWO)), [TWO]),
+        ((received(), started(), steered(), ended(), applied(1), started(TWO), ended(TWO)), [TWO]),
         ((*CYCLE, events.AgentAbort()), []),
         ((received(), started(), REQUEST, said("x"), events.StreamReset(), *CYCLE[2:]), [ONE]),
         ((received(), started(), steered(status="rejected"), asked(), heard(), ended()), [ONE]),
@@ -149,7 +149,7 @@ def test_what_is_in_order_is_not_complained_of(happened, accepted):
         ((*CYCLE, dropped(ONE)), "c-1 is dropped after its end or its start"),
         ((*CYCLE[:2], steered()), "1 steerings were neither told nor dropped"),
         ((*CYCLE[:2], steered(), steered()), "steering c-2 was received twice"),
-        ((*CYCLE[:2], told(1)), "more steerings were told or dropped than were received"),
+        ((*CYCLE[:2], applied(1)), "more steerings were told or dropped than were received"),
         ((*CYCLE, said("x")), "message_delta at index 8 outside of every cycle"),
         ((*CYCLE[:4], REQUEST), "nobody was told to discard the answer so far"),
         ((*CYCLE[:4], answered("Hey")), "the pieces of answer m-1 do not add up to it"),
@@ -166,7 +166,7 @@ def test_what_is_in_order_is_not_complained_of(happened, accepted):
         ((*CYCLE[:2], thought(), thought()), "thought b1 of run r comes twice"),
     ],
 )
-def test_what_is_out_of_order_is_told(happened, problem):
+def test_what_is_out_of_order_is_reported(happened, problem):
     """Each rule names the thing and what is wrong with it."""
     found = books(*happened)
 
@@ -186,7 +186,7 @@ def test_what_was_accepted_is_looked_for(happened, problem):
 
 
 def test_indexes_follow_each_other():
-    """A gap, or a repeat, is told by both indexes."""
+    """A gap, or a repeat, is named by both indexes."""
     assert books(received(), first=3).problems[0] == (Wrong.INDEX, "index 3 follows 0")
 
 
@@ -194,7 +194,7 @@ RECOVERED = events.AgentRecovered(incarnation=Incarnation(2), reason=Normal(), r
 
 
 def with_a_loss(*after):
-    """Return the books of a cycle whose middle is told as lost, after the daemon has died once."""
+    """Return the books of a cycle whose middle is reported as lost, after the daemon has died once."""
     ledger = Ledger()
     ledger.jumps_allowed = 1
     lost = events.EventsLost(first=5, last=9)
@@ -206,7 +206,7 @@ def with_a_loss(*after):
     return ledger
 
 
-def test_a_loss_that_is_told_is_none_where_daemon_and_agent_have_died():
+def test_a_loss_that_is_reported_is_none_where_daemon_and_agent_have_died():
     """Once for each death of the daemon; what was lost of an answer is not asked for."""
     ledger = with_a_loss(RECOVERED, answered("Hey"), ended())
 
@@ -254,7 +254,7 @@ def test_a_cycle_that_was_given_up_is_counted():
     assert books(*CYCLE[:2], given_up).given_up == 1
 
 
-def test_an_echo_is_not_told_for_ever():
+def test_an_echo_is_not_reported_for_ever():
     """The first problems are kept, and so is the end of the story."""
     found = books(*CYCLE, *[said(str(n)) for n in range(100)])
 

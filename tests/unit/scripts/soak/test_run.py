@@ -50,17 +50,17 @@ STUCK = Violation("3-7", Problem(Wrong.PROMPT, "stuck"), ("1 the event",))
 
 
 @pytest.mark.parametrize("violations", [[], [STUCK]])
-def test_a_violation_is_told_and_fails_the_run(monkeypatch, capsys, violations):
+def test_a_violation_is_reported_and_fails_the_run(monkeypatch, capsys, violations):
     """With its scenario's seed and its session's last events; the last line is the counts."""
     result = Result(Settings(scenarios=2, seed=3), violations=violations)
     monkeypatch.setattr(program, "soak", lambda _settings: result)
     monkeypatch.setattr("sys.argv", ["soak", "--no-save"])
     status = program.main()
-    *told, last = capsys.readouterr().out.splitlines()
+    *printed, last = capsys.readouterr().out.splitlines()
 
     assert status == len(violations)
     assert (
-        told
+        printed
         == [
             "3-7: lost_acknowledged_prompts: stuck",
             "    1 the event",

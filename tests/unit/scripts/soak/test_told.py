@@ -1,4 +1,4 @@
-"""What a client was told of its session, beside how the session stands and what it remembers."""
+"""What a client heard of its session, beside how the session stands and what it remembers."""
 
 import msgspec
 import pytest
@@ -42,16 +42,16 @@ def recalled(incarnation=1, **memory):
     return Recalled(status, (MESSAGE,), {**known, **memory})
 
 
-def told(*happened):
+def books_of(*happened):
     books = Told("m", ["look"], ["p"])
     for event in happened:
         books.feed(event)
     return books
 
 
-def test_a_session_that_stands_as_its_client_was_told_has_no_problem():
+def test_a_session_that_stands_as_its_client_heard_has_no_problem():
     """Nothing happened."""
-    assert told().problems(recalled()) == []
+    assert books_of().problems(recalled()) == []
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_a_session_that_stands_as_its_client_was_told_has_no_problem():
         ),
     ],
 )
-def test_what_was_told_and_is_not_there_is_found(event, what):
+def test_what_was_heard_and_is_not_there_is_found(event, what):
     """Each event that changes how the session stands, where it has changed nothing."""
-    assert what in " ".join(told(event).problems(recalled()))
+    assert what in " ".join(books_of(event).problems(recalled()))
 
 
 def test_an_approval_ends_with_its_decision_or_with_the_call_that_was_held():
     """Then nobody waits for it."""
     end = events.ToolExecutionEnd(name="pay", call_id="c", ok=True, text="")
 
-    assert told(ASKED, events.ToolApproved(approval_id="a-1")).problems(recalled()) == []
-    assert told(ASKED, end).problems(recalled()) == []
+    assert books_of(ASKED, events.ToolApproved(approval_id="a-1")).problems(recalled()) == []
+    assert books_of(ASKED, end).problems(recalled()) == []
 
 
 def down(incarnation, *, restarting=True):
@@ -110,14 +110,14 @@ def down(incarnation, *, restarting=True):
         ([], 1, 1),
     ],
 )
-def test_each_end_is_told_once_and_the_last_one_as_such(downs, first, count):
+def test_each_end_is_reported_once_and_the_last_one_as_such(downs, first, count):
     """Of incarnations up to the third; 0: the monitor may have come later than the first."""
     assert len(end_problems(downs, first, 3)) == count
 
 
 def test_a_session_that_goes_on_from_a_saved_state_begins_with_what_that_had():
     """Its usage, its turns and the cycle that was finished."""
-    books = told()
+    books = books_of()
     before = recalled(outcomes=[{"command_id": "c-1", "outcome": "finished"}])
     status = msgspec.structs.replace(before.status, token_usage=USED, turns=1)
     books.go_on_from(status, "c-1")
