@@ -194,7 +194,7 @@ RECOVERED = events.AgentRecovered(incarnation=Incarnation(2), reason=Normal(), r
 
 
 def with_a_loss(*after):
-    """Return the books of a cycle whose middle is reported as lost, after the daemon has died once."""
+    """Return the books of a cycle whose middle is reported lost, after the daemon has died once."""
     ledger = Ledger()
     ledger.jumps_allowed = 1
     lost = events.EventsLost(first=5, last=9)
