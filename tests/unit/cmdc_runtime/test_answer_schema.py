@@ -123,7 +123,7 @@ def test_what_has_no_schema_is_refused(form):
         ({"description": "x" * 500, "type": "y" * 500}, "no JSON Schema: "),
     ],
 )
-def test_a_dict_that_is_no_schema_is_told(schema, told):
+def test_a_dict_that_is_no_schema_is_reported(schema, told):
     """Where in it, in a line that stays short."""
     problem = schema_problem(schema)
 
@@ -139,12 +139,12 @@ def test_a_dict_that_is_no_schema_is_told(schema, told):
         (Range, "['properties']['low']['default']: nan"),
     ],
 )
-def test_a_type_whose_schema_is_no_json_is_told(form, place):
+def test_a_type_whose_schema_is_no_json_is_reported(form, place):
     """By the class and the field."""
     assert schema_problem(answer_schema(form)).startswith(f"no JSON: {place} is not a finite")
 
 
-def test_a_type_with_half_a_character_is_told():
+def test_a_type_with_half_a_character_is_reported():
     """In our words, not in those of a codec."""
     with pytest.raises(TypeError, match="no JSON Schema: it is no valid UTF-8: half a surrogate"):
         answer_schema(typing.Literal["\ud800"])

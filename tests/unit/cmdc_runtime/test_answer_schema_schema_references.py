@@ -1,4 +1,4 @@
-"""A reference to no schema is refused where a schema is defined, by name; what is older is told."""
+"""A reference to no schema is refused where one is defined, by name; an older one is reported."""
 
 import jsonschema
 import pytest
@@ -110,8 +110,8 @@ def test_an_answer_with_a_reference_to_no_schema_is_refused(properties, told):
 
 
 @pytest.mark.parametrize(("properties", "told"), WRONG.values(), ids=WRONG)
-def test_an_older_schema_is_told_in_the_same_words(properties, told):
-    """A session may have one from before the check; its first call or answer tells of it."""
+def test_an_older_schema_is_reported_in_the_same_words(properties, told):
+    """A session may have one from before the check; its first call or answer shows it."""
     with pytest.raises(UncheckableError) as caught:
         mismatches(DRAFT7, schema_with(properties), {"a": "x", "b": 1})
 
@@ -139,7 +139,7 @@ def test_a_reference_is_read_by_its_draft():
     assert reference_problem(DRAFT7, dynamic) is None
 
 
-def test_what_has_no_end_around_a_corner_is_told_at_the_first_value():
+def test_what_has_no_end_around_a_corner_is_found_at_the_first_value():
     """Whether it ends depends on the value."""
     schema = {"allOf": [{"$ref": "#"}]}
 

@@ -110,7 +110,7 @@ def test_tools_are_added_by_name():
 
 
 def test_what_is_no_tool_cannot_be_added():
-    """It is told at once, where it was written."""
+    """It is reported at once, where it was written."""
     with pytest.raises(InvalidTool, match="5 is no tool"):
         Blueprint().add_tools(5)
 
@@ -132,7 +132,7 @@ def test_any_option_can_be_overridden():
     assert first.options["max_retries"] == 1
 
 
-def test_an_unknown_field_is_told_with_what_was_meant():
+def test_an_unknown_field_is_reported_with_what_was_meant():
     """All of them at once."""
     with pytest.raises(InvalidOptions) as caught:
         Blueprint().override(max_turn=5, purpos="x")
@@ -174,7 +174,7 @@ def test_a_subclass_may_build():
     ],
 )
 def test_the_identity_is_name_and_purpose(blueprint, identity):
-    """What is not said is not told."""
+    """What is not said is not in it."""
     assert identity_of(blueprint) == identity
 
 
@@ -190,7 +190,7 @@ def test_what_is_given_outranks_the_blueprint():
     assert (parsed.max_retries, parsed.max_parallel_tools) == (1, 8)
 
 
-def test_a_class_is_told_what_was_given():
+def test_a_class_gets_what_was_given():
     """So that a blueprint can take parameters."""
     parsed = parse(None, {"blueprint": Reviewer, "max_turns": 4})
 
@@ -229,7 +229,7 @@ def test_a_blueprints_options_are_checked_like_given_ones():
         parse(None, {"model": MODEL, "blueprint": Blueprint(max_turns=0)})
 
 
-def test_what_a_blueprints_code_raises_is_told():
+def test_what_a_blueprints_code_raises_is_reported():
     """With its cause, and beside the problems of what was given; no more is concluded from it."""
     with pytest.raises(InvalidOptions) as caught:
         parse(None, {"blueprint": Broken, "max_turns": 0})
@@ -241,11 +241,11 @@ def test_what_a_blueprints_code_raises_is_told():
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_blueprints_that_never_end_are_told():
+def test_blueprints_that_never_end_are_reported():
     """A circle is a mistake in somebody's code, and no hang."""
-    told = f"more than {BLUEPRINTS_MAX} blueprints stand on each other"
+    problem = f"more than {BLUEPRINTS_MAX} blueprints stand on each other"
 
-    with pytest.raises(InvalidOptions, match=told):
+    with pytest.raises(InvalidOptions, match=problem):
         parse(None, {"blueprint": Circle})
 
 

@@ -125,7 +125,7 @@ def test_what_is_plain_comes_back():
     "packed", [b"", b"\xc1", b"\x2a", b"\x81\xa8metadata\xc0", b"\x81\xa8metadata\x81\xa1\xff\x01"]
 )
 def test_metadata_that_are_none_are_not_kept_and_hide_no_checkpoint(packed):
-    """A list tells why they cannot be read, and a file keeps what they are."""
+    """A list says why they cannot be read, and a file keeps what they are."""
     facts = facts_of(packed)
     with pytest.raises(CheckpointUnreadable):
         snapshot_of(facts)

@@ -182,7 +182,7 @@ def test_a_subagents_group_wins():
 
 
 @pytest.mark.parametrize(("said", "mode"), [("task", "task"), ("full", "full"), (None, "minimal")])
-def test_the_prompt_is_a_short_one_unless_told(said, mode):
+def test_the_prompt_is_a_short_one_unless_asked(said, mode):
     """None, here too, is the parent's."""
     _, spec = started(msgspec.structs.replace(KIND, prompt_mode=said))
 

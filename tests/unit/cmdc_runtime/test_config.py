@@ -1,4 +1,4 @@
-"""What an application says once for all of its agents, and how wrong words of it are told."""
+"""What an application says once for all of its agents, and how wrong words of it are reported."""
 
 from pathlib import Path
 from typing import get_args
@@ -70,7 +70,7 @@ def problems(**given):
 
 
 def test_without_anything_the_defaults_hold():
-    """They are the documented ones, and each is told as one."""
+    """They are the documented ones, and each is shown as one."""
     found = found_config(None, {}, home=Path("/nowhere"))
 
     assert found.config == Config()
@@ -126,7 +126,7 @@ def test_the_daemon_takes_no_variable_of_ours_for_a_misspelt_one_of_its_own():
     assert {*VARIABLES, "CMDC_AGENT_CONFIG"} <= CLIENT_VARIABLES
 
 
-def test_every_wrong_key_and_value_of_a_file_is_told_with_its_line(written):
+def test_every_wrong_key_and_value_of_a_file_is_reported_with_its_line(written):
     """All together, with what may have been meant."""
     path = written(
         'defualt_model = "openai:x"\n'
@@ -172,7 +172,7 @@ def test_every_wrong_key_and_value_of_a_file_is_told_with_its_line(written):
         ("#" * (FILE_BYTES_MAX + 1), ": it has more than 1,048,576 bytes"),
     ],
 )
-def test_a_wrong_value_is_told_by_its_place(written, text, told):
+def test_a_wrong_value_is_reported_by_its_place(written, text, told):
     """A file that can't be read, too."""
     (problem,) = problems_of(written(text))
 
@@ -189,7 +189,7 @@ def test_a_file_that_is_not_there_is_an_error_where_it_was_named(tmp_path):
     assert problems_of(3) == ("path: expected the path of a TOML file, got 3",)
 
 
-def test_a_wrong_variable_is_told_by_its_name():
+def test_a_wrong_variable_is_reported_by_its_name():
     """As a wrong line of a file is."""
     (problem,) = problems_of(None, {"CMDC_MODEL": "gpt"})
 
@@ -260,7 +260,7 @@ def test_a_subagent_of_another_model_is_reached_as_the_config_says():
     assert told == [{"api_base": "http://h/v1"}, {"timeout": 1}, None]
 
 
-def test_a_wrong_config_is_told_by_field():
+def test_a_wrong_config_is_reported_by_field():
     """As any option."""
     assert problems(config=3) == (
         "config: expected a cmdc.Config, such as Config.load() returns, got 3",

@@ -1,4 +1,4 @@
-"""Whatever the public classes are made with: an error is one of the project's, and tells what."""
+"""Whatever the public classes are made with: an error is one of the project's, and says what."""
 
 import asyncio
 import inspect
@@ -34,12 +34,12 @@ STRUCTS = {
 }
 
 
-def is_told(kind):
+def is_reported(kind):
     """Say whether a struct only comes out of the project, and is made by no caller."""
     return kind.__module__.startswith(("cmdc_runtime.events", "cmdc_runtime.reasoning.result"))
 
 
-MADE = {name: kind for name, kind in STRUCTS.items() if kind is Envelope or not is_told(kind)}
+MADE = {name: kind for name, kind in STRUCTS.items() if kind is Envelope or not is_reported(kind)}
 
 
 def refused(make, *args, **given):
@@ -77,7 +77,7 @@ def test_whatever_a_class_is_made_with_an_error_is_the_projects(kind):
 def test_only_events_are_made_by_no_caller():
     """So that no class escapes the walk."""
     assert {name for name in STRUCTS if STRUCTS[name] not in MADE.values()} == {
-        name for name in STRUCTS if is_told(STRUCTS[name]) and STRUCTS[name] is not Envelope
+        name for name in STRUCTS if is_reported(STRUCTS[name]) and STRUCTS[name] is not Envelope
     }
 
 
@@ -112,7 +112,7 @@ def test_a_struct_is_made_replaced_read_and_sent_as_before():
         msgspec.convert({"role": "nobody"}, Message)
 
 
-def test_what_does_not_fit_together_is_told_by_the_class():
+def test_what_does_not_fit_together_is_reported_by_the_class():
     """As ``__post_init__`` says it."""
     with pytest.raises(InvalidOptions, match="Sqlite: path must be that of a file"):
         stores.Sqlite(path="x/")

@@ -83,7 +83,7 @@ def shown_by(call, *args, **given):
     return shown
 
 
-def telling(call, fields, **right):
+def leaking(call, fields, **right):
     """Return the last line of each error that shows the marker, by the field and what is wrong."""
     secrets = secrets_of(fields)
     shown = {
@@ -108,7 +108,7 @@ def test_no_error_about_an_option_shows_a_credential():
     def asked(**given):
         start_request(None, given)
 
-    assert telling(asked, FIELDS, model="openai:x") == {}
+    assert leaking(asked, FIELDS, model="openai:x") == {}
 
 
 @pytest.mark.parametrize("kind", [cmdc.SubAgent, cmdc.Blueprint])
@@ -121,7 +121,7 @@ def test_no_error_about_what_options_are_made_of_shows_a_credential(kind):
         made = kind(**given)
         start_request(None, {"model": "a:b", option: [made] if option == "subagents" else made})
 
-    assert telling(asked, kind.__struct_fields__, **right) == {}
+    assert leaking(asked, kind.__struct_fields__, **right) == {}
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_no_error_about_an_option_of_a_built_in_shows_a_credential(kind):
     packed = {plugins: pack_plugin, reasoning: pack_strategy, tools: pack}
     packer = next(one for module, one in packed.items() if kind in vars(module).values())
 
-    assert telling(kind, kind.__struct_fields__) == {}
+    assert leaking(kind, kind.__struct_fields__) == {}
     for thing in (kind, kind.short_name):
         asked = lambda thing=thing, **given: packer((thing, given), "it")  # noqa: E731
-        assert telling(asked, kind.__struct_fields__) == {}
-    told = lambda **given: config_of(kind.short_name, kind, given)  # noqa: E731
-    assert telling(told, kind.__struct_fields__) == {}
+        assert leaking(asked, kind.__struct_fields__) == {}
+    configured = lambda **given: config_of(kind.short_name, kind, given)  # noqa: E731
+    assert leaking(configured, kind.__struct_fields__) == {}
 
 
 @pytest.mark.parametrize("kind", [*typing.get_args(stores.AnyStore), backends.Filesystem])

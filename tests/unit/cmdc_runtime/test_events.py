@@ -29,12 +29,12 @@ def test_every_event_has_a_name_of_its_own():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_event_is_explained(kind):
-    """The reference page is made of its docstring; it can't change once it was told."""
+    """The reference page is made of its docstring; it can't change once it was published."""
     assert kind.__doc__
     assert kind.__struct_config__.frozen
 
 
-def test_an_event_tells_its_kind():
+def test_an_event_names_its_kind():
     """That of an event from a newer daemon is the one that it gave."""
     assert MessageDelta(delta="x").kind == "message_delta"
     assert UnknownEvent(name="of_the_future", data={}).kind == "of_the_future"

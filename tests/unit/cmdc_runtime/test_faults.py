@@ -101,7 +101,7 @@ def test_nothing_happens_without_a_plan(folder):
     assert [path.name for path in folder.iterdir()] == ["s.plan"]
 
 
-def test_points_are_off_unless_the_process_was_told(monkeypatch):
+def test_points_are_off_unless_the_process_has_a_plan(monkeypatch):
     """No file is looked for, and no name is made."""
     monkeypatch.setattr(faults, "_folder", None)
 

@@ -1,4 +1,4 @@
-"""Whatever code of strangers ends with is one error, and can be told."""
+"""Whatever code of strangers ends with is one error, and can be reported."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ def raising(error):
 
 
 @EACH
-def test_every_error_can_be_told(error):
+def test_every_error_can_be_reported(error):
     """Its text and its traceback are plain texts that can be written down."""
     told, trace = foreign.summary_of(error), foreign.traceback_of(error)
 
@@ -94,7 +94,7 @@ def test_every_error_can_be_told(error):
     ],
     ids=["text", "none", "utf-8", "long", "mute", "nameless", "odd", "wrapped"],
 )
-def test_an_error_is_told_by_its_type_and_its_text(error, told):
+def test_an_error_is_reported_by_its_type_and_its_text(error, told):
     """Bounded, and as valid UTF-8."""
     assert foreign.summary_of(error) == told
 
@@ -131,7 +131,7 @@ def test_a_wait_ends_with_one_error(error, kind):
     ("error", "is_exit"),
     [(SystemExit(), True), (asyncio.CancelledError(), False), (ValueError(), False)],
 )
-def test_who_wants_to_end_the_program_is_told_apart(error, is_exit):
+def test_who_wants_to_end_the_program_is_kept_apart(error, is_exit):
     """A cancellation of its own is a failure like any other."""
     assert ForeignError(error).is_exit is is_exit
 
@@ -283,7 +283,7 @@ def test_a_loop_that_is_gone_is_no_failure():
     assert seen == ["closed"]
 
 
-def test_what_was_kept_is_told_without_running_code():
+def test_what_was_kept_is_reported_without_running_code():
     """The texts of an error are made once, where the code that raised it ran."""
     told = []
 
@@ -344,8 +344,8 @@ def test_a_text_is_hidden_before_it_is_cut():
     assert foreign.traceback_of(error, 5) == " ***\n"
 
 
-def test_nothing_is_told_where_nobody_can_say_what_is_hidden():
-    """To tell a failure must not fail."""
+def test_nothing_is_reported_where_nobody_can_say_what_is_hidden():
+    """To report a failure must not fail."""
 
     def broken(_text):
         raise KeyError("no")

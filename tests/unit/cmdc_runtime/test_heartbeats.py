@@ -87,12 +87,14 @@ def test_every_doing_fits(state, turns, tools):
     memory = memoryview(bytearray(SLOT_BYTES + WORD_BYTES))
     Slot(memory).set_activity(Activity(state, turns, tuple(tools)))
     activity = read(memory[:SLOT_BYTES], NOW_NS).activity
-    told = [tool[:100].encode(errors="replace").decode() for tool in tools]
-    kept = len(activity.tools) - (len(activity.tools) < len(tools) or list(activity.tools) != told)
+    written = [tool[:100].encode(errors="replace").decode() for tool in tools]
+    kept = len(activity.tools) - (
+        len(activity.tools) < len(tools) or list(activity.tools) != written
+    )
 
     assert activity.state == state[:32].encode(errors="replace").decode()
     assert activity.turns == turns
-    assert list(activity.tools[:kept]) == told[:kept]
+    assert list(activity.tools[:kept]) == written[:kept]
     assert activity.tools[kept:] == (
         (f"and {len(tools) - kept} more",) if kept < len(tools) else ()
     )
@@ -100,7 +102,7 @@ def test_every_doing_fits(state, turns, tools):
 
 
 def test_what_is_opened_has_room_beside_everything_else(memory):
-    """It tells what killed, so nothing may displace it."""
+    """It names what killed, so nothing may displace it."""
     tools = tuple("t" * 200 for _ in range(TOOLS_MAX))
     step = packed_step("f" * 32)
     Slot(memory).set_activity(Activity("s" * 32, 2**31, tools, step))
@@ -160,7 +162,7 @@ def test_a_text_that_is_being_written_is_not_read(memory):
 
 
 def test_a_text_that_is_half_another_one_is_not_read(memory):
-    """The checksum tells, where the order of the stores has not."""
+    """The checksum shows it, where the order of the stores has not."""
     Slot(memory).set_activity(Activity("running", 1, ("shell call_1",)))
     memory[TEXT_AT + 3] ^= 1
 
@@ -209,5 +211,5 @@ def test_a_released_slot_keeps_what_was_written(memory):
     [(0.5, PERIOD_S_MIN), (3.0, 0.5), (30.0, PERIOD_S_MAX), (1_000_000.0, PERIOD_S_MAX)],
 )
 def test_beats_come_several_times_in_a_limit(limit_s, period_s):
-    """But neither too often nor so seldom that they tell nothing."""
+    """But neither too often nor so seldom that they show nothing."""
     assert period_for(limit_s) == period_s

@@ -10,7 +10,7 @@ MAKERS = (ids.new_session_id, ids.new_command_id, ids.new_message_id, ids.new_mo
 
 
 def test_new_ids_are_new_and_of_their_kind():
-    """No two alike, and the first letter tells what an id in a log is."""
+    """No two alike, and the first letter says what an id in a log is."""
     made = [make() for make in MAKERS for _ in range(1_000)]
 
     assert len(set(made)) == len(made)
@@ -39,7 +39,7 @@ def test_names_that_could_be_mistaken_are_refused(text):
 
 
 @pytest.mark.parametrize("sign", "._:@-")
-def test_the_rule_in_words_tells_what_may_come_first(sign):
+def test_the_rule_in_words_says_what_may_come_first(sign):
     """A sign that may stand within an id is refused at its beginning, and the words say so."""
     assert sign in ids.SESSION_ID_RULE
     assert ids.is_session_id(f"a{sign}")

@@ -1,4 +1,4 @@
-"""What is told of the installed packages, on folders that look like installations."""
+"""What is said of the installed packages, on folders that look like installations."""
 
 import base64
 import hashlib
@@ -46,7 +46,7 @@ def test_an_installation_of_its_own_is_whole(home):
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_both_in_one_folder_in_each_order(home, recorded):
-    """Who was installed last is told by whose file lies there."""
+    """Who was installed last is known by whose file lies there."""
     put(home, "cmdc-runtime", "supervisor", OURS)
     put(home, "supervisor", "supervisor", "", recorded=recorded)
     theirs_last = package_problem("supervisor", home)
@@ -64,10 +64,10 @@ def test_files_that_are_gone_are_counted_and_the_first_is_named(home, monkeypatc
     monkeypatch.setattr("sys.path", [str(home)])
     put(home, "cmdc-runtime", "supervisor", OURS)
     (home / "supervisor" / "__init__.py").unlink()
-    told = package_problem("supervisor", home)
+    problem = package_problem("supervisor", home)
 
-    assert told.startswith("1 file(s) of cmdc-runtime are missing or changed, the first is ")
-    assert f"{home}/supervisor/__init__.py" in told
+    assert problem.startswith("1 file(s) of cmdc-runtime are missing or changed, the first is ")
+    assert f"{home}/supervisor/__init__.py" in problem
 
 
 @pytest.mark.parametrize("is_owned", [True, False])
@@ -78,19 +78,19 @@ def test_another_place_is_named_with_its_owner(home, tmp_path_factory, is_owned)
         (home / "supervisor-1.0.dist-info" / "RECORD").unlink()
     behind = tmp_path_factory.mktemp("behind").resolve()
     put(behind, "cmdc-runtime", "supervisor", OURS)
-    told = package_problem("supervisor", behind)
+    problem = package_problem("supervisor", behind)
 
     owner = "supervisor 1.0" if is_owned else "no distribution that pip knows"
-    assert f"at {home}/supervisor and of {owner}, comes before" in told
-    assert f"that of cmdc-runtime at {behind}/supervisor" in told
+    assert f"at {home}/supervisor and of {owner}, comes before" in problem
+    assert f"that of cmdc-runtime at {behind}/supervisor" in problem
 
 
 def test_a_module_of_that_name_hides_it_as_well(home, tmp_path_factory):
     """A single file is a package's rival, too."""
     (home / "supervisor.py").write_text("")
-    told = package_problem("supervisor", tmp_path_factory.mktemp("behind"))
+    problem = package_problem("supervisor", tmp_path_factory.mktemp("behind"))
 
-    assert f"at {home}/supervisor.py and of no distribution" in told
+    assert f"at {home}/supervisor.py and of no distribution" in problem
 
 
 def test_no_package_at_all(home, monkeypatch):

@@ -128,7 +128,7 @@ def test_what_a_person_has_to_answer_names_how(event, line):
     ids=["restarted", "given up", "no child"],
 )
 def test_a_report_names_its_session(more, line):
-    """All sessions tell on one topic, and all of their agents have one name there."""
+    """All sessions publish on one topic, and all of their agents have one name there."""
     known = {"report": "child_terminated", "context": "why", "child": "agent"}
     event = events.SupervisorReport(supervisor="root/sessions/session:s", **{**known, **more})
 

@@ -96,7 +96,7 @@ def test_what_is_forgotten_is_gone(file):
     assert [*file.path.parent.iterdir()] == []
 
 
-def test_what_nobody_may_be_shown_has_telling_names():
+def test_what_nobody_may_be_shown_has_names_of_secrets():
     """Those are looked for in failures."""
     assert secrets_of(None) == {}
     assert {*secrets_of(LOGIN).values()} == {"a-1", "r-1", "s-1"}

@@ -42,9 +42,9 @@ def problems_of(*servers):
 )
 def test_each_wrong_part_is_named(given, problem):
     """With its place in the options."""
-    (told,) = problems_of(cmdc.McpServer(**{"name": "files", "command": ["a"], **given}))
+    (reported,) = problems_of(cmdc.McpServer(**{"name": "files", "command": ["a"], **given}))
 
-    assert told.startswith(f"mcp_servers[0]{problem}")
+    assert reported.startswith(f"mcp_servers[0]{problem}")
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_each_wrong_part_is_named(given, problem):
 )
 def test_each_wrong_part_of_an_address_is_named(given, problem):
     """A value of a header, which may be a key, is not shown."""
-    (told,) = problems_of(cmdc.McpServer(**{"name": "a", "url": "https://a.org/mcp", **given}))
+    (reported,) = problems_of(cmdc.McpServer(**{"name": "a", "url": "https://a.org/mcp", **given}))
 
-    assert told.startswith(f"mcp_servers[0]{problem}")
+    assert reported.startswith(f"mcp_servers[0]{problem}")
 
 
 def test_a_name_is_good_for_one_server():
@@ -78,9 +78,9 @@ def test_a_name_is_good_for_one_server():
 
 def test_other_things_are_no_servers():
     """A dict or a text is named as what it is."""
-    (told,) = problems_of({"name": "files"}, RIGHT)
+    (reported,) = problems_of({"name": "files"}, RIGHT)
 
-    assert told.startswith("mcp_servers[0]: expected a cmdc.McpServer, got {")
+    assert reported.startswith("mcp_servers[0]: expected a cmdc.McpServer, got {")
 
 
 def test_a_field_that_there_is_none_of_is_named():
@@ -113,7 +113,7 @@ def test_servers_are_part_of_the_definition():
 
 
 def test_a_secret_of_the_environment_is_not_printed():
-    """What has a telling name is hidden."""
+    """What has the name of a secret is hidden."""
     server = cmdc.McpServer("files", command=["a"], env={"API_KEY": "sk-very-secret-123"})
 
     assert "very-secret" not in repr(server)

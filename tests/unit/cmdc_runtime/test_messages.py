@@ -130,7 +130,7 @@ RAW = {
 
 @pytest.mark.parametrize(("raw", "right"), RAW.values(), ids=RAW)
 def test_usage_is_read_in_each_providers_words(raw, right):
-    """What is not told is 0, but for cached tokens, which may be unknown; the total is filled."""
+    """What is not said is 0, but for cached tokens, which may be unknown; the total is filled."""
     usage = TokenUsage.from_raw(raw)
 
     assert (

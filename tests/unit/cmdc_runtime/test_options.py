@@ -111,7 +111,7 @@ def test_a_struct_is_checked_too():
         parse(Options(model=MODEL, max_turns=0), {})
 
 
-def test_every_problem_is_told_at_once():
+def test_every_problem_is_reported_at_once():
     """One line each: unknown names, types, bounds, and fields that contradict each other."""
     found = problems(
         max_turn=3,
@@ -133,7 +133,7 @@ def test_every_problem_is_told_at_once():
     ]
 
 
-def test_a_wrong_field_is_told_once():
+def test_a_wrong_field_is_reported_once():
     """Nothing is concluded from a value that is wrong by itself."""
     assert len(problems(stall_after="x", stall_timeout=1.0)) == 1
     assert len(problems(retry_max_delay=-1.0)) == 1
@@ -236,7 +236,7 @@ def test_a_typo_gets_a_suggestion(typo, meant):
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_a_wrong_value_is_told_with_its_name(name, value):
+def test_a_wrong_value_is_reported_with_its_name(name, value):
     """One line that stays readable, however large the value."""
     (line,) = problems(**{name: value})
 
@@ -267,7 +267,7 @@ UNKEPT = {
 
 
 @pytest.mark.parametrize(("fields", "told"), UNKEPT.values(), ids=UNKEPT)
-def test_a_message_that_cannot_be_kept_is_told_with_its_place(fields, told):
+def test_a_message_that_cannot_be_kept_is_reported_with_its_place(fields, told):
     """In the words that every other option has, before anything is encoded."""
     kept = Message(id="m", role="user")
     wrong = Message(**{"id": "m", "role": "assistant", **fields})
@@ -302,8 +302,8 @@ def test_a_field_of_a_message_is_checked_whoever_made_it(name):
         assert line.endswith(told)
 
 
-def test_a_history_has_images_as_messages_tells_them():
-    """A part that no message can have is told by its place."""
+def test_a_history_has_images_as_messages_gives_them():
+    """A part that no message can have is named by its place."""
     part = MessagePart(media_type="image/png", digest="0" * 64, size=1)
     kept = Message(role="user", content="", parts=(part,))
     wrong = Message(role="user", parts=(MessagePart(media_type="image"),))
@@ -313,8 +313,8 @@ def test_a_history_has_images_as_messages_tells_them():
     assert line.startswith("messages[1].parts[0]: media_type: expected one such as image/png")
 
 
-def test_each_wrong_part_of_a_history_is_told_at_once():
-    """Of all messages, and of the calls in them; what is no message is told by its index."""
+def test_each_wrong_part_of_a_history_is_reported_at_once():
+    """Of all messages, and of the calls in them; what is no message is named by its index."""
     call = ToolCall(call_id=5, name=b"n", arguments=[1])
     history = [
         Message(role="user", content=5, metadata={1: 2}),
@@ -335,8 +335,8 @@ def test_each_wrong_part_of_a_history_is_told_at_once():
     ]
 
 
-def test_as_many_problems_of_a_history_are_told_as_of_anything():
-    """A long one that is wrong throughout is not told line by line."""
+def test_as_many_problems_of_a_history_are_reported_as_of_anything():
+    """A long one that is wrong throughout is not reported line by line."""
     assert len(problems(messages=[Message(role="user", content=5)] * 1000)) <= PROBLEMS_MAX
 
 
@@ -348,7 +348,7 @@ def test_a_message_may_nest_as_deep_as_any_value():
     assert parse(None, {"model": MODEL, "messages": [kept]}).messages == [kept]
 
 
-def test_a_description_that_cannot_be_sent_is_told():
+def test_a_description_that_cannot_be_sent_is_reported():
     """As any text of an option is."""
     odd = SubAgent(name="a", description="\ud800")
 
@@ -357,7 +357,7 @@ def test_a_description_that_cannot_be_sent_is_told():
 
 @pytest.mark.parametrize("session_id", [".x", "_x", "-x", ":", "@a"])
 def test_a_session_id_that_begins_with_a_sign_is_refused_by_the_whole_rule(session_id):
-    """What is told says that the first is a letter or a digit."""
+    """The error says that the first is a letter or a digit."""
     (line,) = problems(session_id=session_id)
 
     assert line == f"session_id: expected {SESSION_ID_RULE}, got {session_id!r}"
@@ -425,14 +425,14 @@ def test_a_model_may_know_how_it_is_reached():
     assert parse(None, {"model": source}).model is source
 
 
-def test_a_closed_set_of_words_is_told():
+def test_a_closed_set_of_words_is_named():
     """Whoever mistypes one reads what there is."""
     (line,) = problems(exit_on={"timeout"})
 
     assert "expected of max_turns_exceeded, provider_timeout, plugin_aborted, got" in line
 
 
-def test_a_wrong_size_is_told_with_a_right_one():
+def test_a_wrong_size_is_reported_with_a_right_one():
     """Whoever forgets the unit reads how one is written."""
     (line,) = problems(memory_limit="512")
 
@@ -441,7 +441,7 @@ def test_a_wrong_size_is_told_with_a_right_one():
     )
 
 
-def test_a_loop_is_told_before_it_is_aborted():
+def test_a_loop_is_reported_before_it_is_aborted():
     """The notice would come too late otherwise."""
     assert problems(loop_threshold=6) == ("loop_threshold: 6 is more than loop_abort 5",)
 
@@ -456,7 +456,7 @@ def test_an_answers_type_becomes_its_schema():
 # --- subagents ----------------------------------------------------------------------------------
 
 
-def test_every_problem_of_every_subagent_is_told():
+def test_every_problem_of_every_subagent_is_reported():
     """With its place; what they share with the options is checked like the options."""
     found = problems(
         subagents=[
@@ -480,7 +480,7 @@ def test_every_problem_of_every_subagent_is_told():
     assert "'same' is taken by subagents[1]" in found[6]
 
 
-def test_a_subagents_keys_are_not_told():
+def test_a_subagents_keys_are_not_shown():
     """An error message goes to logs."""
     (line,) = problems(
         subagents=[SubAgent("a", "b", provider_opts={"api_key": "sk-1", "n": 1 << 70})]

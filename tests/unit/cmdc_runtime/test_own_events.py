@@ -43,7 +43,7 @@ def test_another_name_is_none():
 
 
 @pytest.mark.parametrize("payload", [None, 5, [3], {"files": "three"}, {}, {1: 2}])
-def test_what_does_not_fit_is_told(payload):
+def test_what_does_not_fit_is_reported(payload):
     """With the class and the place."""
     event = PluginEvent(name="files_indexed", payload=payload)
 

@@ -190,7 +190,7 @@ def test_local_import_within_a_function_is_refused(tmp_path, monkeypatch):
         pack(late, "tools[0]")
 
 
-def test_origin_is_told_by_the_file():
+def test_origin_is_known_by_the_file():
     """The standard library, packages and ours are installed; a script and a test are not."""
     names = ("json", "sys", "os.path", "msgspec", "cmdc_runtime.ids", "__main__", __name__, "none")
     found = [is_installed(name) for name in names]

@@ -36,7 +36,7 @@ def test_a_key_of_a_dict_may_be_bytes():
     ids=["three", "other order", "no credential", "one", "name"],
 )
 def test_what_is_no_such_pair_is_shown(value):
-    """Lists of names are told in many an error."""
+    """Lists of names are shown in many an error."""
     assert short(value) == str(value)
 
 

@@ -201,7 +201,7 @@ def test_any_text_can_be_read(goal, text):
     assert [step.id for step in plan.steps] == [f"step-{at + 1}" for at in range(len(plan.steps))]
 
 
-def test_prompt_section_tells_where_the_plan_is():
+def test_prompt_section_says_where_the_plan_is():
     """Goal, progress, what comes next, the list, and what the marks mean."""
     plan = plan_of("completed", "pending", "pending")
 

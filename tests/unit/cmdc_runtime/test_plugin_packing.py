@@ -127,7 +127,7 @@ def test_options_that_are_code_travel_by_value(installed):
         "class with a lock", "lock", "large",
     ],
 )  # fmt: skip
-def test_what_cannot_travel_is_told(thing, problem):
+def test_what_cannot_travel_is_reported(thing, problem):
     """The error says where the plugin was given, what is wrong and the way out."""
     if problem is None:
         assert pack_plugin(thing, "plugins[3]").kind == "value"
@@ -135,9 +135,9 @@ def test_what_cannot_travel_is_told(thing, problem):
     with pytest.raises(InvalidOptions) as caught:
         pack_plugin(thing, "plugins[3]")
 
-    [told] = caught.value.problems
-    assert told.startswith("plugins[3]: ")
-    assert problem in told
+    [reported] = caught.value.problems
+    assert reported.startswith("plugins[3]: ")
+    assert problem in reported
 
 
 def test_every_problem_keeps_its_place():

@@ -59,7 +59,7 @@ def test_a_system_that_makes_them_unasked_is_known(tmp_path, monkeypatch, said, 
     assert prctl.is_eager() is is_eager
 
 
-def test_a_kernel_that_refuses_is_told(monkeypatch):
+def test_a_kernel_that_refuses_is_reported(monkeypatch):
     """As the zygote and the doctor say it."""
     monkeypatch.setattr(prctl, "_COLLAPSE", 12345)
 

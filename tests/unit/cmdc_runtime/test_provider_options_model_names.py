@@ -71,12 +71,12 @@ def test_no_model_is_called_so(way, name):
     """The error names the option, shows the value and says what would be right."""
     with pytest.raises((CmdcError, BadActionError, cmdc.ToolError)) as raised:
         way(name)
-    told = str(raised.value)
-    told.encode()
+    reported = str(raised.value)
+    reported.encode()
 
-    assert "model" in told
-    assert "expected" in told.lower()
-    assert len(told) < 4 * SHOWN_CHARS_MAX + 120, told
+    assert "model" in reported
+    assert "expected" in reported.lower()
+    assert len(reported) < 4 * SHOWN_CHARS_MAX + 120, reported
 
 
 @pytest.mark.parametrize("source", [(), ("a:b",), ("a:b", 7), 7])

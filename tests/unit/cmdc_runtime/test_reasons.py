@@ -119,7 +119,7 @@ def test_a_reason_reads_well(reason, text):
 
 
 def test_names_become_wire_names():
-    """Words are told apart by their capitals."""
+    """Words are distinguished by their capitals."""
     assert [snake(name) for name in ("Normal", "OutOfMemory")] == ["normal", "out_of_memory"]
 
 

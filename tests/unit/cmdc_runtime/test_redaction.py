@@ -62,10 +62,10 @@ def test_no_credential_is_printed(hold, options):
 
 def test_headers_of_a_plugin_are_not_printed():
     """Only those that say nothing."""
-    told = repr(plugins.Telemetry(headers={"X-Key": VALUE, "Accept": "application/other"}))
+    line = repr(plugins.Telemetry(headers={"X-Key": VALUE, "Accept": "application/other"}))
 
-    assert VALUE not in told
-    assert "application/other" in told
+    assert VALUE not in line
+    assert "application/other" in line
 
 
 def test_short_and_long_texts_and_what_nobody_knows_are_hidden():
@@ -87,20 +87,20 @@ def test_options_that_hold_themselves_are_printed():
     circle = {"api_key": VALUE}
     circle["inner"] = circle
 
-    told = repr(cmdc.Options(provider_opts=circle))
+    line = repr(cmdc.Options(provider_opts=circle))
 
-    assert VALUE not in told
-    assert 0 < told.count("inner") <= DEPTH_MAX + 1
+    assert VALUE not in line
+    assert 0 < line.count("inner") <= DEPTH_MAX + 1
 
 
 def test_all_that_is_no_option_is_printed_as_it_is():
     """A repr is for people who look for something else than a key."""
-    told = repr(cmdc.Options(model=MODEL, system_prompt="Be brief.", max_turns=3, tools=[len]))
+    line = repr(cmdc.Options(model=MODEL, system_prompt="Be brief.", max_turns=3, tools=[len]))
 
-    assert f"model={MODEL!r}" in told
-    assert "system_prompt='Be brief.'" in told
-    assert "max_turns=3" in told
-    assert repr(len) in told
+    assert f"model={MODEL!r}" in line
+    assert "system_prompt='Be brief.'" in line
+    assert "max_turns=3" in line
+    assert repr(len) in line
 
 
 def test_whatever_holds_options_of_a_provider_hides_them():

@@ -91,6 +91,10 @@ def test_too_many_secrets_hide_everything_but_not_those_known_by_name_alone():
 
 def test_variables_are_secrets_by_their_names():
     """So are users in addresses."""
-    told = {"A_TOKEN": KEY, "PROXY": "http://me:hunter2-hunter2@proxy", "EDITOR": "vi-of-nobody"}
+    variables = {
+        "A_TOKEN": KEY,
+        "PROXY": "http://me:hunter2-hunter2@proxy",
+        "EDITOR": "vi-of-nobody",
+    }
 
-    assert secrets_of_environment(told) == {KEY, "me:hunter2-hunter2", "hunter2-hunter2"}
+    assert secrets_of_environment(variables) == {KEY, "me:hunter2-hunter2", "hunter2-hunter2"}

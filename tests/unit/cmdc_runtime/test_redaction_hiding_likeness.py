@@ -83,8 +83,8 @@ def test_a_key_is_hidden_in_every_shape(shape, key):
 @given(key=keys(12))
 def test_a_key_is_hidden_within_base64(encode, before, key):
     """Behind a scheme or a user; what is left of it are a few bits at its ends."""
-    told = encode(f"{before}{key}".encode()).decode()
-    shown = hidden(f"«{told}»", of(api_key=key))
+    written = encode(f"{before}{key}".encode()).decode()
+    shown = hidden(f"«{written}»", of(api_key=key))
 
     assert len(shown.replace(HIDDEN, "").strip("«»=")) <= len(before) * 4 // 3 + 3
 
@@ -127,9 +127,9 @@ WORDS = {
 @pytest.mark.parametrize("text", [*OVERFLOWS.values(), *NO_OVERFLOWS.values()])
 def test_no_ordinary_text_is_hidden(value, text):
     """An option that is no key hides nothing but itself."""
-    told = f"{text} PRODUCT, https://other.example/v1, 00000000"
+    written = f"{text} PRODUCT, https://other.example/v1, 00000000"
 
-    assert hidden(told, of(organization=value)) == told
+    assert hidden(written, of(organization=value)) == written
 
 
 @given(key=keys(30))

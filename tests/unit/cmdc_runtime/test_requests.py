@@ -30,6 +30,6 @@ def test_a_start_leaves_the_definition_closed():
 
 @pytest.mark.parametrize("reason", ["a\x1b[31m", "a\nb", "\0", "\ud800", 7, "x" * 1_001])
 def test_a_stop_has_one_line_for_a_reason(reason):
-    """Everybody is told it, in terminals too."""
+    """Everybody gets to read it, in terminals too."""
     assert stop_reason_problem(reason) is not None
     assert stop_reason_problem("the work is done") is None

@@ -67,7 +67,7 @@ def test_state_goes_to_the_first_place_that_there_is(environ, right):
 
 
 @pytest.mark.parametrize(("spare_bytes", "fits"), [(0, True), (-1, False)], ids=["107", "108"])
-def test_a_name_too_long_for_a_socket_is_told(spare_bytes, fits):
+def test_a_name_too_long_for_a_socket_is_reported(spare_bytes, fits):
     """The longest socket path may have 107 bytes, and bytes are counted, not letters."""
     room = SOCKET_PATH_BYTES_MAX - spare_bytes - len(f"/ä/{WORKERS_SOCKET}".encode())
     problem = path_problem(Path("/ä" + "x" * room))

@@ -56,7 +56,7 @@ def test_a_definition_survives_the_wire():
 
 
 def test_every_agent_option_is_in_the_definition():
-    """What is not is the daemon's, the client's, told by an Assign, or a tool or plugin."""
+    """What is not is the daemon's, the client's, said by an Assign, or a tool or plugin."""
     elsewhere = {*Supervision.__struct_fields__, "session_id", "group_id", "blueprint"}
     elsewhere |= {"reasoning_strategy", "config", "api_key", "send_keys", "memory", "skills_dirs"}
 
@@ -174,7 +174,7 @@ def test_a_subagents_tools_are_packed():
     assert inheriting.tools is None
 
 
-def test_a_subagents_tool_that_cannot_travel_is_told_with_its_place():
+def test_a_subagents_tool_that_cannot_travel_is_reported_with_its_place():
     """There may be many."""
     with pytest.raises(InvalidTool, match=r"subagents\[1\]\.tools\[0\]: 5 is no tool"):
         spec_of(subagents=[SubAgent("a", "b"), SubAgent("c", "d", tools=[5])])

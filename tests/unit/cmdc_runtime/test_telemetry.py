@@ -41,7 +41,7 @@ LIFE = [
 ]
 
 
-def told(*given, session="s-1", meter=None):
+def measured(*given, session="s-1", meter=None):
     """Return the telemetry of events that come a millisecond after one another."""
     meter = meter or Telemeter()
     envelopes = (
@@ -51,9 +51,9 @@ def told(*given, session="s-1", meter=None):
     return [one for envelope in envelopes for one in meter.take(envelope)]
 
 
-def test_a_life_tells_every_name():
+def test_a_life_has_every_name():
     """Starts and stops in their order, with times and counts, and no text of anybody."""
-    found = told(*LIFE)
+    found = measured(*LIFE)
     by_name = {one.name: one for one in found}
 
     assert set(by_name) == set(NAMES)
@@ -82,8 +82,8 @@ def test_a_life_tells_every_name():
     assert SECRET not in str(found)
 
 
-def test_every_row_is_told_by_some_life():
-    """An event of the table that this life has not would be told by nothing here."""
+def test_every_row_is_reported_by_some_life():
+    """An event of the table that this life has not would be reported by nothing here."""
     rows = set(telemetry._MAKERS)
 
     assert rows - {type(one) for one in LIFE} == {
@@ -103,9 +103,9 @@ def test_every_row_is_told_by_some_life():
 def test_what_is_open_ends_with_its_cycle(end, outcome):
     """Requests and calls as errors, the inmost first; another session goes on."""
     meter = Telemeter()
-    told(LIFE[1], session="s-2", meter=meter)
-    found = told(LIFE[1], LIFE[2], LIFE[6], end, meter=meter)
-    rest = told(LIFE[-1], session="s-2", meter=meter)
+    measured(LIFE[1], session="s-2", meter=meter)
+    found = measured(LIFE[1], LIFE[2], LIFE[6], end, meter=meter)
+    rest = measured(LIFE[-1], session="s-2", meter=meter)
 
     assert [one.name for one in found[3:]] == [
         "tool.exec.stop",
@@ -117,9 +117,9 @@ def test_what_is_open_ends_with_its_cycle(end, outcome):
     assert [one.name for one in rest] == ["agent.turn.stop"]
 
 
-def test_what_ended_without_having_begun_is_not_told():
+def test_what_ended_without_having_begun_is_not_reported():
     """As for who comes in the middle."""
-    assert told(LIFE[5], LIFE[9], LIFE[8], LIFE[-1]) == []
+    assert measured(LIFE[5], LIFE[9], LIFE[8], LIFE[-1]) == []
 
 
 def test_what_waits_for_its_end_is_bounded(monkeypatch):
@@ -131,7 +131,7 @@ def test_what_waits_for_its_end_is_bounded(monkeypatch):
         for at in range(3)
     ]
 
-    found = told(*calls, *ends)[3:]
+    found = measured(*calls, *ends)[3:]
 
     assert [one.metadata["call_id"] for one in found] == ["t-1", "t-2"]
 
@@ -161,7 +161,7 @@ def test_telemetry_of_six_names_is_a_row():
     """What an application has of it comes back; other names have no rows."""
     rows = [
         AuditEvent.from_telemetry(one.name, one.measurements, one.metadata)
-        for one in told(*LIFE)
+        for one in measured(*LIFE)
         if one.name in AUDITED
     ]
 

@@ -1,4 +1,4 @@
-"""What a list of tools has, and what models are told of it."""
+"""What a list of tools has, and what models read of it."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_tool_is_found_by_its_name(name, at):
     assert find(TOOLS, name) is TOOLS[at]
 
 
-def test_a_tool_that_is_not_there_is_told_with_those_that_are():
+def test_a_tool_that_is_not_there_is_named_with_those_that_are():
     """So that a slip is seen."""
     with pytest.raises(ToolNotFound, match="no tool is named 'duble'; there are double, shell"):
         find([double, "shell"], "duble")
@@ -64,7 +64,7 @@ def test_what_is_no_tool_is_refused(call, thing):
         call([thing])
 
 
-def test_models_are_told_name_description_and_parameters():
+def test_models_read_name_description_and_parameters():
     """In the form of requests, in their order; built-in ones as a session has them."""
     schema = to_schema(TOOLS, ToolContext(working_dir="/w"))
     functions = [one["function"] for one in schema]

@@ -221,8 +221,8 @@ def is_meant(name, value):
 def test_a_header_that_somebody_made_up_is_refused(at, name):
     """Every field with every value that it is not meant to have."""
     for value in HOSTILE:
-        told = refusal(lambda value: header_with(at, value), value)
-        assert (told is None) is is_meant(name, value), (name, value, told)
+        refused = refusal(lambda value: header_with(at, value), value)
+        assert (refused is None) is is_meant(name, value), (name, value, refused)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_a_header_that_somebody_made_up_is_refused(at, name):
 def test_a_definition_that_somebody_made_up_is_refused(name):
     """A parent that is not here is none: the session becomes a root. The agent's is its own."""
     for value in HOSTILE:
-        told = refusal(lambda value: spec_with(name, value), value)
-        assert (told is None) is is_meant(name, value), (name, value, told)
+        refused = refusal(lambda value: spec_with(name, value), value)
+        assert (refused is None) is is_meant(name, value), (name, value, refused)
 
 
 @pytest.mark.parametrize("name", Supervision.__struct_fields__)

@@ -76,7 +76,7 @@ def sent(value):
 
 
 def types_in(value):
-    """Return the types of a value and of its parts, and what tells a moment from an equal one."""
+    """Return the types of a value and of its parts, and what differs between equal moments."""
     if isinstance(value, dict):
         return [dict, *((key, types_in(one)) for key, one in value.items())]
     if isinstance(value, list | tuple):
@@ -162,13 +162,13 @@ def test_a_definition_of_an_older_program_is_read_as_before():
         Ext(2, msgspec.msgpack.encode([[]])),
     ],
 )
-def test_damaged_values_are_told(value):
+def test_damaged_values_are_reported(value):
     """Whoever builds the agent says so."""
     with pytest.raises(UnreadableValueError, match="user_data has a"):
         unpacked({"x": value})
 
 
-def test_a_value_packed_too_deep_is_told():
+def test_a_value_packed_too_deep_is_reported():
     """A stranger's definition exhausts no stack."""
     value = Ext(1, msgspec.msgpack.encode([]))
     for _ in range(3 * DEPTH_MAX):
@@ -177,9 +177,11 @@ def test_a_value_packed_too_deep_is_told():
         unpacked(value)
 
 
-def test_events_tell_plain_values():
+def test_events_hold_plain_values():
     """As they did before: text for what has no other form."""
-    told = shown({"a": (1, {2}), "b": b"x", "c": Decimal("1.5"), "d": time(1), "e": UUID(int=1)})
-    assert problem_of(told) is None
-    assert told["a"] == (1, [2])
-    assert told["b"] == b"x"
+    published = shown(
+        {"a": (1, {2}), "b": b"x", "c": Decimal("1.5"), "d": time(1), "e": UUID(int=1)}
+    )
+    assert problem_of(published) is None
+    assert published["a"] == (1, [2])
+    assert published["b"] == b"x"

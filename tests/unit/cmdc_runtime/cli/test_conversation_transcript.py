@@ -79,8 +79,8 @@ def test_pipe_gets_answers_only(capsys):
     assert found.err == "the answer begins anew\n"
 
 
-def test_tools_are_told_with_their_times(capsys):
-    """A call is told when it starts, and how long it took when it ends."""
+def test_tools_are_shown_with_their_times(capsys):
+    """A call is shown when it starts, and how long it took when it ends."""
     transcript = Transcript(Terminal())
     call_id = CallId("c")
     start = events.ToolExecutionStart(name="shell", call_id=call_id, args={"command": "ls"})

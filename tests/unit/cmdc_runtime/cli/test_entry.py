@@ -69,7 +69,7 @@ def test_errors_have_a_status(error, status):
     assert status_of(error) == status
 
 
-def test_errors_are_told_without_a_traceback(capsys):
+def test_errors_are_reported_without_a_traceback(capsys):
     """A deliberate error is its text on standard error, and nothing that a terminal obeys."""
     status = exit_status(raising(errors.AgentFailed("said \x1b[2J")))
 
@@ -103,7 +103,7 @@ def test_bugs_are_not_hidden():
     ids=["long", "empty", "lines", "wild", "above", "below", "unknown", "nameless"],
 )
 def test_wrong_usage_has_its_status(arguments, problem, capsys, tmp_path, monkeypatch):
-    """A value that no option takes is told with the option that it is for."""
+    """A value that no option takes is named with the option that it is for."""
     monkeypatch.setenv("CMDC_ADDRESS", str(tmp_path))
     status = main(arguments)
 

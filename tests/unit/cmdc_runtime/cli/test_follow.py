@@ -54,7 +54,7 @@ class Quiet(Monitor):
 
 
 @pytest.mark.parametrize(("is_told", "note"), [(True, ""), (False, "watching s from now on\n")])
-def test_who_waits_is_told_that_somebody_watches(capsys, is_told, note):
+def test_who_waits_learns_that_somebody_watches(capsys, is_told, note):
     """The note goes to standard error, and only where nothing is known already."""
     watch = Quiet("s")
     if is_told:
@@ -92,10 +92,10 @@ def test_a_run_whose_session_is_given_up_has_failed(capsys):
     head, *nodes = capsys.readouterr().out.splitlines()
     with pytest.raises(SessionNotAlive):
         print_runs(Cut(), Terminal(), as_json=True)
-    [told] = map(json.loads, capsys.readouterr().out.splitlines())
+    [shown] = map(json.loads, capsys.readouterr().out.splitlines())
 
     assert head.startswith("pair r failed (")
     assert "SIGKILL" in head
     assert head.endswith(": 41")
     assert [one.split(":")[0][4:] for one in nodes] == ["first", "second"]
-    assert (told["status"], told["answer"]) == ("failed", "41")
+    assert (shown["status"], shown["answer"]) == ("failed", "41")

@@ -49,7 +49,7 @@ def lines_of(evidence, reason=OutOfMemory()):  # noqa: B008 - it is frozen
     return evidence_lines(down)
 
 
-def test_all_that_is_known_is_told():
+def test_all_that_is_known_is_reported():
     """With units, and what the process wrote behind a bar."""
     assert "\n".join(lines_of(KNOWN)) == LINES
 

@@ -49,7 +49,7 @@ def test_what_nobody_knows_of_an_ended_session_is_no_number(shown):
     assert (over["STATE"], over["RESTARTS"], over["REASON"]) == ("ended", "4", "normal")
 
 
-def test_what_a_session_tells_is_shown_though_it_is_none(shown):
+def test_what_a_session_reports_is_shown_though_it_is_none(shown):
     """A new one has no turn yet, and says so."""
     up, new = shown["s-up"], shown["s-new"]
 

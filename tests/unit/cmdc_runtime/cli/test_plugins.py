@@ -71,8 +71,8 @@ def printed(capsys):
 @pytest.mark.usefixtures("house")
 def test_all_plugins_are_a_table(printed):
     """In the order in which they are asked, with their options as one would write them."""
-    status, told, _ = printed("plugins")
-    rows = [[cell.strip() for cell in line.split("  ") if cell] for line in told.splitlines()]
+    status, text, _ = printed("plugins")
+    rows = [[cell.strip() for cell in line.split("  ") if cell] for line in text.splitlines()]
 
     assert status == 0
     assert rows == [
@@ -84,12 +84,12 @@ def test_all_plugins_are_a_table(printed):
 
 @pytest.mark.usefixtures("house")
 @pytest.mark.parametrize("name", ["door_guard", "DoorGuard"])
-def test_one_plugin_is_told_at_length(printed, name):
+def test_one_plugin_is_shown_at_length(printed, name):
     """By its short name or that of its class."""
-    status, told, _ = printed("plugins", name)
+    status, text, _ = printed("plugins", name)
 
     assert status == 0
-    assert told.splitlines() == [
+    assert text.splitlines() == [
         "door_guard  cmdc.plugins.DoorGuard",
         "",
         "Guards the door. It has a bell.",
@@ -114,10 +114,10 @@ def test_one_plugin_is_told_at_length(printed, name):
 @pytest.mark.usefixtures("house")
 def test_a_plugin_without_events_and_options_says_so(printed):
     """Nothing is left open."""
-    _, told, _ = printed("plugins", "ear")
+    _, text, _ = printed("plugins", "ear")
 
-    assert "events   none of its own\n" in told
-    assert told.endswith("no options\n")
+    assert "events   none of its own\n" in text
+    assert text.endswith("no options\n")
 
 
 @pytest.mark.usefixtures("house")
@@ -125,10 +125,10 @@ def test_long_lines_are_wrapped_on_a_terminal(printed, monkeypatch):
     """Words stay whole, and what follows of a line is indented."""
     monkeypatch.setenv("COLUMNS", "24")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    _, told, _ = printed("plugins", "door_guard")
+    _, text, _ = printed("plugins", "door_guard")
 
-    assert "\n  doors: tuple[Door,\n    ...]  required  (at\n    most 3 long)\n" in told
-    assert max(map(len, told.splitlines())) <= 24
+    assert "\n  doors: tuple[Door,\n    ...]  required  (at\n    most 3 long)\n" in text
+    assert max(map(len, text.splitlines())) <= 24
 
 
 @pytest.mark.usefixtures("house")
@@ -137,18 +137,18 @@ def test_long_lines_are_wrapped_on_a_terminal(printed, monkeypatch):
 )
 def test_another_name_is_wrong_usage(printed, name, hint):
     """The error names what is wrong and the way out."""
-    status, told, said = printed("plugins", name)
+    status, text, said = printed("plugins", name)
 
-    assert (status, told) == (2, "")
+    assert (status, text) == (2, "")
     assert f"there is no built-in plugin '{name}'" in said
     assert hint in said
 
 
 def test_programs_read_json(printed):
     """All of it: an array of every plugin, or the object of one."""
-    _, all_told, _ = printed("plugins", "--json")
-    _, one_told, _ = printed("plugins", "cost_guard", "--json")
+    _, all_shown, _ = printed("plugins", "--json")
+    _, one_shown, _ = printed("plugins", "cost_guard", "--json")
     facts = json.loads(msgspec.json.encode(built_in_plugins()))
 
-    assert sorted(json.loads(all_told), key=lambda one: one["name"]) == facts
-    assert json.loads(one_told) in facts
+    assert sorted(json.loads(all_shown), key=lambda one: one["name"]) == facts
+    assert json.loads(one_shown) in facts

@@ -112,7 +112,7 @@ def test_end_of_input_is_no_answer(person):
     ids=["kept", "not kept"],
 )
 def test_bystander_says_who_can_decide(is_kept, said, capsys):
-    """Where nobody sits, the way to decide is told: it needs a session that goes on."""
+    """Where nobody sits, the way to decide is named: it needs a session that goes on."""
     found = AbsentUser(Terminal(), is_kept=is_kept).decision(WANTED)
 
     assert found is None

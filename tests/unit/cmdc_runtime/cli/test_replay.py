@@ -27,8 +27,8 @@ OTHERWISE = {
 }
 
 
-def shown(capsys, told):
-    _text(Terminal(), told)
+def shown(capsys, fact):
+    _text(Terminal(), fact)
     return capsys.readouterr().out
 
 
@@ -78,9 +78,9 @@ def test_the_last_line_counts(capsys, count, passed, last):
 
 def test_what_is_set_aside_is_said(capsys):
     """With the reason, and how many records go with it."""
-    told = {"kind": "set_aside", "what": "snapshot", "why": "it\nkills", "passed_over": 5}
+    fact = {"kind": "set_aside", "what": "snapshot", "why": "it\nkills", "passed_over": 5}
 
-    assert shown(capsys, told) == (
+    assert shown(capsys, fact) == (
         "the snapshot is set aside: it kills\n"
         "  passed over: 5 records, up to the one that says so\n"
     )

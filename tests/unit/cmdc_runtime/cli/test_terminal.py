@@ -130,19 +130,19 @@ def test_no_command_passes_on_what_a_terminal_obeys(command, arguments, as_json,
     """Ids, labels, states, reasons, models and errors, in tables, lines, JSON and errors."""
     flags = ["--json"] if as_json else []
     exit_status(lambda: command.main([*arguments, *flags], standalone_mode=False))
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
 
-    assert FORBIDDEN.findall(told.out + told.err) == []
-    assert told.out or told.err
+    assert FORBIDDEN.findall(printed.out + printed.err) == []
+    assert printed.out or printed.err
 
 
 def test_usage_errors_are_shown_as_text(capsys):
     """Whatever was typed, or came out of a variable of the environment."""
     status = exit_status(lambda: listing.ps.main([HOSTILE], standalone_mode=False))
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
 
     assert status == 2
-    assert FORBIDDEN.findall(told.out + told.err) == []
+    assert FORBIDDEN.findall(printed.out + printed.err) == []
 
 
 def test_everything_printed_is_text(capsys):
@@ -156,7 +156,7 @@ def test_everything_printed_is_text(capsys):
     with Drawing() as drawing:
         drawing.show([TreeRow(HOSTILE)])
         drawing.keep(TreeRow(HOSTILE))
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
 
-    assert FORBIDDEN.findall(told.out + told.err) == []
-    assert "\tand\n" in told.out
+    assert FORBIDDEN.findall(printed.out + printed.err) == []
+    assert "\tand\n" in printed.out

@@ -50,9 +50,9 @@ def test_a_group_that_can_be_made_can_be_followed(group):
         lambda: parse(None, {"model": "a:b", "group_id": group}),
         lambda: parse(None, {"model": "a:b", "subagents": [helper]}),
     )
-    told = {said(way).replace("subagents[0].", "") for way in ways}
+    errors = {said(way).replace("subagents[0].", "") for way in ways}
 
-    assert len(told) == 1
+    assert len(errors) == 1
 
 
 def said(way):

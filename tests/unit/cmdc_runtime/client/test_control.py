@@ -134,7 +134,7 @@ def test_plain_forms_are_the_usual_ones():
 
 
 def test_one_tool_asks_for_the_errors_of_one():
-    """A single call and a batch are told apart by the agent, which has other errors for each."""
+    """A single call and a batch are kept apart by the agent, which has other errors for each."""
     assert sent.attach_tool(local).single
     assert sent.detach_tool("local").single
     assert not sent.attach_tools([local]).single

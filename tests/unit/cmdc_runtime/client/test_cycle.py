@@ -31,7 +31,7 @@ def answered(text):
 def test_a_cycle_is_what_happens_between_its_start_and_its_end():
     """What comes before and after belongs to others."""
     cycle = Cycle(MINE)
-    told = [
+    heard = [
         events.PromptReceived(text="go", queued=True, command_id=MINE),
         said("of the other"),
         end(OTHER),
@@ -42,9 +42,9 @@ def test_a_cycle_is_what_happens_between_its_start_and_its_end():
         events.AgentStart(command_id=OTHER),
         said("of the other"),
     ]
-    found = [event for event in told if cycle.take(event) is not None]
+    found = [event for event in heard if cycle.take(event) is not None]
 
-    assert found == told[3:7]
+    assert found == heard[3:7]
     assert (cycle.is_over, cycle.error) == (True, None)
 
 
@@ -83,10 +83,10 @@ def test_an_abort_of_nothing_ends_nothing():
     ],
 )
 def test_a_result_is_an_end(outcome, error):
-    """As the session tells it."""
-    told = ending(CycleResult(outcome=outcome, text="", messages=(), usage=USED, reason="no"))
+    """As the session reports it."""
+    heard = ending(CycleResult(outcome=outcome, text="", messages=(), usage=USED, reason="no"))
 
-    assert told is None if error is None else isinstance(told, error)
+    assert heard is None if error is None else isinstance(heard, error)
 
 
 @pytest.mark.parametrize(

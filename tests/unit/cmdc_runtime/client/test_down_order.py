@@ -42,7 +42,7 @@ class Audience:
 
 
 class Desk:
-    """A daemon that is ``last`` events far, and tells them when the test says so."""
+    """A daemon that is ``last`` events far, and sends them when the test says so."""
 
     def __init__(self):
         self.slots = asyncio.Semaphore(8)
@@ -97,8 +97,8 @@ class Desk:
             )
         )
 
-    async def told(self, count=1):
-        """Return when so many were told."""
+    async def delivered(self, count=1):
+        """Return when so many notices have come."""
         async with asyncio.timeout(WAIT_S):
             while len(self.audience.heard) < count:
                 self.audience.called.clear()
@@ -143,7 +143,7 @@ def run(scenario):
 
 
 def test_nothing_is_held_without_a_stream():
-    """The notice is told in the call that brings it, and nobody is asked."""
+    """The notice is delivered in the call that brings it, and nobody is asked."""
 
     async def work(desk):
         desk.end()
@@ -167,7 +167,7 @@ def test_a_notice_waits_for_live_events():
         await quiet()
         between = list(desk.audience.heard)
         subscriptions[1].on_batch("s", EventBatch(LAST, 1, deltas(1)))
-        await desk.told()
+        await desk.delivered()
         return early, between, desk.audience.seen
 
     assert run(work) == ([], [], [[LAST, LAST - 2]])
@@ -182,13 +182,13 @@ def test_a_notice_has_what_is_missing_asked_for():
         await quiet()
         early = list(desk.audience.heard)
         desk.replays.set()
-        await desk.told()
+        await desk.delivered()
         return early, desk.audience.seen
 
     assert run(work) == ([], [[LAST]])
 
 
-def test_what_is_told_as_lost_is_waited_for_no_more():
+def test_what_is_reported_as_lost_is_waited_for_no_more():
     """An EventsLost that covers the last event stands for it."""
 
     async def work(desk):
@@ -201,7 +201,7 @@ def test_what_is_told_as_lost_is_waited_for_no_more():
 
         desk.ask = lose
         desk.end()
-        await desk.told()
+        await desk.delivered()
         return desk.inboxes[0].get(0).event, subscription.known("s")
 
     assert run(work) == (EventsLost(first=1, last=LAST), LAST)
@@ -220,7 +220,7 @@ def test_notices_of_one_monitor_stay_in_order():
         desk.end(3)
         early = list(desk.audience.heard)
         desk.answers.set()
-        await desk.told(3)
+        await desk.delivered(3)
         return early, desk.audience.heard, len(desk.tasks)
 
     assert run(work) == ([], [1, 2, 3], 1)
@@ -234,20 +234,20 @@ def test_a_stream_that_ends_or_is_full_holds_up_nothing():
         desk.end(1)
         await quiet()
         closed.finish(UsageError("closed"))
-        await desk.told(1)
+        await desk.delivered(1)
         desk.subscriptions.clear()
         desk.last = STREAM_EVENTS_MAX + 1
         full = desk.listen()
         full.on_batch("s", EventBatch(1, STREAM_EVENTS_MAX, deltas(STREAM_EVENTS_MAX)))
         desk.end(2)
-        await desk.told(2)
+        await desk.delivered(2)
         return desk.audience.seen
 
     assert run(work) == [[0], [0, STREAM_EVENTS_MAX]]
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_a_notice_is_told_when_its_time_is_up(monkeypatch, caplog, is_answered):
+def test_a_notice_is_delivered_when_its_time_is_up(monkeypatch, caplog, is_answered):
     """Though the events have not come, or not even the daemon's word how far it is."""
     monkeypatch.setattr(module, "DOWN_HOLD_S", SOON_S)
 
@@ -257,7 +257,7 @@ def test_a_notice_is_told_when_its_time_is_up(monkeypatch, caplog, is_answered):
         desk.listen()
         desk.end(1)
         desk.end(2)
-        await desk.told(2)
+        await desk.delivered(2)
         return desk.audience.heard
 
     with caplog.at_level(logging.WARNING):
@@ -266,36 +266,36 @@ def test_a_notice_is_told_when_its_time_is_up(monkeypatch, caplog, is_answered):
 
 
 @pytest.mark.parametrize("error", [InvalidSession("never"), Overloaded("too much")])
-def test_a_notice_is_told_when_nobody_knows_the_session(error):
-    """What the daemon does not tell is not waited for."""
+def test_a_notice_is_delivered_when_nobody_knows_the_session(error):
+    """What the daemon does not report is not waited for."""
 
     async def work(desk):
         desk.error = error
         desk.listen()
         desk.end()
-        await desk.told()
+        await desk.delivered()
         return desk.audience.heard
 
     assert run(work) == [1]
 
 
 def test_a_monitor_holds_so_many_notices_and_no_more():
-    """One more, and those that wait are told, in order."""
+    """One more, and those that wait are delivered, in order."""
 
     async def work(desk):
         desk.answers.clear()
         desk.listen()
         for incarnation in range(DOWNS_HELD_MAX + 1):
             desk.end(incarnation)
-        told = list(desk.audience.heard)
+        delivered = list(desk.audience.heard)
         desk.replays.set()
         desk.answers.set()
-        await desk.told(DOWNS_HELD_MAX + 1)
-        return told, desk.audience.heard, len(desk.tasks)
+        await desk.delivered(DOWNS_HELD_MAX + 1)
+        return delivered, desk.audience.heard, len(desk.tasks)
 
-    told, heard, tasks = run(work)
+    delivered, heard, tasks = run(work)
 
-    assert told == [*range(DOWNS_HELD_MAX)]
+    assert delivered == [*range(DOWNS_HELD_MAX)]
     assert heard == [*range(DOWNS_HELD_MAX + 1)]
     assert tasks == 2  # one for the notices, and one replay
 
@@ -316,7 +316,7 @@ def test_a_monitor_that_is_removed_hears_nothing():
     assert run(work) == ([], True)
 
 
-def test_what_is_held_is_told_when_the_connection_ends():
+def test_what_is_held_is_delivered_when_the_connection_ends():
     """Before the word that nothing follows, and once."""
 
     async def work(desk):

@@ -98,7 +98,7 @@ def test_of_too_many_no_part_is_looked_at(things):
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_exit_goes_its_way(kind):
-    """Nobody can tell who is meant by it."""
+    """Nobody can know who is meant by it."""
     with pytest.raises(kind):
         parts_of(Failing(kind()), "names", 1)
     with pytest.raises(kind):

@@ -1,4 +1,4 @@
-"""The books of a client's monitors: what is told, what is put aside, and what is asked again."""
+"""The books of a client's monitors: what is delivered, put aside, and asked again."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ class Desk:
         self.books = Monitors(self)
         self.asked = []
         self.open = []
-        self.told = []
+        self.sent = []
         self.tasks = []
 
     async def ask(self, request):
@@ -44,7 +44,7 @@ class Desk:
         return await answer
 
     def notify(self, request):
-        self.told.append(request)
+        self.sent.append(request)
 
     def spawn(self, work):
         self.tasks.append(asyncio.create_task(work))
@@ -102,7 +102,7 @@ def run(scenario):
     return asyncio.run(whole())
 
 
-def test_each_notice_is_told_once():
+def test_each_notice_is_delivered_once():
     """In the order of their numbers; what is known already is passed over."""
 
     async def work(desk):
@@ -130,7 +130,7 @@ def test_what_comes_before_the_answer_waits_for_it():
     assert run(work) == ([], [4], 0)
 
 
-def test_a_notice_behind_a_loss_is_not_told():
+def test_a_notice_behind_a_loss_is_not_delivered():
     """The monitor is set again from where it was, and all come in their order."""
 
     async def work(desk):
@@ -179,8 +179,8 @@ def test_what_is_put_aside_is_bounded():
     assert run(work) == (EARLY_DOWNS_MAX, EARLY_DOWNS_MAX + 1)
 
 
-def test_an_end_that_another_daemon_tells_again_is_told_once():
-    """The first daemon could not record it, so the next one takes it for untold."""
+def test_an_end_that_another_daemon_reports_again_is_delivered_once():
+    """The first daemon could not record it, so the next one takes it for a new one."""
 
     async def work(desk):
         watcher = await desk.set()
@@ -195,8 +195,8 @@ def test_an_end_that_another_daemon_tells_again_is_told_once():
     assert run(work) == ([1, 2, 3, 3], 0)
 
 
-def test_counts_that_differ_tell_of_a_loss():
-    """Every monitor is set again, each from its own place; equal counts tell of none."""
+def test_counts_that_differ_show_a_loss():
+    """Every monitor is set again, each from its own place; equal counts show none."""
 
     async def work(desk):
         desk.books.reconcile(10, is_new=False)
@@ -229,8 +229,8 @@ def test_a_notice_that_comes_twice_hides_no_loss():
     assert run(work) == [("r1", 4)]
 
 
-def test_another_daemon_is_told_of_all_monitors():
-    """Whatever it has counted; one that does not count tells of no loss."""
+def test_another_daemon_hears_of_all_monitors():
+    """Whatever it has counted; one that does not count shows no loss."""
 
     async def work(desk):
         desk.books.reconcile(10, is_new=False)
@@ -294,7 +294,7 @@ def test_a_renewal_that_fails_is_tried_again(monkeypatch, error):
 
 
 def test_a_renewal_that_is_refused_ends_the_monitor():
-    """Asking again would not help; who waits is told."""
+    """Asking again would not help; who waits gets an error."""
 
     async def work(desk):
         watcher = await desk.set()
@@ -307,7 +307,7 @@ def test_a_renewal_that_is_refused_ends_the_monitor():
 
 
 def test_a_monitor_that_was_removed_is_not_set_again():
-    """Where the frames crossed the daemon is told once more; what is over needs no word."""
+    """Where the frames crossed the daemon hears it once more; what is over needs no word."""
 
     async def work(desk):
         await desk.set("r1")
@@ -319,37 +319,37 @@ def test_a_monitor_that_was_removed_is_not_set_again():
         desk.books.drop("r1")
         desk.send(1, 5, 3, ref="r2", restarting=False)
         await desk.answer()
-        return [one.ref for one in desk.asked], [one.ref for one in desk.told]
+        return [one.ref for one in desk.asked], [one.ref for one in desk.sent]
 
     assert run(work) == (["r1", "r2"], ["r3", "r1", "r1"])
 
 
 def test_a_monitor_that_cannot_be_set_is_forgotten():
-    """And the daemon is told, which may have set it."""
+    """And the daemon is notified, which may have set it."""
 
     async def work(desk):
         adding = asyncio.create_task(desk.books.add("s", Watcher(), ref="r", persistent=False))
         await desk.answer(error=DaemonUnavailable("away"))
         with pytest.raises(DaemonUnavailable):
             await adding
-        return len(desk.books), desk.told
+        return len(desk.books), desk.sent
 
     assert run(work) == (0, [Demonitor(ref="r")])
 
 
 def test_a_notice_of_a_forgotten_monitor_is_answered():
-    """A persistent one would tell for ever; of any other it was the last word."""
+    """A persistent one would notify for ever; of any other it was the last word."""
 
     async def work(desk):
         desk.send(1, 5, 3)
         desk.send(1, 5, 3, restarting=False)
-        return desk.told
+        return desk.sent
 
     assert run(work) == [Demonitor(ref="r")]
 
 
 def test_removal_waits_for_the_daemon():
-    """Nothing is told from the call on."""
+    """Nothing is delivered from the call on."""
 
     async def work(desk):
         watcher = await desk.set()
@@ -364,7 +364,7 @@ def test_removal_waits_for_the_daemon():
     assert run(work) == (False, [], [Demonitor])
 
 
-def test_who_waits_is_told_that_the_connection_failed():
+def test_who_waits_learns_that_the_connection_failed():
     """And nothing is asked for any more."""
 
     async def work(desk):

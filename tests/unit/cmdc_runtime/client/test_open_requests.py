@@ -21,7 +21,7 @@ def test_request_is_due_again_and_again():
     assert (mailbox.due(9.0), mailbox.next_s(), len(mailbox)) == (NOTHING, None, 0)
 
 
-def test_expired_request_is_told_once():
+def test_expired_request_is_reported_once():
     """At its deadline a request is given up and not sent again."""
     mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("a", b"A", 0.0, 2.0)
@@ -60,7 +60,7 @@ def test_all_frames_count_as_sent():
 
 
 def test_open_requests_are_bounded():
-    """A client that waits for too many answers is told, and room is made by closing."""
+    """A client that waits for too many answers gets an error, and room is made by closing."""
     mailbox = OpenRequests(open_max=1)
     mailbox.open("a", b"A", 0.0, None)
 
@@ -72,7 +72,7 @@ def test_open_requests_are_bounded():
 
 
 def test_request_knows_whether_it_was_sent_again():
-    """An error to a repeated one may only tell of the effect of the first."""
+    """An error to a repeated one may only show the effect of the first."""
     mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("a", b"A", 0.0, None)
     mailbox.open("b", b"B", 1.0, None)
@@ -95,7 +95,7 @@ def test_a_frame_that_is_changed_is_what_is_sent_again():
     assert mailbox.all_frames(2.0) == (b"older",)
 
 
-def test_refusals_of_copies_from_before_a_change_are_told_from_others():
+def test_refusals_of_copies_from_before_a_change_are_kept_apart():
     """Each copy is refused once at most, so what comes beyond them is of the frame as it is."""
     mailbox = OpenRequests(resend_every_s=2.0)
     mailbox.open("a", b"A", 0.0, None)

@@ -61,13 +61,13 @@ def names(types):
     ids=["all", "none", "class and name", "one class", "one name", "newer ones"],
 )
 def test_selection_is_by_class_or_name(types, kinds):
-    """Classes and names choose alike; what was lost is always told."""
+    """Classes and names choose alike; what was lost is always shown."""
     assert shown(types) == kinds
 
 
 @pytest.mark.parametrize("types", [[int], [Event], [5]])
 def test_only_events_can_be_chosen(types):
-    """A mistake is told instead of showing nothing for ever."""
+    """A mistake is reported instead of showing nothing for ever."""
     with pytest.raises(InvalidOptions, match="not an event"):
         Selection(types)
 
@@ -102,10 +102,10 @@ def test_a_name_that_no_plugin_can_emit_is_refused(name):
     """With what is wrong with it, and no advice that would be refused, too."""
     with pytest.raises(InvalidOptions) as caught:
         Selection([f"plugin:{name}"])
-    (told,) = caught.value.problems
+    (problem,) = caught.value.problems
 
-    assert told.startswith("types: 'plugin:")
-    assert "plugin:plugin:" not in told
+    assert problem.startswith("types: 'plugin:")
+    assert "plugin:plugin:" not in problem
     with pytest.raises(BadActionError):
         Emit(name).sealed()
 

@@ -1,4 +1,4 @@
-"""A subscription and its consumer: whoever makes room is told that there is more to ask for."""
+"""A subscription and its consumer: whoever makes room learns that there is more to ask for."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ class Answers:
         return self.tasks[-1]
 
 
-def test_a_consumer_that_lags_is_told_to_ask_again():
+def test_a_consumer_that_lags_learns_to_ask_again():
     """An answer that leaves no room for the next question puts the flag up that is read."""
 
     async def flow():

@@ -83,7 +83,7 @@ def test_gap_is_asked_for_and_filled_in_order():
     assert place.missing(ROOM) == Range(5, 7)
 
 
-def test_watermark_tells_a_lost_tail():
+def test_watermark_shows_a_lost_tail():
     """An index beyond the cursor means that something is missing; an old one means nothing."""
     place = after(2)
     place.extend(1)
@@ -105,7 +105,7 @@ def test_stranger_starts_where_it_is_first_heard(hear):
     assert live(place, 7, 8) in ([7, 8], [8])
 
 
-def test_holes_in_a_replay_are_told():
+def test_holes_in_a_replay_are_reported():
     """Each hole is one EventsLost at its last index, with the time of now."""
     place = after(0)
     place.extend(9)
@@ -148,15 +148,15 @@ def test_daemon_that_does_not_know_of_events_yet_loses_none():
     assert place.missing(ROOM) == Range(7, 9)
 
 
-def test_going_back_is_told():
+def test_going_back_is_reported():
     """Where the daemon counts less far, the rest is lost, and the stream goes on from there."""
     place = after(9)
     live(place, 12, 12)
     assert place.is_ahead_of(4)
-    (told,) = place.go_back(4, NOW_MS)
+    (reported,) = place.go_back(4, NOW_MS)
 
-    assert (told.index, told.at_ms) == (4, NOW_MS)
-    assert (told.event.first, told.event.last) == (5, 12)
+    assert (reported.index, reported.at_ms) == (4, NOW_MS)
+    assert (reported.event.first, reported.event.last) == (5, 12)
     assert live(place, 5, 6) == [5, 6]
     assert place.missing(ROOM) is None
     assert place.go_back(6, NOW_MS) == []
@@ -166,9 +166,9 @@ def test_what_was_never_delivered_is_lost_as_well():
     """What was only heard of is gone like the rest; the cursor stays where it was."""
     place = after(2)
     place.extend(9)
-    (told,) = place.go_back(4, NOW_MS)
+    (reported,) = place.go_back(4, NOW_MS)
 
-    assert (told.index, told.event.first, told.event.last) == (2, 5, 9)
+    assert (reported.index, reported.event.first, reported.event.last) == (2, 5, 9)
     assert place.missing(ROOM) == Range(2, 4)
     stranger = after(None)
     stranger.known = 3
@@ -235,7 +235,7 @@ def test_kept_batch_that_was_replayed_is_dropped():
 
 @pytest.mark.parametrize("body", [b"\xff", codec.encode_events([entry(1)])])
 def test_unreadable_batch_counts_as_lost(body):
-    """A batch that is not what it says it is, is told as lost."""
+    """A batch that is not what it says it is, is reported as lost."""
     place = after(0)
 
     assert shown(place.live(EventBatch(1, 3, body), ROOM, NOW_MS)) == [(1, 3)]
@@ -256,7 +256,7 @@ def test_end_is_reached_with_the_last_event():
 
 @settings(derandomize=True, max_examples=300, deadline=None)
 @given(st.data())
-def test_every_event_is_delivered_once_or_told_as_lost(data):
+def test_every_event_is_delivered_once_or_reported_as_lost(data):
     """Whatever is dropped, doubled or late: the stream counts every index once and in order."""
     total = data.draw(st.integers(1, 40))
     kept = data.draw(st.sets(st.integers(1, total)))

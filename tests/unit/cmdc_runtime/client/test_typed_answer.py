@@ -119,7 +119,7 @@ def test_an_answer_of_any_type_becomes_a_value(kind, text, found):
         (Annotated[int, msgspec.Meta(ge=3)], '{"result": 2}', "Expected `int` >= 3"),
     ],
 )
-def test_an_answer_that_is_none_is_told_with_its_text(kind, text, problem):
+def test_an_answer_that_is_none_is_reported_with_its_text(kind, text, problem):
     """What is wrong is one line, which the model reads."""
     with pytest.raises(ResultInvalid) as caught:
         form_of(kind).read(text)

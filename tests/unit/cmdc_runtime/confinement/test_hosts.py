@@ -142,7 +142,7 @@ def forms(address):
 
 @pytest.mark.parametrize("network", NOT_PUBLIC)
 def test_no_name_leads_to_a_special_address(network):
-    """From its first to its last, in every form of it; the reason is told."""
+    """From its first to its last, in every form of it; the reason is named."""
     found = ipaddress.ip_network(network)
     rules = rules_of(["*"])
     for address in (found[0], found[-1], found[found.num_addresses // 2]):

@@ -168,7 +168,7 @@ def test_what_a_tunnel_may_begin_with(first):
 
 
 @pytest.mark.parametrize("any_protocol", [False, True])
-def test_a_tunnel_is_decided_by_all_that_tells(any_protocol):
+def test_a_tunnel_is_decided_by_all_that_matters(any_protocol):
     """However it is cut; nothing goes on before."""
     for first, (tls, other) in TUNNELS.items():
         is_allowed = other if any_protocol else tls

@@ -76,7 +76,7 @@ def hook_of(answer):
 
 
 def missing(table, pairs, module=actions):
-    """Tell which pairs a table lacks, or has too many, and where to put them."""
+    """Say which pairs a table lacks, or has too many, and where to put them."""
     return f"{module.__file__}: {sorted(map(str, set(table) ^ set(pairs)))}"
 
 
@@ -161,7 +161,7 @@ def test_emit_has_five_forms(emit, events):
         "many actions",
     ],
 )  # fmt: skip
-def test_unfit_answers_are_told(answer, problem):
+def test_unfit_answers_are_reported(answer, problem):
     """What the kernel could not carry out is refused, and the error says what is wrong."""
     with pytest.raises(BadActionError) as caught:
         checked_actions(answer, hook_of(answer))
@@ -261,7 +261,7 @@ def returning(annotation):
     ],
     ids=str,
 )
-def test_a_guard_is_told_by_what_it_may_answer(annotation, kinds, is_guard):
+def test_a_guard_is_known_by_what_it_may_answer(annotation, kinds, is_guard):
     """By its annotation, and by the table; without a word that can be read it may say anything."""
     assert may_stop(kinds, returning(annotation)) is is_guard
 
@@ -278,7 +278,7 @@ def test_plugin_cannot_change_what_it_said():
 
 
 def test_messages_of_a_request_may_be_large():
-    """A whole conversation may be replaced: it is neither journaled nor told."""
+    """A whole conversation may be replaced: it is neither journaled nor published."""
     message = Message.user("x" * ACTION_BYTES_MAX)
     [sealed] = checked_actions(ReplaceMessages((message,)), "before_request")
 
@@ -327,7 +327,7 @@ def test_an_answer_of_classes_of_its_own_is_read_as_what_it_holds():
     assert stops_something(answer)
 
 
-def test_what_is_no_action_is_told_without_running_it():
+def test_what_is_no_action_is_named_without_running_it():
     """Its class is named, whatever it says of itself."""
     with pytest.raises(BadActionError, match="Own is no action"):
         checked_actions(of_its_own(object)(), "before_prompt")

@@ -1,4 +1,4 @@
-"""Which things are plugins, and what a thing that is none is told."""
+"""Which things are plugins, and what the error of a thing that is none says."""
 
 import sys
 import threading
@@ -105,7 +105,7 @@ def test_forms_of_a_plugin(importable, candidate, denied):
         "instance with options", "missing option", "constructor", "wrong option",
     ],
 )  # fmt: skip
-def test_what_is_no_plugin_is_told(candidate, problem):
+def test_what_is_no_plugin_is_reported(candidate, problem):
     """The error says what was given and what would have been right."""
     with pytest.raises(InvalidOptions) as caught:
         as_plugin(candidate)
@@ -139,14 +139,14 @@ def problems_of(members):
     ],
     ids=["name", "name type", "low", "high", "bool", "fail", "init", "no hook", "no tool"],
 )
-def test_breaches_of_the_contract_are_told(members, problem):
+def test_breaches_of_the_contract_are_reported(members, problem):
     """What cannot work in a session is refused before it starts."""
     [found] = problems_of(members)
 
     assert found.startswith(problem)
 
 
-def test_breaches_are_told_at_once():
+def test_breaches_are_reported_at_once():
     """One error has every problem."""
     assert len(problems_of({"name": "A B", "priority": 0, "fail": "shut"})) == 3
 
@@ -173,7 +173,7 @@ def test_plugin_that_hears_nothing_is_refused():
     ],
 )
 def test_a_mistyped_hook_beside_others_is_refused(name, hook):
-    """It would never be called, and nothing else would tell."""
+    """It would never be called, and nothing else would show it."""
     kind = type("Typo", (Plugin,), {"before_finish": _two, name: _two})
 
     with pytest.raises(InvalidOptions) as caught:

@@ -21,7 +21,7 @@ from workers.builtin.backends.state import StateFiles
 TEXT = "one\ntwo\nthree\n"
 
 
-class Told(Filesystem):
+class Echoing(Filesystem):
     """Says what commands it was given."""
 
     def execute(self, command, timeout_s=60.0):
@@ -32,7 +32,7 @@ class Told(Filesystem):
 def sandbox(request, tmp_path):
     """Return a sandbox over each kind, empty."""
     backend = (
-        Told(str(tmp_path))
+        Echoing(str(tmp_path))
         if request.param == "folder"
         else StateFiles(bytes_max=2**20, files_max=100)
     )
@@ -147,11 +147,11 @@ def test_a_file_is_changed_by_a_function(sandbox):
 
 def test_commands_are_the_backends(tmp_path):
     """With their time; one that runs none says so."""
-    told, dumb = (
-        BackendSandbox(Told(str(tmp_path))),
+    echoing, dumb = (
+        BackendSandbox(Echoing(str(tmp_path))),
         BackendSandbox(StateFiles(bytes_max=2**20, files_max=100)),
     )
-    done = asyncio.run(told.execute("ls", ExecuteSettings(timeout_s=5)))
+    done = asyncio.run(echoing.execute("ls", ExecuteSettings(timeout_s=5)))
 
     assert (done.output, done.exit_status) == ("ls within 5", 3)
     with pytest.raises(SandboxError, match=r"Cannot run the command: .* runs no commands"):
@@ -159,7 +159,7 @@ def test_commands_are_the_backends(tmp_path):
 
 
 def test_a_backend_is_taken_in_every_form(tmp_path):
-    """As a sandbox is: an instance, a class with options, and its name; what fails is told."""
+    """As a sandbox is: an instance, a class with options, and its name; what fails is reported."""
     name = f"{Filesystem.__module__}:Filesystem"
     options = {"root_dir": str(tmp_path)}
 

@@ -1,4 +1,4 @@
-"""Types that msgspec does not know: their schema, their values, and how results are told."""
+"""Types that msgspec does not know: their schema, their values, and how results are written."""
 
 import dataclasses
 import datetime as dt
@@ -94,14 +94,14 @@ def test_a_model_has_its_schema_with_descriptions():
     """Parts of two models that share a name stay apart, and every reference leads somewhere."""
     properties, definitions = buy.parameters["properties"], buy.parameters["definitions"]
     parts = [one for one in definitions if one.endswith("Part")]
-    told = msgspec.json.encode(buy.parameters).decode()
+    written = msgspec.json.encode(buy.parameters).decode()
 
     assert properties["order"]["description"] == "What is wanted."
     assert properties["order"]["properties"]["count"]["description"] == "So many."
     assert properties["basket"]["description"] == "where the rest is."
     assert sorted(definitions[one]["description"] for one in parts) == ["A part.", "Another part."]
-    assert all(f'"#/definitions/{one}"' in told for one in definitions)
-    assert "$defs" not in told
+    assert all(f'"#/definitions/{one}"' in written for one in definitions)
+    assert "$defs" not in written
 
 
 def test_arguments_become_models():
@@ -116,7 +116,7 @@ def test_arguments_become_models():
     assert found["other"].parts[0].size == 2
 
 
-def test_what_does_not_fit_is_told_with_its_place():
+def test_what_does_not_fit_is_reported_with_its_place():
     """In one line, in the words of the library, without its addresses."""
     order = {"count": 0, "parts": [{"colour": "blue"}]}
     with pytest.raises(ToolError) as caught:
@@ -154,8 +154,8 @@ def test_a_model_without_a_schema_is_refused():
         (object, "<class 'object'>"),
     ],
 )
-def test_a_result_is_told_as_json(value, text):
-    """What has a form in JSON is told in it; the rest as Python writes it."""
+def test_a_result_is_written_as_json(value, text):
+    """What has a form in JSON is written in it; the rest as Python writes it."""
     assert text_of(value) == text
 
 
@@ -178,11 +178,11 @@ ALIKE = [
 
 @pytest.mark.parametrize("value", ALIKE, ids=repr)
 def test_no_key_is_lost_to_another_that_json_writes_alike(value):
-    """Such a value is told as Python writes it, at any depth."""
+    """Such a value is shown as Python writes it, at any depth."""
     assert text_of(value) == str(value)
 
 
-def test_keys_that_differ_are_told_as_json():
+def test_keys_that_differ_are_written_as_json():
     """One form for each, in whatever dict of the value it stands."""
     assert text_of([{1: "a", "2": {"1": 3}}, {"1": 4}]) == '[{"1":"a","2":{"1":3}},{"1":4}]'
 
@@ -294,27 +294,27 @@ def order_some(
 
 def test_what_a_field_says_is_in_the_schema():
     """Descriptions, examples, bounds and the default, of an annotation or as a default."""
-    told = order_some.parameters["properties"]
+    written = order_some.parameters["properties"]
 
     assert order_some.parameters["required"] == ["note"]
-    assert told["count"] == {
+    assert written["count"] == {
         "type": "integer",
         "minimum": 1,
         "maximum": 9,
         "default": 1,
         "description": "So many.",
     }
-    assert told["colour"] == {
+    assert written["colour"] == {
         "allOf": [{"$ref": "#/definitions/Colour"}],
         "description": "Of which.",
         "default": "red",
     }
-    assert told["note"] == {
+    assert written["note"] == {
         "type": "string",
         "description": "What else.",
         "examples": ["soon"],
     }
-    assert told["tags"]["maxItems"] == 2
+    assert written["tags"]["maxItems"] == 2
 
 
 def test_defaults_of_fields_are_those_of_the_arguments():
@@ -374,8 +374,8 @@ def test_a_new_type_is_what_it_is_made_of():
         """Greet them."""
         return f"{whom}{others}"
 
-    told = greet.parameters["properties"]
-    assert told == {
+    written = greet.parameters["properties"]
+    assert written == {
         "whom": {"type": "string"},
         "others": {"type": "array", "items": {"type": "string"}},
     }

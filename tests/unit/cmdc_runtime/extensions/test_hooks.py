@@ -58,7 +58,7 @@ def test_kind_is_not_the_name_of_the_tool():
 
 
 def test_hooks_and_context_are_frozen():
-    """Nobody changes what the next plugin is told."""
+    """Nobody changes what the next plugin gets."""
     with pytest.raises(AttributeError):
         BeforePrompt("hi").text = "bye"
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -96,7 +96,7 @@ def test_options_are_converted_and_filled_in():
     assert plugin.state == CommandGuard.State(hits=0)
 
 
-def test_every_wrong_option_is_told_at_once():
+def test_every_wrong_option_is_reported_at_once():
     """One error names the plugin and each option that is missing, unknown or wrong."""
     with pytest.raises(InvalidOptions) as caught:
         CommandGuard(denied=7, pattern="x", colour="red")
@@ -115,8 +115,8 @@ def test_plugin_without_options_takes_none():
         Everything(x=1)
 
 
-def test_of_many_unknown_options_some_are_told():
-    """Each is told with all that there are."""
+def test_of_many_unknown_options_some_are_reported():
+    """Each is named with all that there are."""
     with pytest.raises(InvalidOptions) as caught:
         CommandGuard(limit=1, **{f"x{at}": at for at in range(1_000)})
 
@@ -136,8 +136,8 @@ def test_options_are_checked_together_too():
         config_of("odd", Config, {})
 
 
-def test_unreadable_config_is_told():
-    """A ``Config`` whose annotations name what is not there is the plugin's fault, and told."""
+def test_unreadable_config_is_reported():
+    """A ``Config`` whose annotations name what is not there is the plugin's fault, and reported."""
 
     class Config(msgspec.Struct):
         limit: "Nowhere"  # noqa: F821
@@ -208,7 +208,7 @@ def test_decorator_on_the_one_entry_is_for_all_hooks():
         ({"timeout": HOOK_TIMEOUT_S_MAX + 1}, "timeout must be seconds"),
     ],
 )
-def test_settings_that_cannot_be_are_told(settings, problem):
+def test_settings_that_cannot_be_are_reported(settings, problem):
     """A decorator with a wrong value fails where it stands."""
     with pytest.raises(InvalidOptions, match=problem):
         hook(**settings)

@@ -57,7 +57,7 @@ def test_a_provider_that_knows_its_models_is_asked():
     assert price_usd_of(Knowing(), "a:c", 10, 5) is None
 
 
-def test_a_request_asks_for_free_text_unless_told_otherwise():
+def test_a_request_asks_for_free_text_unless_a_schema_is_given():
     """A schema is an option."""
     assert ModelRequest(model="a:b", messages=()).response_format is None
 

@@ -1,4 +1,4 @@
-"""The contract of strategies: their forms, their options, and what they tell."""
+"""The contract of strategies: their forms, their options, and what they report."""
 
 import sys
 
@@ -59,7 +59,7 @@ class Late(Asker):
 
 
 class Nameless(Asker):
-    """Cannot be told."""
+    """Cannot be named."""
 
     name = "not a name"
 
@@ -112,7 +112,7 @@ def test_a_strategy_may_take_its_options_as_they_come():
         ("asker", "is no strategy"),
     ],
 )
-def test_what_is_no_strategy_is_told(thing, problem):
+def test_what_is_no_strategy_is_reported(thing, problem):
     """With what is wrong and the way out."""
     with pytest.raises(InvalidOptions, match=problem):
         as_strategy(thing)
@@ -148,7 +148,7 @@ def test_anything_else_is_no_decision(told):
         parted(told, None)
 
 
-def test_what_is_told_is_told_once():
+def test_what_is_reported_is_reported_once():
     """Scores and prunings come in their order, and are gone then."""
     strategy = Asker()
     one = Thought("b1", "x", score=1.0)

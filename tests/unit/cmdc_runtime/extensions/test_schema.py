@@ -125,7 +125,7 @@ def test_a_key_that_never_arrives_is_refused_by_name(annotation, key):
         ({"1": 2}, "Expected `str`, got `int` - at `$.x[...]`"),
     ],
 )
-def test_a_key_or_value_that_does_not_fit_is_told(given, told):
+def test_a_key_or_value_that_does_not_fit_is_reported(given, told):
     """Keys alone are made of text; a value is as the annotation says."""
     with pytest.raises(ToolError) as caught:
         tool(taking(dict[int, str])).check({"x": given})

@@ -152,7 +152,7 @@ def test_schema_of_a_function_is_valid_in_both_drafts(draft, made_tool):
     assert "prefixItems" not in str(made_tool.parameters)
 
 
-def test_a_tuple_is_told_item_by_item():
+def test_a_tuple_is_described_item_by_item():
     """Both drafts say what each item may be, and a text says which is where."""
     assert plot.parameters["properties"]["pair"] == {
         "type": "array",
@@ -168,7 +168,7 @@ def test_a_tuple_is_told_item_by_item():
     assert size["description"] == "Its items, in this order: integer or null, Point."
 
 
-def test_named_tuple_is_told_item_by_item():
+def test_named_tuple_is_described_item_by_item():
     """With its default, which the model may leave out."""
     pair = join.parameters["definitions"]["Pair"]
 
@@ -208,7 +208,7 @@ def test_default_is_fresh_for_every_call():
         ([], "Expected `object`, got `array`"),
     ],
 )
-def test_bad_arguments_are_told_to_the_model(arguments, text):
+def test_bad_arguments_are_reported_to_the_model(arguments, text):
     """The model reads what is wrong and where; nothing is guessed or converted."""
     with pytest.raises(ToolError) as caught:
         search.check(arguments)
@@ -217,7 +217,7 @@ def test_bad_arguments_are_told_to_the_model(arguments, text):
 
 
 def test_handwritten_schema_is_checked_too():
-    """Every problem of a call is told at once, with its place."""
+    """Every problem of a call is reported at once, with its place."""
     with pytest.raises(ToolError) as caught:
         Multiply().check({"a": "x", "b": 10})
 
@@ -445,7 +445,7 @@ def test_a_schema_written_by_hand_that_is_no_json_is_refused(schema, told):
     assert told in str(caught.value)
 
 
-def test_the_way_out_of_an_unsendable_default_is_told():
+def test_the_way_out_of_an_unsendable_default_is_named():
     """And it is one."""
     with pytest.raises(InvalidTool, match="leave it out; a default can be None, which the code"):
         tool(taking(float, math.nan))

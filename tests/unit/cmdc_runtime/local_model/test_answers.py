@@ -19,7 +19,7 @@ def gathered(text, finish="stop"):
 
 
 def test_text_stays_text():
-    """An answer that is no call is told as it came, with its usage."""
+    """An answer that is no call is given as it came, with its usage."""
     found = gathered("Hello there").completion(is_call=False)
 
     assert found["choices"][0]["message"] == {"role": "assistant", "content": "Hello there"}
@@ -27,7 +27,7 @@ def test_text_stays_text():
     assert found["usage"] == USAGE
 
 
-def test_a_call_is_told_as_a_call():
+def test_a_call_is_given_as_a_call():
     """The JSON that the grammar forced becomes a tool call."""
     choice = gathered(CALL).completion(is_call=True)["choices"][0]
 
@@ -55,7 +55,7 @@ def test_a_streamed_call_comes_in_fragments():
     assert last["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_a_call_cut_short_is_told_as_text():
+def test_a_call_cut_short_is_given_as_text():
     """Half a call cannot be run; the client sees what there is and why it ended."""
     chunks = list(gathered(CALL[:20], finish="length").call_chunks())
 

@@ -204,6 +204,6 @@ def takes(*, guard=LOCK):
     ],
     ids=["itself", "a list", "lists", "too deep", "a variable", "a global", "a default"],
 )
-def test_the_way_to_what_cannot_travel_is_told(thing, way):
+def test_the_way_to_what_cannot_travel_is_named(thing, way):
     """To the innermost part, as far as anybody would read."""
     assert byvalue.culprit(thing) == way

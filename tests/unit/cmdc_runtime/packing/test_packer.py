@@ -129,8 +129,8 @@ def test_a_function_that_cannot_travel_is_refused(function, problem):
     with pytest.raises(InvalidOptions) as caught:
         pack_function(function, "score")
 
-    (told,) = caught.value.problems
-    assert told.startswith(problem)
+    (reported,) = caught.value.problems
+    assert reported.startswith(problem)
 
 
 TREE = reasoning.TreeOfThoughts(score=score)

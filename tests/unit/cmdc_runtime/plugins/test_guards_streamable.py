@@ -47,7 +47,7 @@ def test_patterns_that_can_be_used(pattern):
     ],
 )
 def test_patterns_that_cannot_be_used(pattern, problem):
-    """Each is told what is wrong with it, and the way out where there is one."""
+    """The error says what is wrong with each, and the way out where there is one."""
     assert problem_of(pattern).startswith(problem)
 
 

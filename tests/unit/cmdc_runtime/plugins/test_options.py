@@ -1,4 +1,4 @@
-"""A wrong option of a built-in plugin is told where it is written, by plugin and option."""
+"""A wrong option of a built-in plugin is reported where it is written, by plugin and option."""
 
 import pytest
 
@@ -30,14 +30,14 @@ from cmdc_runtime.errors import InvalidOptions
     ],
     ids=["unknown and type", "bound", "regex", "phrase", "safe command", "no list"],
 )
-def test_a_wrong_option_is_told_where_it_is_written(make, problems):
+def test_a_wrong_option_is_reported_where_it_is_written(make, problems):
     """As one error of ours that names all of them."""
     with pytest.raises(InvalidOptions) as caught:
         make()
 
     assert len(caught.value.problems) == len(problems)
-    for told, problem in zip(caught.value.problems, problems, strict=True):
-        assert told.startswith(f"plugin {problem}")
+    for reported, problem in zip(caught.value.problems, problems, strict=True):
+        assert reported.startswith(f"plugin {problem}")
 
 
 def test_what_is_right_is_converted():

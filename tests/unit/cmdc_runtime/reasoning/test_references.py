@@ -176,7 +176,7 @@ def test_what_is_nothing_by_itself_is_not_offered():
     assert "did you mean chain?" not in str(caught.value)
 
 
-def test_an_unknown_name_is_told():
+def test_an_unknown_name_is_reported():
     """With those that there are."""
     with pytest.raises(Exception, match="no built-in strategy 'tree', only adaptive, "):
         load_strategy(pack_strategy("tree", "reasoning_strategy"))

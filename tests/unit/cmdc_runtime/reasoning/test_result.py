@@ -48,7 +48,7 @@ def test_the_events_are_the_result():
 
 
 def test_of_a_stream():
-    """Envelopes, other events, other runs, and what is told twice: one run counts once."""
+    """Envelopes, other events, other runs, and what is published twice: one run counts once."""
     other = ReasoningDone(run_id="r-2", strategy="tree", status="done")
     noise = (AgentStart(command_id="c-1"), PluginEvent(name="x", payload=1), other)
     stream = [
@@ -62,7 +62,7 @@ def test_of_a_stream():
 
 
 def test_of_a_part():
-    """A run that goes on is told as far as it is; a thought of an unknown branch stands alone."""
+    """A run that goes on is shown as far as it is; a thought of an unknown branch stands alone."""
     assert ReasoningResult.of(EVENTS[:2]).status == "running"
     assert ReasoningResult.of(EVENTS[:2]).thoughts == ()
     late = ReasoningResult.of(EVENTS[2:6])
@@ -73,20 +73,20 @@ def test_of_a_part():
 
 @pytest.mark.parametrize("event", EVENTS, ids=range(len(EVENTS)))
 def test_of_a_plugin(event):
-    """The Reasoning plugin tells the same fields; a payload of somebody else's is passed over."""
+    """The Reasoning plugin has the same fields; a payload of somebody else's is passed over."""
     payload = {**msgspec.structs.asdict(event), "user_data": {}}
-    told = PluginEvent(name=event.kind, payload=payload)
+    published = PluginEvent(name=event.kind, payload=payload)
 
-    assert ReasoningResult.of([*EVENTS[:2], told]) == ReasoningResult.of([*EVENTS[:2], event])
+    assert ReasoningResult.of([*EVENTS[:2], published]) == ReasoningResult.of([*EVENTS[:2], event])
     assert ReasoningResult.of([PluginEvent(name=event.kind, payload=3)]) == ReasoningResult()
 
 
 def test_as_json():
     """With usage and cost of each node."""
-    told = msgspec.json.decode(ReasoningResult.of(EVENTS).to_json())
+    published = msgspec.json.decode(ReasoningResult.of(EVENTS).to_json())
 
-    assert told["nodes"][0]["usage"]["cost_usd"] == 0.5
-    assert told["status"] == "timeout"
+    assert published["nodes"][0]["usage"]["cost_usd"] == 0.5
+    assert published["status"] == "timeout"
 
 
 def test_as_mermaid():

@@ -47,7 +47,7 @@ def ids(found):
     return [one.id for one in found]
 
 
-def test_the_best_are_kept_and_the_rest_is_told():
+def test_the_best_are_kept_and_the_rest_is_named():
     """The best one first; a tie goes to the earlier branch, and no score ranks last."""
     kept, pruned = select_beam(thoughts(0.1, 0.9, None, 0.9, 0.5), 3)
 
@@ -78,11 +78,11 @@ def test_scores_come_from_a_function_or_by_id():
     """With details where there are any; what failed is not scored."""
     failed = Thought("b3", "", metadata={"error": "lost"})
     given_ = [Thought("b1", "four"), Thought("b2", "ten"), failed]
-    told = {"b1": (0.5, {"why": "short"}), "b3": 1.0}
+    by_id = {"b1": (0.5, {"why": "short"}), "b3": 1.0}
 
     assert [one.score for one in score(given_, lambda one: len(one.content))] == [4, 3, None]
-    assert [one.score for one in score(given_, told)] == [0.5, None, None]
-    assert score(given_, told)[0].score_detail == {"why": "short"}
+    assert [one.score for one in score(given_, by_id)] == [0.5, None, None]
+    assert score(given_, by_id)[0].score_detail == {"why": "short"}
 
 
 def test_not_a_number_is_no_score_to_rank_by():

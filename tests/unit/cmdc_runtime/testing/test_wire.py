@@ -1,4 +1,4 @@
-"""The shapes of OpenAI's API that a script is told in."""
+"""The shapes of OpenAI's API that a script is given in."""
 
 import pytest
 from hypothesis import given
@@ -99,7 +99,7 @@ def test_finish_reason(pieces, right):
     assert wire.finish_reason(pieces) == right
 
 
-def test_given_usage_is_told_as_it_is():
+def test_given_usage_is_reported_as_it_is():
     """The script's numbers reach the client, the total filled in."""
     text = Text("a", usage=TokenUsage(prompt_tokens=10, completion_tokens=2, cached_tokens=4))
 
@@ -155,7 +155,7 @@ def test_last_user_text_of_odd_requests(request_):
 
 
 def test_an_answer_is_cut_where_its_request_ends_it():
-    """With its part of the text, the reason and the usage that real servers tell."""
+    """With its part of the text, the reason and the usage that real servers report."""
     said = Text("x" * 100, usage=TokenUsage(prompt_tokens=7, completion_tokens=50))
     given = wire.cut([Thinking("y" * 100), said, ToolCalls(ToolUse("a", {}))], {"max_tokens": 30})
 

@@ -205,7 +205,7 @@ def test_a_plain_value_of_another_type_is_a_protocol_error():
         (AnyReason, "not what should be here: Expected `object`, got `str`"),
     ],
 )
-def test_what_should_have_come_is_told_in_words(kind, told):
+def test_what_should_have_come_is_named_in_words(kind, told):
     """A person reads it as the reason of an end, and knows none of our classes."""
     with pytest.raises(ProtocolError) as raised:
         codec.decode_as(kind, codec.encode("x"))
@@ -302,7 +302,7 @@ def test_nested_reasons_cross_the_wire():
     assert codec.raised(codec.failed("c-1", AgentAborted(None))).reason is None
 
 
-def test_half_a_character_is_told_in_our_words():
+def test_half_a_character_is_reported_in_our_words():
     """Not in those of a codec, wherever a value is made ready to travel."""
     with pytest.raises(
         UsageError, match="a dict cannot be sent: it is no valid UTF-8: half a surr"

@@ -52,7 +52,7 @@ TAGS = {
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,5}", fullmatch=True)
 
 
-def test_a_header_tells_the_version():
+def test_a_header_names_the_version():
     """The first bytes are ours, the last one is the version."""
     assert MAGIC + bytes([WIRE_VERSION]) == HEADER
     assert 0 < WIRE_VERSION < 256

@@ -35,7 +35,7 @@ WRITE_ONLY = {zmq.ROUTER_MANDATORY, zmq.ROUTER_HANDOVER, zmq.XPUB_VERBOSE}
 
 
 def read(socket, option):
-    """Return the value of an option, None where ZeroMQ does not tell it."""
+    """Return the value of an option, None where ZeroMQ does not show it."""
     try:
         return socket.getsockopt(option)
     except zmq.ZMQError:
@@ -95,7 +95,7 @@ def test_a_router_never_drops_silently(role):
 
 @pytest.mark.parametrize("role", [Role.WORKER, Role.WORKERS])
 def test_a_stopped_worker_keeps_its_connection(role):
-    """No heartbeat: the pidfd tells a death, and SIGCONT must find everything as it was."""
+    """No heartbeat: the pidfd shows a death, and SIGCONT must find everything as it was."""
     assert zmq.HEARTBEAT_IVL not in OPTIONS[role]
 
 
