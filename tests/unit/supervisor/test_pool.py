@@ -289,7 +289,7 @@ def setting():
     ids=repr,
 )
 def test_a_worker_speaks_for_itself(setting, peer, pid, frame):
-    """By its connection and from its process; one that nobody knows may call, and is then ended."""
+    """By its connection and from its process; one nobody knows may call, to be asked to end."""
     setting.check(peer.encode(), pid, frame)
 
 
