@@ -33,8 +33,8 @@ class AnthropicModel:
         blocks = [blocks] if isinstance(blocks, str | tuple) else blocks
         await reply.event(event("message_start", message={"usage": USAGE}))
         for index, block in enumerate(blocks):
-            for told in block_events(block, index, f"toolu_{len(self.requests)}_{index}"):
-                await reply.event(told)
+            for written in block_events(block, index, f"toolu_{len(self.requests)}_{index}"):
+                await reply.event(written)
         calls = any(isinstance(one, tuple) for one in blocks)
         delta = {"stop_reason": "tool_use" if calls else "end_turn"}
         await reply.event(event("message_delta", delta=delta, usage=USAGE))
@@ -44,16 +44,16 @@ class AnthropicModel:
 def block_events(block, index, call_id):
     """Return the events of a text or of a call, its arguments torn in two."""
     if isinstance(block, str):
-        opened, key, told = {"type": "text", "text": ""}, "text", block
+        opened, key, written = {"type": "text", "text": ""}, "text", block
     else:
         name, arguments = block
         opened = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-        key, told = "partial_json", json.dumps(arguments)
-    half = len(told) // 2
+        key, written = "partial_json", json.dumps(arguments)
+    half = len(written) // 2
     return [
         event("content_block_start", index=index, content_block=opened),
-        event("content_block_delta", index=index, delta={key: told[:half]}),
-        event("content_block_delta", index=index, delta={key: told[half:]}),
+        event("content_block_delta", index=index, delta={key: written[:half]}),
+        event("content_block_delta", index=index, delta={key: written[half:]}),
         event("content_block_stop", index=index),
     ]
 

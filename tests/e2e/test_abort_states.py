@@ -132,7 +132,7 @@ def test_burning_thread_is_abandoned(agent, scripted, poll, tmp_path):
     ],
     ids=["all", "killable", "none"],
 )
-def test_abort_ends_the_calls_that_it_is_told_to(agent, scripted, poll, tmp_path, case):
+def test_abort_ends_the_calls_that_it_names(agent, scripted, poll, tmp_path, case):
     """Of the others none counts any more: they run on, and the conversation stays as it is."""
     kill_tools, killed, surviving = case
     names = ("burn", "burn_here", "keep")
@@ -143,7 +143,7 @@ def test_abort_ends_the_calls_that_it_is_told_to(agent, scripted, poll, tmp_path
     assert poll(lambda: all(noted(tmp_path / name) for name in names))
     processes = {name: psutil.Process(int(noted(tmp_path / name)[0])) for name in names}
     session.abort(kill_tools=kill_tools)
-    told = [event_of(stream, events.ToolKilled).name for _ in killed]
+    reported = [event_of(stream, events.ToolKilled).name for _ in killed]
     event_of(stream, events.AgentAbort)
     psutil.wait_procs([processes[name] for name in names if name not in surviving], TURN_S)
     alive = {name for name, process in processes.items() if process.is_running()}
@@ -153,7 +153,7 @@ def test_abort_ends_the_calls_that_it_is_told_to(agent, scripted, poll, tmp_path
     session.run("Next.", timeout=TURN_S)
 
     assert alive == surviving
-    assert set(told) == killed
+    assert set(reported) == killed
     assert len([text for role, text in before if role == "tool_result"]) == len(names)
     assert history(session) == [*before, ("user", "Next."), ("assistant", "next")]
     assert {name for name in names if len(noted(tmp_path / name)) == 2} == surviving
@@ -180,7 +180,7 @@ def test_call_that_has_not_begun_never_begins(agent, scripted, poll, tmp_path, k
     assert noted(tmp_path / "keep") == []
 
 
-def test_second_abort_is_told_and_changes_nothing(agent, scripted, cycle_of):
+def test_second_abort_is_reported_and_changes_nothing(agent, scripted, cycle_of):
     """Who aborts twice gets two events; the reason of the cycle's end stays the first one."""
     model = scripted((Hold(), "never"), "next")
     session = agent(model)

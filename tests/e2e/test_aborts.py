@@ -157,7 +157,7 @@ def test_abort_leaves_a_thread_alone_and_its_result_out(agent, scripted, cycle_o
     assert "burnt" not in [message.content for message in session.messages()]
 
 
-def test_abort_drops_the_queue_unless_told_otherwise(agent, scripted, cycle_of):
+def test_abort_drops_the_queue_unless_asked_otherwise(agent, scripted, cycle_of):
     """The waiting prompts go with the cycle, each with an event, or stay and are served."""
     model = scripted((Hold(), "never"), (Hold(), "never"), "kept")
     session = agent(model)
@@ -182,7 +182,7 @@ def test_abort_drops_the_queue_unless_told_otherwise(agent, scripted, cycle_of):
     model.assert_complete()
 
 
-def test_abort_when_idle_is_told_and_changes_nothing(agent, scripted):
+def test_abort_when_idle_is_reported_and_changes_nothing(agent, scripted):
     """An observer that missed the end of a cycle learns that nothing runs."""
     model = scripted("one", "next")
     session = agent(model)

@@ -44,8 +44,8 @@ def called(name, arguments, text=""):
 
 def said(session):
     """Return who said what, without the system prompt."""
-    told = [one for one in session.messages() if one.role != "system"]
-    return [(one.role, one.content, [call.name for call in one.tool_calls]) for one in told]
+    written = [one for one in session.messages() if one.role != "system"]
+    return [(one.role, one.content, [call.name for call in one.tool_calls]) for one in written]
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_openai_the_sessions_tools_come_first(gpt_4):
     ]
 
 
-def test_openai_a_wrong_answer_is_told_and_called_again(gpt_4):
+def test_openai_a_wrong_answer_is_reported_and_called_again(gpt_4):
     """The history that goes with the second request has no call without a result."""
     wrong = called(ANSWER, {"city": "Rome", "people": "many"}, text="Here:")
     model, session = gpt_4(wrong, called(ANSWER, PLACE))

@@ -34,11 +34,11 @@ def test_a_model_changes_files_by_patches(agent, scripted, cycle_of, tmp_path, s
     stream = session.subscribe(since=0)
     session.prompt("Go.")
     cycle_of(stream)
-    told = [one for one in session.messages() if one.role == "tool_result"]
+    results = [one for one in session.messages() if one.role == "tool_result"]
 
-    assert told[0].content == "Changed a.py: 1 lines added, 1 removed\nAdded docs/b.md: 1 lines"
-    assert [one.is_error for one in told] == [False, True, True]
-    assert "no line 'x = 1'" in told[1].content
+    assert results[0].content == "Changed a.py: 1 lines added, 1 removed\nAdded docs/b.md: 1 lines"
+    assert [one.is_error for one in results] == [False, True, True]
+    assert "no line 'x = 1'" in results[1].content
     assert (tmp_path / "a.py").read_text() == "x = 2\n"
     assert (tmp_path / "docs/b.md").read_text() == "new\n"
     assert not (tmp_path / ".git/hooks/pre-commit").exists()

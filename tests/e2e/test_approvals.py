@@ -97,7 +97,7 @@ def kill(session):
     os.kill(session.agent_pid(), signal.SIGKILL)
 
 
-def test_blocked_call_is_told_and_the_cycle_ends(agent, scripted, cycle_of, tmp_path):
+def test_blocked_call_is_reported_and_the_cycle_ends(agent, scripted, cycle_of, tmp_path):
     """People get all they need to decide; the model is not asked, and the call is not made."""
     model = scripted(launching(tmp_path / "log"))
     session = agent(model, tools=[launch])
@@ -112,8 +112,8 @@ def test_blocked_call_is_told_and_the_cycle_ends(agent, scripted, cycle_of, tmp_
     assert (wanted.hint, wanted.session_id) == ("Launch 7", session.id)
     assert wanted.call_id == calls[0].call_id
     assert wanted.requested_at_ms > 0
-    told = events.ToolBlocked(name="launch", call_id=wanted.call_id, reason="approval_required")
-    assert only(events.ToolBlocked, found) == [told]
+    reported = events.ToolBlocked(name="launch", call_id=wanted.call_id, reason="approval_required")
+    assert only(events.ToolBlocked, found) == [reported]
     assert found[-1].event.kind == "agent_end"
     assert (status.state, status.pending_approvals) == ("idle", (wanted.id,))
     result = session.messages()[-1]
@@ -180,11 +180,11 @@ def test_rejected_call_is_not_made(agent, scripted, tmp_path):
     wanted = blocked(session)
     stream = session.subscribe()
     session.reject(wanted.id)
-    told = stream.get(TURN_S).event
+    reported = stream.get(TURN_S).event
     state = session.status().state
     session.run("Go on.", timeout=TURN_S)
 
-    assert (told, state) == (events.ToolRejected(approval_id=wanted.id), "idle")
+    assert (reported, state) == (events.ToolRejected(approval_id=wanted.id), "idle")
     assert [one["role"] for one in model.requests[1]["messages"][-2:]] == ["tool", "user"]
     assert noted(log) == []
 

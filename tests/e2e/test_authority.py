@@ -91,28 +91,28 @@ def test_what_a_command_has_set_free_is_refused_too(tried, victim, address, tmp_
 @cmdc.tool
 def pose(address: str, victim: str) -> str:
     """Use a client as an application does."""
-    told = []
+    answers = []
     for ask in ("messages", "stop", "status"):
         try:
             with cmdc.Client(address) as client:
-                told.append(str(getattr(client, ask)(victim)))
+                answers.append(str(getattr(client, ask)(victim)))
         except CmdcError as error:
-            told.append(type(error).__name__)
-    return json.dumps(told)
+            answers.append(type(error).__name__)
+    return json.dumps(answers)
 
 
 @cmdc.tool
 async def pose_in_agent(address: str, victim: str) -> str:
     """Use the connection that agents have, in the agent's own process."""
-    link, told = Link(address), []
+    link, answers = Link(address), []
     for request in (ListSessions(), FindSession(session_id=victim), StopSession(session_id=victim)):
         try:
             daemon = await link.connected()
-            told.append(str(await daemon.ask(request)))
+            answers.append(str(await daemon.ask(request)))
         except CmdcError as error:
-            told.append(type(error).__name__)
+            answers.append(type(error).__name__)
     await link.disconnect()
-    return json.dumps(told)
+    return json.dumps(answers)
 
 
 @pytest.mark.parametrize("tool", [pose, pose_in_agent], ids=["process", "agent"])

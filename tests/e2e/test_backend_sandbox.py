@@ -45,16 +45,16 @@ def test_tools_for_files_work_on_the_applications_own_store(agent, scripted, tmp
         sandbox=(Store, {"root_dir": str(kept)}),
     )
     session.run("Go.", timeout=3 * TURN_S)
-    told = [one.content for one in session.messages() if one.role == "tool_result"]
+    results = [one.content for one in session.messages() if one.role == "tool_result"]
 
     assert (kept / "notes.txt").read_text() == "1\n2\n"
     assert list(work.iterdir()) == []
-    assert told[1].startswith("Changed notes.txt")
-    assert "1\n2" in told[3]
-    assert told[4].splitlines() == ["notes.txt", "2|2"]
-    assert told[5] == "notes.txt"
-    assert "notes.txt" in told[6]
-    assert told[7] == "asked for ls"
-    assert "invalid path" in told[8]
+    assert results[1].startswith("Changed notes.txt")
+    assert "1\n2" in results[3]
+    assert results[4].splitlines() == ["notes.txt", "2|2"]
+    assert results[5] == "notes.txt"
+    assert "notes.txt" in results[6]
+    assert results[7] == "asked for ls"
+    assert "invalid path" in results[8]
     with pytest.raises(cmdc.SandboxUnavailable):
         agent(model, sandbox=(Store, {"root_dir": str(kept)}), require_sandbox=True)

@@ -134,8 +134,8 @@ def test_a_fork_begins_with_the_conversation(agent, client, scripted):
     session = agent(model, tools=[fork], subagents=[general(below)])
     session.run("What colour?", timeout=TURN_S)
     assert session.run("And why?", timeout=TURN_S).text == "done"
-    told = [[(m["role"], m["content"]) for m in one["messages"]] for one in below.requests]
-    heard = [[pair for pair in one if pair[0] != "system"] for one in told]
+    read = [[(m["role"], m["content"]) for m in one["messages"]] for one in below.requests]
+    heard = [[pair for pair in one if pair[0] != "system"] for one in read]
 
     assert result_of(model, 2) == "yes, yes"
     assert sorted(heard) == [

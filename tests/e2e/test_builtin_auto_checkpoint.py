@@ -30,11 +30,11 @@ def test_turns_tools_and_the_end_are_saved(agent, scripted, client):
     answers = (ToolCalls(ToolUse("lucky", {"number": 7})), "yes", "fine")
     session = agent(scripted(*answers), plugins=[watch], tools=[lucky])
     session.run("Lucky?", timeout=TURN_S)
-    told = saves(session, 2)
+    reported = saves(session, 2)
     session.run("And you?", timeout=TURN_S)
 
-    assert {one["trigger"] for one in told} == {"tool:lucky", "turns"}
-    (by_tool,) = [one for one in told if one["trigger"] == "tool:lucky"]
+    assert {one["trigger"] for one in reported} == {"tool:lucky", "turns"}
+    (by_tool,) = [one for one in reported if one["trigger"] == "tool:lucky"]
     state = session.load_checkpoint(by_tool["checkpoint_id"]).state
     assert "7 is lucky" in [one.get("content") for one in state["messages"]]
     session.stop()
@@ -50,9 +50,9 @@ def test_a_call_that_waits_for_a_person_is_saved(agent, scripted, client, poll):
     )
     session = agent(model, plugins=[guard, watch], tools=[lucky])
     session.prompt("Lucky?")
-    (told,) = saves(session, 1)
+    (reported,) = saves(session, 1)
     fork = client.resume_session(
-        session.id, checkpoint_id=told["checkpoint_id"], new_id=f"{session.id}.f"
+        session.id, checkpoint_id=reported["checkpoint_id"], new_id=f"{session.id}.f"
     )
     with fork:
         (approval,) = poll(lambda: fork.status().pending_approvals)
@@ -70,11 +70,11 @@ def test_what_is_too_much_goes(agent, scripted):
     mine = session.checkpoint(label="mine")
     for number in range(4):
         session.run(f"{number}?", timeout=TURN_S)
-        told = saves(session, number + 1)  # the next cycle does not wait for it
+        reported = saves(session, number + 1)  # the next cycle does not wait for it
 
-    ids = [one["checkpoint_id"] for one in told]
+    ids = [one["checkpoint_id"] for one in reported]
     assert [one.checkpoint_id for one in session.list_checkpoints()] == [
         *ids[:1:-1],
         mine.checkpoint_id,
     ]
-    assert [one["removed"] for one in told] == [0, 0, 1, 1]
+    assert [one["removed"] for one in reported] == [0, 0, 1, 1]

@@ -40,14 +40,14 @@ def test_a_judge_model_keeps_a_message_from_the_model(agent, scripted, cycle_of)
     stream = session.subscribe()
     with pytest.raises(cmdc.AgentAborted, match=r"harmful_content: It asks for a bomb\."):
         session.run("A bomb.", timeout=TURN_S)
-    told = [one.event for one in cycle_of(stream)]
+    heard = [one.event for one in cycle_of(stream)]
     session.run("Three.", timeout=TURN_S)
 
     assert [json.loads(said(one)[0]) for one in judge.requests] == [
         {"message": "One."}, {"message": "A bomb."}, {"message": "Three."},
     ]  # fmt: skip
     assert [said(one) for one in model.requests] == [["One."], ["One."], ["One.", "Three."]]
-    [event] = [one for one in told if isinstance(one, events.PluginEvent)]
+    [event] = [one for one in heard if isinstance(one, events.PluginEvent)]
     assert (event.name, event.payload["judged_by"]) == ("content_policy_violated", "judge_model")
     assert judge.requests[0]["temperature"] == 0.0
     assert "compliance_status" in json.dumps(judge.requests[0]["response_format"])

@@ -55,10 +55,10 @@ def test_a_log_may_be_without_content(agent, scripted, tmp_path, include_args, f
     session = agent(scripted("there"), plugins=[logger], working_dir=str(tmp_path))
     session.run("Go.", timeout=TURN_S)
     session.stop()
-    told = lines(tmp_path, session)
-    text = json.dumps(told)
+    logged = lines(tmp_path, session)
+    text = json.dumps(logged)
 
     assert {"session_start", "message_delta", "agent_end", "pipeline_run"} <= {
-        line["event"] for line in told
+        line["event"] for line in logged
     }
     assert [word for word in ("Go.", "there") if word in text] == found

@@ -87,7 +87,7 @@ def test_held_command_runs_by_itself(guarded, scripted, tmp_path):
     assert ((tmp_path / "a").exists(), len(model.requests), wanted.hold) == (True, 2, True)
 
 
-def test_rejected_held_command_is_told_to_the_model(guarded, scripted, tmp_path):
+def test_rejected_held_command_is_reported_to_the_model(guarded, scripted, tmp_path):
     """As the call's result, in the same cycle."""
     model = scripted(run("touch a"), "Without it, then.")
     session = guarded(model, mode="hold")
@@ -260,7 +260,7 @@ def test_calls_of_a_subagent_whose_tool_needs_approval_wait(agent, client, scrip
     assert "all done" in results(session)[-1]
 
 
-def test_both_of_two_approvals_are_told_with_one_resumption(guarded, scripted, tmp_path):
+def test_both_of_two_approvals_are_reported_with_one_resumption(guarded, scripted, tmp_path):
     """The model makes both calls, though only one decision opened a cycle."""
     both = ToolCalls(
         ToolUse("shell", {"command": "touch a"}, "c-1"),

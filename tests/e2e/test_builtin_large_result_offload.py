@@ -42,8 +42,8 @@ def test_a_model_reads_a_large_result_in_parts(agent, scripted, cycle_of, tmp_pa
     )
     stream = session.subscribe()
     session.prompt("Go.")
-    told = [one.event for one in cycle_of(stream)]
-    [offloaded] = [event for event in told if isinstance(event, events.PluginEvent)]
+    heard = [one.event for one in cycle_of(stream)]
+    [offloaded] = [event for event in heard if isinstance(event, events.PluginEvent)]
     shown = model.requests[1]["messages"][-1]["content"]
     page, found = (said["content"] for said in model.requests[2]["messages"][-2:])
 

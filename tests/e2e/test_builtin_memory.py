@@ -24,7 +24,7 @@ def small_session(agent, model, folder, **options):
     return agent(SMALL, provider_opts=opts, messages=old, working_dir=str(folder), **options)
 
 
-def told(session, cycle_of):
+def heard(session, cycle_of):
     """Send a prompt and return the events of its cycle."""
     stream = session.subscribe()
     session.prompt("And now?")
@@ -55,7 +55,7 @@ def test_facts_outlive_a_compaction(agent, scripted, cycle_of, tmp_path):
     (tmp_path / "AGENTS.md").write_text("Mine.\n")
     model = scripted(Text("- The user counts.\n"), "A summary.", "done")
     both = [plugins.MemoryLoader, plugins.MemoryFlush(max_facts=3)]
-    found = told(small_session(agent, model, tmp_path, plugins=both), cycle_of)
+    found = heard(small_session(agent, model, tmp_path, plugins=both), cycle_of)
     [flushed] = [one for one in found if getattr(one, "name", "") == "memory_flushed"]
     asked = model.requests[0]["messages"]
 
@@ -71,7 +71,7 @@ def test_facts_outlive_a_compaction(agent, scripted, cycle_of, tmp_path):
 def test_a_flush_that_fails_prevents_no_compaction(agent, scripted, cycle_of, tmp_path):
     """Observers hear why there are no facts."""
     model = scripted(Error(401, "No key."), "A summary.", "done")
-    found = told(small_session(agent, model, tmp_path, plugins=[plugins.MemoryFlush]), cycle_of)
+    found = heard(small_session(agent, model, tmp_path, plugins=[plugins.MemoryFlush]), cycle_of)
     [failed] = [one for one in found if getattr(one, "name", "") == "memory_flush_failed"]
 
     assert "No key." in failed.payload["reason"]

@@ -28,8 +28,8 @@ def test_a_secret_in_pieces_is_seen_by_nobody(agent, scripted, cycle_of):
     assert len([one for one in seen if isinstance(one, events.MessageDelta)]) > 3
     assert not [one for one in seen if "AbCd" in repr(one) or "CRET" in repr(one)]
     assert "AbCd" not in repr(model.requests[1])
-    [told] = [one for one in seen if isinstance(one, events.PluginEvent)]
-    assert (told.name, told.payload) == (
+    [published] = [one for one in seen if isinstance(one, events.PluginEvent)]
+    assert (published.name, published.payload) == (
         "output_filtered",
         {"action": "replace", "count": 3, "channels": {"text": 2, "thinking": 1}},
     )
@@ -49,7 +49,7 @@ def test_what_may_not_be_shown_ends_the_cycle(agent, scripted, options, said, re
     session = agent(model, plugins=[plugins.OutputFilter(**options)])
     with pytest.raises(cmdc.AgentAborted, match=reason):
         session.run("Go.", timeout=TURN_S)
-    told = [one.content for one in session.messages() if one.role == "assistant"]
+    published = [one.content for one in session.messages() if one.role == "assistant"]
 
-    assert not [one for one in told if "secret" in one]
+    assert not [one for one in published if "secret" in one]
     assert session.run("On.", timeout=TURN_S).text == "fine"

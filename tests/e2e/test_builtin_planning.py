@@ -17,12 +17,12 @@ def test_a_plan_is_made_shown_followed_and_put_away(agent, scripted, cycle_of):
     session = agent(model, plugins=[plugins.Planning()])
     stream = session.subscribe(since=0)
     reply = session.run("Build a house with a garden.", timeout=TURN_S)
-    told = [one.event for one in cycle_of(stream)]
+    heard = [one.event for one in cycle_of(stream)]
     session.run("Thanks.", timeout=TURN_S)
     asked, working, after = model.requests
 
     assert reply.text.endswith("The house stands.")
-    assert [event.name for event in told if isinstance(event, events.PluginEvent)] == [
+    assert [event.name for event in heard if isinstance(event, events.PluginEvent)] == [
         "plan_generated",
         "plan_step_completed",
         "plan_step_completed",

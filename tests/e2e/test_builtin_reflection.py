@@ -8,8 +8,8 @@ TURN_S = 20.0
 
 def names(stream, cycle_of):
     """Return the names of the plugin's events of one cycle."""
-    told = (one.event for one in cycle_of(stream))
-    return [event.name for event in told if isinstance(event, events.PluginEvent)]
+    heard = (one.event for one in cycle_of(stream))
+    return [event.name for event in heard if isinstance(event, events.PluginEvent)]
 
 
 def test_the_reply_is_the_answer_and_not_the_approval(agent, scripted, cycle_of):

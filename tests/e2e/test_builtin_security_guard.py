@@ -43,8 +43,8 @@ def test_blocked_calls_do_not_run(agent, scripted, cycle_of, tmp_path):
     assert results["call_fine"] == "plain"
     assert "not allowed by the active skills (reader)" in results["call_skill"]
     assert SECRET not in str(model.requests)
-    told = [event for event in found if isinstance(event, events.PluginEvent)]
-    assert sorted((event.name, event.payload["call_id"]) for event in told) == [
+    heard = [event for event in found if isinstance(event, events.PluginEvent)]
+    assert sorted((event.name, event.payload["call_id"]) for event in heard) == [
         ("security_audit", "call_file"),
         ("security_audit", "call_shell"),
         ("skill_violation", "call_skill"),

@@ -69,18 +69,18 @@ def kinds_of_calls(session):
         last, found = session.last_index(), []
         while not found or found[-1].index < last:
             found.append(stream.get(TURN_S))
-    told = defaultdict(list)
+    reported = defaultdict(list)
     for envelope in found:
         if envelope.event.kind in {STARTED, BLOCKED, ENDED}:
-            told[envelope.event.call_id].append(envelope.event.kind)
+            reported[envelope.event.call_id].append(envelope.event.kind)
     asked = [
         call.call_id
         for envelope in found
         if isinstance(envelope.event, events.ResponseComplete)
         for call in envelope.event.message.tool_calls
     ]
-    assert sorted(told) == sorted(asked)
-    return [told[call_id] for call_id in asked]
+    assert sorted(reported) == sorted(asked)
+    return [reported[call_id] for call_id in asked]
 
 
 def test_calls_that_are_made_and_that_are_not(agent, scripted, plugin_of):

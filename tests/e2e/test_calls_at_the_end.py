@@ -45,7 +45,7 @@ def threaded(path: str) -> str:
 TOOLS = [reads, writes, threaded]
 
 
-def told_of(stream):
+def heard_of(stream):
     """Return what a stream tells of each call, up to the session's end."""
     found = defaultdict(list)
     for envelope in stream:
@@ -56,7 +56,7 @@ def told_of(stream):
 
 
 def kinds(found):
-    return {name: [event.kind for event in told] for name, told in found.items()}
+    return {name: [event.kind for event in heard] for name, heard in found.items()}
 
 
 @pytest.fixture
@@ -80,24 +80,24 @@ def test_calls_that_run_at_the_stop_are_over(busy):
     """One start and one end; of what writes nobody knows what it did."""
     session, stream = busy("reads", "writes", "threaded")
     session.stop()
-    found = told_of(stream)
-    ends = {name: told[-1] for name, told in found.items()}
+    found = heard_of(stream)
+    ends = {name: heard[-1] for name, heard in found.items()}
 
     assert sorted(found) == ["reads", "threaded", "writes"]
-    assert all(told == [STARTED, "tool_killed", ENDED] for told in kinds(found).values())
+    assert all(heard == [STARTED, "tool_killed", ENDED] for heard in kinds(found).values())
     assert [ends[name].uncertain for name in ("reads", "writes", "threaded")] == [False, True, True]
     assert {one.ok for one in ends.values()} == {False}
     assert {one.text.splitlines()[0] for one in ends.values()} == {
         "Error: the call was ended because the session was stopped."
     }
-    assert {told[1].reason for told in found.values()} == {"stopped", "abandoned"}
+    assert {heard[1].reason for heard in found.values()} == {"stopped", "abandoned"}
 
 
 def test_a_call_that_has_not_begun_is_not_made(busy):
     """It waits for its place; nobody will make it."""
     session, stream = busy("reads", "writes", max_parallel_tools=1)
     session.stop()
-    found = told_of(stream)
+    found = heard_of(stream)
 
     assert kinds(found) == {"reads": [STARTED, "tool_killed", ENDED], "writes": [BLOCKED, ENDED]}
     assert found["writes"][0].reason == "stopped"
@@ -115,7 +115,7 @@ def test_a_call_that_waits_for_a_person_goes_on_waiting(agent, scripted, tmp_pat
     stream = session.subscribe(since=0)
     session.stop()
 
-    assert kinds(told_of(stream)) == {}
+    assert kinds(heard_of(stream)) == {}
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_subagent_that_ends_with_its_parent_ends_its_calls(way, agent, client,
     else:
         os.kill(session.status().pid, signal.SIGKILL)
 
-    assert kinds(told_of(stream)) == {"writes": [STARTED, "tool_killed", ENDED]}
+    assert kinds(heard_of(stream)) == {"writes": [STARTED, "tool_killed", ENDED]}
 
 
 def test_a_process_that_is_killed_says_nothing(busy):
@@ -152,4 +152,4 @@ def test_a_process_that_is_killed_says_nothing(busy):
     session, stream = busy("reads", max_restarts=0)
     os.kill(session.status().pid, signal.SIGKILL)
 
-    assert kinds(told_of(stream)) == {"reads": [STARTED]}
+    assert kinds(heard_of(stream)) == {"reads": [STARTED]}

@@ -127,7 +127,7 @@ def test_the_command_line_says_what_failed(agent, scripted, cmdc_daemon):
     """In one line, with the status of an error."""
     session = agent(scripted(), checkpoint_backend=Broken(list=fail))
     words = [Path(sys.executable).with_name("cmdc"), "checkpoints", session.id]
-    told = subprocess.run(
+    completed = subprocess.run(
         words,
         capture_output=True,
         text=True,
@@ -136,9 +136,9 @@ def test_the_command_line_says_what_failed(agent, scripted, cmdc_daemon):
         env=os.environ | {"CMDC_ADDRESS": str(cmdc_daemon.address)},
     )
 
-    assert told.returncode == 1
-    assert "checkpoint backend Broken: list raised OSError: the disk is gone" in told.stderr
-    assert "Traceback" not in told.stderr
+    assert completed.returncode == 1
+    assert "checkpoint backend Broken: list raised OSError: the disk is gone" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_who_lists_wakes_no_session(agent, scripted, backend, poll):
@@ -246,7 +246,7 @@ def snapshot(**given):
 
 
 @pytest.mark.parametrize("method", ["save", "load", "list", "delete"])
-def test_a_backend_that_raises_is_told_by_name_and_ends_nothing(agent, scripted, method):
+def test_a_backend_that_raises_is_named_and_ends_nothing(agent, scripted, method):
     """The error says which backend, which method and what it raised; the session goes on."""
     session = agent(scripted("hello"), checkpoint_backend=Broken(**{method: fail}))
     asked = {
@@ -274,7 +274,7 @@ def test_a_backend_that_raises_is_told_by_name_and_ends_nothing(agent, scripted,
         ("load", (snapshot(), b""), "load returned a checkpoint of session 'other'"),
     ],
 )
-def test_garbage_of_a_backend_is_told(agent, scripted, method, returned, problem):
+def test_garbage_of_a_backend_is_reported(agent, scripted, method, returned, problem):
     """What is no checkpoint of the session is none."""
     broken = Broken(**{method: lambda *_given: returned})
     session = agent(scripted("hello"), checkpoint_backend=broken)

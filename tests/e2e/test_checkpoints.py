@@ -55,7 +55,7 @@ def test_checkpoints_are_listed_newest_first_and_deleted(agent, scripted, client
     assert client.list_checkpoints(session.id) == []
 
 
-def test_what_is_not_there_is_told(agent, scripted, client):
+def test_what_is_not_there_is_reported(agent, scripted, client):
     """A checkpoint, a session, or one that has ended."""
     session = agent(scripted())
 

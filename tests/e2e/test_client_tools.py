@@ -141,12 +141,12 @@ def test_failures_are_results(agent, scripted):
     steps = [calls("tea", "milk", "exit"), ToolCalls(ToolUse("order", {"item": 3}))]
     session = agent(scripted(*steps, default="done"), tools=[order])
     session.run("Order.")
-    told = results(session)
+    reported = results(session)
 
-    assert told[0] == "no tea today"
-    assert "ZeroDivisionError" in told[1]
-    assert "SystemExit" in told[2]
-    assert "Invalid arguments for order" in told[3]
+    assert reported[0] == "no tea today"
+    assert "ZeroDivisionError" in reported[1]
+    assert "SystemExit" in reported[2]
+    assert "Invalid arguments for order" in reported[3]
 
 
 def test_effects_reach_the_session(agent, scripted):
@@ -160,9 +160,9 @@ def test_effects_reach_the_session(agent, scripted):
     session = agent(scripted(calls("tea"), default="done"), tools=[order])
     with session.subscribe(types=["plugin:ordered"]) as stream:
         session.run("Order tea.")
-        told = stream.get(TURN_S).event
+        reported = stream.get(TURN_S).event
 
-    assert (told.name, told.payload) == ("ordered", {"item": "tea"})
+    assert (reported.name, reported.payload) == ("ordered", {"item": "tea"})
     assert results(session) == ["tea is on its way"]
 
 
@@ -211,7 +211,7 @@ def test_status_shows_what_waits_for_the_program(agent, scripted, slow_shop):
     assert session.status().pending_client_calls == ()
 
 
-def test_a_program_that_is_gone_is_told(cmdc_daemon, agent, client, scripted, shop):
+def test_a_program_that_is_gone_is_reported(cmdc_daemon, agent, client, scripted, shop):
     """The call is not made, and the model reads why, before the time of the tool is over."""
     with cmdc.Client(cmdc_daemon.address) as gone:
         session = gone.create_agent(
@@ -219,13 +219,13 @@ def test_a_program_that_is_gone_is_told(cmdc_daemon, agent, client, scripted, sh
         )
     try:
         client.run(session.id, "Order tea.", timeout=TURN_S)
-        told = [one for one in client.messages(session.id) if one.role == "tool_result"]
+        reported = [one for one in client.messages(session.id) if one.role == "tool_result"]
     finally:
         client.stop(session.id)
 
     assert shop.orders == []
-    assert "the call was not made" in told[0].content
-    assert UNCERTAIN not in told[0].content
+    assert "the call was not made" in reported[0].content
+    assert UNCERTAIN not in reported[0].content
 
 
 def test_the_client_that_owns_a_tool_answers(cmdc_daemon, agent, scripted, shop):
@@ -373,8 +373,8 @@ def test_a_death_costs_nothing_of_a_call(shop, kill, at):
         session = cmdc.create_agent(model=model, tools=[shop.tool()])
         receipt = session.prompt("Order tea.")
         text = session.collect_reply(timeout=TURN_S * 2)
-        told = results(session)
+        reported = results(session)
         audited = chaos.audit(accepted=[receipt])
 
-    assert (text, shop.orders, told) == ("done", ["tea"], ['{"orders":1}'])
+    assert (text, shop.orders, reported) == ("done", ["tea"], ['{"orders":1}'])
     assert (audited.kills, audited.calls) == (1, 1)

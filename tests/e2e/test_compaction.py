@@ -89,20 +89,20 @@ def test_a_long_conversation_is_summed_up_before_the_request(small, scripted, cy
     model = scripted(SUMMARY, ANSWER)
     session = small(model)
     events = run_through(session, cycle_of)
-    (told,) = compactions(events)
-    gone = 13 - told.after + 1
+    (reported,) = compactions(events)
+    gone = 13 - reported.after + 1
     asked, sent = model.requests
 
     assert is_summary_request(asked)
     assert "tools" not in asked
     assert "0 is " in texts(asked)[-1]
     assert f"{gone - 1} is " in texts(asked)[-1]
-    assert (told.trigger, told.before) == ("size", 13)
-    assert told.after < told.before
-    assert told.history_file.startswith(str(tmp_path))
-    check_file(told.history_file, history(12)[:gone])
+    assert (reported.trigger, reported.before) == ("size", 13)
+    assert reported.after < reported.before
+    assert reported.history_file.startswith(str(tmp_path))
+    check_file(reported.history_file, history(12)[:gone])
     assert SUMMED in texts(sent)[0]
-    assert told.history_file in texts(sent)[0]
+    assert reported.history_file in texts(sent)[0]
     assert texts(sent)[1:] == [*(said.content for said in history(12)[gone:]), "And now?"]
     assert texts(sent) == [message.content for message in session.messages()][:-1]
     assert session.collect_reply() == ANSWER
@@ -113,10 +113,13 @@ def test_a_summary_is_paid_for(small, scripted, cycle_of):
     used = TokenUsage(prompt_tokens=900, completion_tokens=10)
     session = small(scripted(SUMMARY, Text(ANSWER, usage=used)))
     events = run_through(session, cycle_of)
-    (told,) = compactions(events)
+    (reported,) = compactions(events)
     cost_usd = SUMMARY_USD + 900 * 30e-6 + 10 * 60e-6
 
-    assert (told.usage.total_tokens, told.usage.cost_usd) == (5020, pytest.approx(SUMMARY_USD))
+    assert (reported.usage.total_tokens, reported.usage.cost_usd) == (
+        5020,
+        pytest.approx(SUMMARY_USD),
+    )
     assert events[-1].usage.total_tokens == 5930
     assert events[-1].usage.cost_usd == pytest.approx(cost_usd)
     assert session.status().total_tokens == 5930
@@ -166,9 +169,9 @@ def test_a_kill_amid_the_summary_asks_for_it_again(small, scripted, cycle_of):
     session.prompt("And now?")
     model.wait_held()
     os.kill(session.agent_pid(), signal.SIGKILL)
-    (told,) = compactions([envelope.event for envelope in cycle_of(stream)])
+    (reported,) = compactions([envelope.event for envelope in cycle_of(stream)])
 
-    check_file(told.history_file, history(12)[: 13 - told.after + 1])
+    check_file(reported.history_file, history(12)[: 13 - reported.after + 1])
     assert session.collect_reply() == ANSWER
     assert session.status().turns == 1
 
@@ -200,9 +203,9 @@ def test_a_folder_that_cannot_be_written_costs_only_the_file(small, scripted, cy
     (tmp_path / ".cmdc").write_text("in the way")
     model = scripted(SUMMARY, ANSWER)
     session = small(model)
-    (told,) = compactions(run_through(session, cycle_of))
+    (reported,) = compactions(run_through(session, cycle_of))
 
-    assert told.history_file is None
+    assert reported.history_file is None
     assert "file" not in texts(model.requests[-1])[0].partition("<summary>")[0]
     assert session.collect_reply() == ANSWER
 
@@ -252,12 +255,12 @@ def test_an_overflow_is_summed_up_and_asked_again(agent, scripted, cycle_of, tmp
     session = agent(model, messages=history(8), working_dir=str(tmp_path), **QUICK)
     events = run_through(session, cycle_of)
     kinds = [event.kind for event in events]
-    (told,) = compactions(events)
+    (reported,) = compactions(events)
 
     order = ["stream_error", "context_overflow", "conversation_compacted", "message_start"]
     assert [kinds.index(kind) for kind in order] == sorted(kinds.index(kind) for kind in order)
     assert "retry" not in kinds
-    assert told.trigger == "overflow"
+    assert reported.trigger == "overflow"
     assert SUMMED in texts(model.requests[-1])[1]
     assert session.collect_reply() == ANSWER
     assert session.status().turns == 1
@@ -289,7 +292,7 @@ def test_an_overflow_after_a_compaction_by_size_is_summed_up(small, scripted, cy
     model = scripted(SUMMARY, OVERFLOW, SUMMED, ANSWER)
     events = run_through(small(model), cycle_of)
 
-    assert [told.trigger for told in compactions(events)] == ["size", "overflow"]
+    assert [reported.trigger for reported in compactions(events)] == ["size", "overflow"]
     assert events[-1].kind == "agent_end"
     model.assert_complete()
 
@@ -314,14 +317,14 @@ def test_the_model_may_ask_for_it(compacting, scripted, cycle_of):
     model = scripted(COMPACT, SUMMED, ANSWER)
     session = compacting(model)
     events = run_through(session, cycle_of)
-    (told,) = compactions(events)
+    (reported,) = compactions(events)
     (ended,) = of(cmdc.events.ToolExecutionEnd, events)
     sent = model.requests[-1]["messages"]
 
     assert is_summary_request(model.requests[1])
-    assert (told.trigger, told.before, ended.ok) == ("request", 14, True)
-    assert f"14 messages before, {told.after} after" in ended.text
-    assert told.history_file in ended.text
+    assert (reported.trigger, reported.before, ended.ok) == ("request", 14, True)
+    assert f"14 messages before, {reported.after} after" in ended.text
+    assert reported.history_file in ended.text
     assert SUMMED in sent[1]["content"]
     assert [message["role"] for message in sent[-3:]] == ["user", "assistant", "tool"]
     assert sent[-2]["tool_calls"][0]["id"] == sent[-1]["tool_call_id"]

@@ -24,8 +24,8 @@ def test_shell_skills_and_servers_of_a_file_are_those_of_agents(agent, scripted,
         f'[[mcp_servers]]\nname = "files"\ncommand = {json.dumps(SERVER)}\n'
     )
     config = cmdc.Config.load(file)
-    told = ToolCalls(ToolUse("shell", {"command": "readlink /proc/$$/exe; true"}))
-    model = scripted(told, "one", told, "two")
+    call = ToolCalls(ToolUse("shell", {"command": "readlink /proc/$$/exe; true"}))
+    model = scripted(call, "one", call, "two")
     first = agent(model, tools=["shell"], config=config, working_dir=str(work))
     first.run("Go.", timeout=TURN_S)
     own = agent(

@@ -73,11 +73,11 @@ def test_a_tool_sees_its_session_wherever_it_runs(agent, scripted, tmp_path):
     session.run("1", timeout=TURN_S)
     spent = session.status().total_tokens
     session.run("2", timeout=TURN_S)
-    told = [json.loads(one.content) for one in session.messages() if one.role == "tool_result"]
+    reported = [json.loads(one.content) for one in session.messages() if one.role == "tool_result"]
 
-    assert told[0] == told[1] == told[2]
-    assert spent <= told[0].pop("tokens") <= session.status().total_tokens
-    assert told[0] == {
+    assert reported[0] == reported[1] == reported[2]
+    assert spent <= reported[0].pop("tokens") <= session.status().total_tokens
+    assert reported[0] == {
         "cost": 0.0,
         "tools": sorted([*NAMES, "task"]),
         "subagents": ["helper", "general-purpose"],
@@ -91,10 +91,10 @@ def test_a_tool_sees_its_session_wherever_it_runs(agent, scripted, tmp_path):
 def test_a_plugin_sees_the_config(agent, scripted, plugin_of, tmp_path):
     """As a tool does; without one there is none."""
 
-    def told(_event, context):
+    def reported(_event, context):
         return cmdc.Emit("config", None if context.config is None else context.config.data_dir)
 
-    plugin = plugin_of(before_prompt=told)
+    plugin = plugin_of(before_prompt=reported)
     for config, found in ((cmdc.Config(data_dir=str(tmp_path)), str(tmp_path)), (None, None)):
         session = agent(scripted("fine"), plugins=[plugin], config=config)
         with session.subscribe(types=["plugin:config"]) as stream:
@@ -102,7 +102,7 @@ def test_a_plugin_sees_the_config(agent, scripted, plugin_of, tmp_path):
             assert stream.get(TURN_S).event.payload == found
 
 
-def test_a_status_tells_calls_and_context(agent, scripted):
+def test_a_status_shows_calls_and_context(agent, scripted):
     """The calls that the model asked for, what a request may have, and what the newest had."""
     calls = ToolCalls(*(ToolUse(name, {}) for name in NAMES[:2]))
     session = agent(scripted(calls, Text("x")), tools=[in_process, in_task])

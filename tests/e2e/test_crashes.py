@@ -149,8 +149,8 @@ def test_write_tool_is_not_run_twice(agent, scripted, cycle_of, tmp_path, poll):
     (ended,) = only(cmdc.events.ToolExecutionEnd, found)
     assert not ended.ok
     assert "may or may not have taken effect" in ended.text
-    told = model.requests[-1]["messages"][-1]
-    assert (told["role"], told["content"]) == ("tool", ended.text)
+    read = model.requests[-1]["messages"][-1]
+    assert (read["role"], read["content"]) == ("tool", ended.text)
     assert session.collect_reply() == ANSWER
     model.assert_complete()
     (uncertain,) = session.status().uncertain
@@ -260,8 +260,8 @@ def test_kill_after_any_event_of_a_cycle(agent, scripted, tmp_path, after):
 
     def say(request):
         """Go by the conversation, since a kill may make a request come twice."""
-        is_told = request["messages"][-1]["role"] == "tool"
-        return ANSWER if is_told else ToolCalls(ToolUse("glance", {"log": str(log)}))
+        has_result = request["messages"][-1]["role"] == "tool"
+        return ANSWER if has_result else ToolCalls(ToolUse("glance", {"log": str(log)}))
 
     session = agent(scripted(default=say), tools=[glance])
     stream = session.subscribe()

@@ -88,7 +88,7 @@ def test_the_events_are_those_of_the_cycle(agent, scripted):
     assert isinstance(list(first)[-1], events.AgentEnd)
 
 
-def test_an_abort_is_raised_where_no_event_tells_it(agent, scripted):
+def test_an_abort_is_raised_where_no_event_reports_it(agent, scripted):
     """Of the running cycle and of a dropped prompt; the events tell it themselves."""
     model = scripted((Text("Half"), Hold(), "never"))
     session = agent(model)
@@ -165,8 +165,8 @@ def test_whoever_leaves_leaves_nothing(agent, scripted, client):
     session = agent(scripted(*[Text(ANSWER, chunk_chars=5)] * 4))
     for _ in session.stream("1"):
         break
-    with session.stream_events("2") as told:
-        next(told)
+    with session.stream_events("2") as heard:
+        next(heard)
     closed = session.stream("3")
     closed.close()
     session.stream("4")
@@ -186,25 +186,25 @@ def test_a_kill_in_mid_answer(agent, scripted, again, whole):
     """What was said is not said again; another answer is said from its beginning."""
     model = scripted((Text(ANSWER[:20], chunk_chars=4), Hold(), "never"), again)
     session = agent(model)
-    told = session.stream("Go.", timeout=TURN_S)
-    found = next(told)
+    heard = session.stream("Go.", timeout=TURN_S)
+    found = next(heard)
     while found != ANSWER[:20]:
-        found += next(told)
+        found += next(heard)
     model.wait_held()
     os.kill(session.agent_pid(), signal.SIGKILL)
 
-    assert found + "".join(told) == whole
+    assert found + "".join(heard) == whole
 
 
 def test_a_cycle_that_kills_its_process_is_given_up(agent, scripted):
     """The reason says so."""
     model = scripted((Text("Half"), Hold(), "never"))
     session = agent(model, max_cycle_crashes=1)
-    told = session.stream("Go.", timeout=TURN_S)
-    next(told)
+    heard = session.stream("Go.", timeout=TURN_S)
+    next(heard)
     os.kill(session.agent_pid(), signal.SIGKILL)
     with pytest.raises(cmdc.AgentAborted) as ended:
-        list(told)
+        list(heard)
 
     assert ended.value.reason.startswith("crashed(")
 
@@ -219,7 +219,7 @@ def test_coroutines_have_the_same(cmdc_daemon, scripted):
             await client.create_agent(model=model) as session,
         ):
             pieces = [piece async for piece in session.stream("1", timeout=TURN_S)]
-            told = [event async for event in cmdc.aio.stream_events(session, "2")]
+            heard = [event async for event in cmdc.aio.stream_events(session, "2")]
             async for _ in session.stream("3"):
                 break
             async with session.stream_events("4") as read:
@@ -234,6 +234,6 @@ def test_coroutines_have_the_same(cmdc_daemon, scripted):
                 await anext(half)
             with pytest.raises(cmdc.CollectTimeout):
                 [piece async for piece in session.stream("6", timeout=0.5)]
-        return "".join(pieces), [told[0].kind, told[-1].kind]
+        return "".join(pieces), [heard[0].kind, heard[-1].kind]
 
     assert asyncio.run(main()) == ("one", ["agent_start", "agent_end"])

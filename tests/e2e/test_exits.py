@@ -189,7 +189,7 @@ def test_end_of_a_process_has_its_reason(agent, scripted, use, reason):
     assert session.collect_reply(timeout=TURN_S) == "back"
 
 
-def test_uncaught_exception_is_told_with_its_traceback(agent, scripted):
+def test_uncaught_exception_is_reported_with_its_traceback(agent, scripted):
     """Python's own last words cross the wire: type, message and where it was raised."""
     model = scripted(ToolCalls(ToolUse("break_loop", {})), "back")
     session = agent(model, tools=[break_loop])
@@ -299,7 +299,7 @@ def test_monitor_of_no_session_is_answered_at_once(client):
     assert (down.reason, down.restarting) == (NoProcess(), False)
 
 
-def test_monitor_of_an_ended_session_tells_its_last_reason(client, agent, scripted):
+def test_monitor_of_an_ended_session_gets_its_last_reason(client, agent, scripted):
     """Who comes too late gets the reason all the same."""
     session = agent(scripted(default="fine"))
     session.stop(reason="maintenance")
@@ -346,7 +346,7 @@ def test_temporary_session_is_not_restarted(agent, scripted):
         session.status()
 
 
-def test_pending_call_is_told_that_the_session_ended(agent, scripted):
+def test_pending_call_learns_that_the_session_ended(agent, scripted):
     """A caller that waits for a reply learns why there will be none."""
     model = scripted((Hold(), "never"))
     session = agent(model, restart="temporary")

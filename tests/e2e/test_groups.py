@@ -65,7 +65,7 @@ def test_past_of_a_group_can_be_had(agent, client, scripted, group):
     assert is_whole(found[one.id], 1)
 
 
-def test_short_lives_are_told_as_a_whole(agent, client, scripted, group):
+def test_short_lives_are_reported_as_a_whole(agent, client, scripted, group):
     """A member that has ended by the time it is followed leaves no hole."""
     model = scripted(default="fine")
     stream = client.subscribe_group(group)
@@ -104,13 +104,13 @@ def test_one_prompt_is_given_to_a_group_or_to_those_that_are_named(agent, script
     model = scripted(default="yes")
     first, second = (agent(model, group_id="crew-of-broadcast") for _ in range(2))
     other = agent(model)
-    told = client.broadcast("All hands!", group_id="crew-of-broadcast")
+    receipts = client.broadcast("All hands!", group_id="crew-of-broadcast")
     replies = [one.collect_reply(timeout=TURN_S) for one in (first, second)]
     other.stop()
     named = client.broadcast("You two!", sessions=[first, other.id, first])
 
-    assert set(told) == {first.id, second.id}
-    assert all(not receipt.queued for receipt in told.values())
+    assert set(receipts) == {first.id, second.id}
+    assert all(not receipt.queued for receipt in receipts.values())
     assert replies == ["yes", "yes"]
     assert [*named] == [first.id, other.id]
     assert named[first.id].command_id

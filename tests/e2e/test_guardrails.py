@@ -72,15 +72,15 @@ def test_a_prompt_that_trips_is_not_answered(agent, scripted, cycle_of, tmp_path
     stream = session.subscribe()
     with pytest.raises(GuardrailTripped, match="the input guardrail no_secrets tripped") as found:
         session.run("My secret is 7.", timeout=TURN_S)
-    told = cycle_of(stream)
+    heard = cycle_of(stream)
     error = found.value
 
-    [event] = only(events.GuardrailTripped, told)
+    [event] = only(events.GuardrailTripped, heard)
     assert (event.guardrail, event.side, event.retracted) == ("no_secrets", "input", None)
     assert (error.guardrail, error.side, error.reason) == ("no_secrets", "input", "it has a secret")
     assert error.info == event.info == {"session": session.id}
     assert isinstance(error, cmdc.AgentAborted)
-    assert only(SHOWN, told) == []
+    assert only(SHOWN, heard) == []
     assert not (tmp_path / "log").exists()
     assert [message.role for message in session.messages()] == ["system", "user"]
 
@@ -96,10 +96,10 @@ def test_what_is_said_meanwhile_is_held_back_and_then_shown(agent, scripted, pol
     first = stream.get(TURN_S).event
     text_before = session.status().state
     (tmp_path / "go").touch()
-    told = [first]
-    while not isinstance(told[-1], events.AgentEnd):
-        told.append(stream.get(TURN_S).event)
-    said = "".join(one.delta for one in told if isinstance(one, events.MessageDelta))
+    heard = [first]
+    while not isinstance(heard[-1], events.AgentEnd):
+        heard.append(stream.get(TURN_S).event)
+    said = "".join(one.delta for one in heard if isinstance(one, events.MessageDelta))
 
     assert text_before in {"running", "streaming"}
     assert (said, len(model.requests)) == ("One, two.", 1)
@@ -142,11 +142,11 @@ def test_an_answer_that_trips_is_taken_back(agent, scripted, cycle_of):
     stream = session.subscribe()
     with pytest.raises(GuardrailTripped) as found:
         list(session.stream("Tell me.", timeout=TURN_S))
-    told = cycle_of(stream)
+    heard = cycle_of(stream)
     kept = session.messages()[-1]
     after = session.run("And now?", timeout=TURN_S).text
 
-    [event] = only(events.GuardrailTripped, told)
+    [event] = only(events.GuardrailTripped, heard)
     assert (event.side, event.retracted) == ("output", kept.id)
     assert found.value.guardrail == "tests.e2e.test_guardrails:no_secrets"
     assert (kept.role, kept.content) == ("assistant", "[This answer was withheld.]")

@@ -332,9 +332,9 @@ def test_a_session_that_was_handed_over_replays_the_same(agent, scripted, cmdc_d
     half = command(cmdc_daemon.address, "replay", session.id, "--json").splitlines()
     session.run("Hand me back.", timeout=TURN_S)
     whole = command(cmdc_daemon.address, "replay", session.id, "--json").splitlines()
-    told = [json.loads(lines[-1]) for lines in (half, whole)]
+    printed = [json.loads(lines[-1]) for lines in (half, whole)]
 
-    assert [one["records"] == one["of"] > 0 for one in told] == [True, True]
+    assert [one["records"] == one["of"] > 0 for one in printed] == [True, True]
     assert not any(json.loads(line)["kind"] == "difference" for line in whole)
     assert json.loads(whole[-2])["stands"]["state"] == "idle"
     assert session.status().agent == "main"
@@ -349,8 +349,8 @@ def test_a_replay_can_be_forked_at_the_handoff(agent, scripted, client, cmdc_dae
     last = json.loads(steps[-2])["last"]
     session.run("Hand me back.", timeout=TURN_S)
     more = ("--until", str(last), "--fork", "--json")
-    told = command(cmdc_daemon.address, "replay", session.id, *more).splitlines()
-    with cmdc.Session(json.loads(told[-1])["session_id"], client) as fork:
+    printed = command(cmdc_daemon.address, "replay", session.id, *more).splitlines()
+    with cmdc.Session(json.loads(printed[-1])["session_id"], client) as fork:
         acting, answer = fork.status().agent, fork.run("And now?", timeout=TURN_S).text
 
     assert (acting, answer) == ("billing", "Mine.")

@@ -91,7 +91,7 @@ def drained(stream, last):
     return found
 
 
-def test_subscribers_are_told(asleep, poll):
+def test_subscribers_are_notified(asleep, poll):
     """Two events frame the time without a process."""
     session, _ = asleep("again")
     stream = session.subscribe(since=0, types=["agent_hibernated", "agent_woken"])
@@ -130,10 +130,10 @@ def test_a_sleeping_session_has_its_real_counters(agent, scripted, poll, client)
     assert (awake.state, awake.turns, awake.total_tokens > 0) == ("idle", 2, True)
     assert asleep.last_index == session.last_index() > awake.last_index
     assert asleep.uptime_ms >= awake.uptime_ms > 0
-    assert told(asleep) == told(listed) == told(awake)
+    assert shown(asleep) == shown(listed) == shown(awake)
 
 
-def told(status):
+def shown(status):
     """Return what of a status stays as it is while a session sleeps."""
     gone = ("state", "pid", "timestamp_ms", "uptime_ms", "last_index")
     return {

@@ -9,8 +9,8 @@ TURN_S = 20.0
 
 def systems(model):
     """Return the system messages of the latest request."""
-    told = model.requests[-1]["messages"]
-    return [message["content"] for message in told if message["role"] == "system"]
+    sent = model.requests[-1]["messages"]
+    return [message["content"] for message in sent if message["role"] == "system"]
 
 
 @pytest.mark.parametrize(

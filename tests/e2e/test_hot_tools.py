@@ -87,10 +87,10 @@ def results(session):
     return [one.content for one in session.messages() if one.role == "tool_result"]
 
 
-def told_of(stream, count):
+def heard_of(stream, count):
     """Return the next events, as their kinds and names."""
-    told = [stream.get(TURN_S).event for _ in range(count)]
-    return [(event.kind, getattr(event, "name", None)) for event in told], told[-1]
+    heard = [stream.get(TURN_S).event for _ in range(count)]
+    return [(event.kind, getattr(event, "name", None)) for event in heard], heard[-1]
 
 
 def test_change_is_in_the_next_request_and_not_in_this_one(agent, scripted):
@@ -150,11 +150,11 @@ def test_the_same_name_with_other_code_has_the_new_code(agent, scripted):
 
     def version(number):
         @cmdc.tool(name="version", effects="read")
-        def tell() -> str:
+        def current() -> str:
             """Say which code this is."""
             return f"version {number}"
 
-        return tell
+        return current
 
     calls = ToolCalls(ToolUse("version", {}))
     session = agent(scripted(calls, "1", calls, "2"), tools=[version(1)])
@@ -168,7 +168,7 @@ def test_the_same_name_with_other_code_has_the_new_code(agent, scripted):
     assert (changed.attached, changed.detached) == (("version",), ("version",))
 
 
-def test_batch_is_told_one_by_one_and_then_as_a_whole(agent, scripted):
+def test_batch_is_reported_one_by_one_and_then_as_a_whole(agent, scripted):
     """Attached, detached, exchanged: the single events first, the summary last."""
     session = agent(scripted("unused"), tools=[add])
     stream = session.subscribe()
@@ -176,22 +176,22 @@ def test_batch_is_told_one_by_one_and_then_as_a_whole(agent, scripted):
     session.detach_tools(["add", "double"])
     session.replace_tools([greet, add])
 
-    names, last = told_of(stream, 3)
+    names, last = heard_of(stream, 3)
     assert names == [
         ("tool_attached", "double"),
         ("tool_attached", "greet"),
         ("tools_updated", None),
     ]
     assert (last.attached, last.detached) == (("double", "greet"), ())
-    names, last = told_of(stream, 3)
+    names, last = heard_of(stream, 3)
     assert names == [("tool_detached", "add"), ("tool_detached", "double"), ("tools_updated", None)]
     assert (last.attached, last.detached) == ((), ("add", "double"))
-    names, last = told_of(stream, 2)
+    names, last = heard_of(stream, 2)
     assert names == [("tool_attached", "add"), ("tools_updated", None)]
     assert (last.attached, last.detached) == (("add",), ())
 
 
-def test_a_single_tool_is_told_by_its_own_event_alone(agent, scripted):
+def test_a_single_tool_is_reported_by_its_own_event_alone(agent, scripted):
     """A summary is of a batch; what follows the single ones is the next batch's."""
     session = agent(scripted("unused"), tools=[add])
     stream = session.subscribe()
@@ -199,7 +199,7 @@ def test_a_single_tool_is_told_by_its_own_event_alone(agent, scripted):
     session.detach_tool("add")
     session.attach_tools([greet])
 
-    names, last = told_of(stream, 4)
+    names, last = heard_of(stream, 4)
     assert names == [
         ("tool_attached", "double"),
         ("tool_detached", "add"),

@@ -130,9 +130,9 @@ def test_bytes_are_nowhere_but_once_in_the_journal(agent, scripted, client):
 def test_coroutines_send_images_too(cmdc_daemon, scripted):
     """``prompt``, ``stream`` and ``stream_events`` of aio take what ``run`` takes."""
     model = scripted("one", "two", "three")
-    told = asyncio.run(asked_by_coroutines(cmdc_daemon.address, model))
+    heard = asyncio.run(asked_by_coroutines(cmdc_daemon.address, model))
 
-    assert told == ["one", "two", "agent_end"]
+    assert heard == ["one", "two", "agent_end"]
     assert user_content(model.requests[2]) == [[image(png())]] * 3
 
 
@@ -142,12 +142,12 @@ async def asked_by_coroutines(address, model):
         session = await client.create_agent(model=model)
         async with session:
             await session.prompt([cmdc.Image(png())])
-            told = [await session.collect_reply(timeout=TURN_S)]
+            heard = [await session.collect_reply(timeout=TURN_S)]
             async with session.stream([cmdc.Image(png())], timeout=TURN_S) as pieces:
-                told.append("".join([piece async for piece in pieces]))
+                heard.append("".join([piece async for piece in pieces]))
             async with session.stream_events([cmdc.Image(png())], timeout=TURN_S) as events:
-                told.append([event.kind async for event in events][-1])
-    return told
+                heard.append([event.kind async for event in events][-1])
+    return heard
 
 
 def test_an_image_survives_the_death_of_its_agent(agent, scripted, poll):
@@ -195,7 +195,7 @@ def test_what_is_no_image_or_file_is_refused(agent, scripted, given, said):
     assert model.requests == []
 
 
-def test_a_model_that_cannot_see_is_told_apart_before_anything_is_sent(agent, scripted):
+def test_a_model_that_cannot_see_is_distinguished_before_anything_is_sent(agent, scripted):
     """The table of models says so; what an earlier prompt has shown is told in words."""
     model = scripted("seen", "blind")
     name, opts = model.model_source()

@@ -138,12 +138,12 @@ def test_a_session_that_was_summed_up_moves_with_its_pictures(looked, there, mov
     moved(session.id, "--move")
     with Session(session.id, there) as again:
         again.run(["And this?", cmdc.Image(picture(7))], timeout=TURN_S)
-        told = [one for one in again.messages() if one.parts]
+        listed = [one for one in again.messages() if one.parts]
     before, after = model.requests[-2:]
 
     assert shown(after) == [*shown(before), 7]
     assert SUMMARY in texts(after)
-    assert len(told) == len(shown(after))
+    assert len(listed) == len(shown(after))
     model.assert_complete()
 
 

@@ -94,11 +94,11 @@ def test_results_of_a_batch_come_in_call_order(agent, scripted):
     calls = [ToolUse("where", {"number": number}) for number in range(6)]
     session = agent(scripted(ToolCalls(*calls), ANSWER), tools=[where])
     session.run("Go.", timeout=TURN_S)
-    told = [text.split() for text in results(session)]
+    reported = [text.split() for text in results(session)]
 
-    assert [number for number, _, _ in told] == [str(number) for number in range(6)]
-    assert len({pid for _, pid, _ in told}) == 6
-    assert len({host for _, _, host in told}) == 1
+    assert [number for number, _, _ in reported] == [str(number) for number in range(6)]
+    assert len({pid for _, pid, _ in reported}) == 6
+    assert len({host for _, _, host in reported}) == 1
 
 
 def test_nothing_writes_beside_the_next_incarnation(agent, scripted, cycle_of, tmp_path, poll):
@@ -134,12 +134,12 @@ def test_a_killed_host_ends_its_calls_with_its_reason(agent, scripted, tmp_path,
     host = psutil.Process(pids[0]).ppid()
     os.kill(host, signal.SIGKILL)
     reply = session.collect_reply(timeout=TURN_S)
-    lost, told = results(session)
+    lost, reported = results(session)
 
     assert reply == ANSWER
     assert "ended with this call in it: killed by signal 9 (SIGKILL)\nIt may or may not" in lost
     assert [pid for pid in pids if not has_ended(pid)] == []
-    assert told.split()[2] != str(host)
+    assert reported.split()[2] != str(host)
 
 
 def test_an_abort_kills_a_call_with_all_that_it_started(agent, scripted, tmp_path, poll):
@@ -169,7 +169,7 @@ def test_a_stop_leaves_nothing_of_a_call(agent, scripted, tmp_path, poll):
     assert [pid for pid in (*pids, host) if not has_ended(pid)] == []
 
 
-def test_observers_hear_what_a_call_tells(agent, scripted, cycle_of):
+def test_observers_hear_what_a_call_reports(agent, scripted, cycle_of):
     """An event of a process comes before the call's result."""
     session = agent(scripted(ToolCalls(ToolUse("report", {})), ANSWER), tools=[report])
     stream = session.subscribe()

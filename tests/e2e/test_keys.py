@@ -106,7 +106,7 @@ def test_a_scripts_key_is_used_and_nowhere_written_down(cradle, server, base, mo
     with cradle.client() as client:
         session = client.create_agent(model=MODEL, provider_opts=base, session_id="one")
         first = session.run("1", timeout=TURN_S).text
-        told = repr((session.status(), session.messages(), client.tree()))
+        shown = repr((session.status(), session.messages(), client.tree()))
         agent = session.agent_pid()
     cradle.kill()
     ended(agent)
@@ -120,7 +120,7 @@ def test_a_scripts_key_is_used_and_nowhere_written_down(cradle, server, base, mo
 
     assert (first, second) == ("fine", "fine")
     assert server.asked == [("scripted", f"Bearer {OURS}")] * 2
-    assert OURS not in told
+    assert OURS not in shown
     holders = [path for path, text in written.items() if OURS.encode() in text]
     assert [path.relative_to(cradle.address).parts for path in holders] == [(KEYS, "one")]
     assert [oct(path.stat().st_mode & 0o777) for path in [cradle.address / KEYS]] == ["0o700"]
@@ -185,7 +185,7 @@ def test_a_subagent_is_given_what_its_parent_was(cradle, server, base):
     assert [path for path, text in written.items() if OTHER.encode() in text] == []
 
 
-def test_a_variable_that_can_be_no_key_is_told_at_once(cradle, monkeypatch):
+def test_a_variable_that_can_be_no_key_is_reported_at_once(cradle, monkeypatch):
     """By its name, before anything is sent; no part of it is shown."""
     monkeypatch.setenv("OPENAI_API_KEY", f"{OURS}\n")
     with cradle.client() as client, pytest.raises(cmdc.InvalidOptions) as caught:

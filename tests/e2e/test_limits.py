@@ -58,10 +58,10 @@ def of(kind, events):
 
 
 def loops_of(events):
-    return [(told.type, told.name, told.count) for told in of(cmdc.events.LoopDetected, events)]
+    return [(heard.type, heard.name, heard.count) for heard in of(cmdc.events.LoopDetected, events)]
 
 
-def told_last(model, request=-1):
+def last_message(model, request=-1):
     """Return the last message of a request."""
     return model.requests[request]["messages"][-1]
 
@@ -108,13 +108,13 @@ def test_prompts_that_wait_follow_a_cycle_without_turns(agent, scripted):
 # --- loops --------------------------------------------------------------------------------------
 
 
-def test_a_repeated_call_is_told_to_the_model(agent, scripted, cycle_of):
+def test_a_repeated_call_is_reported_to_the_model(agent, scripted, cycle_of):
     """At the third equal call; it is made all the same, and its result says what it is."""
     model = scripted(*looks("a", "a", "a"), ANSWER)
     session = agent(model, tools=[look])
     events = run_through(session, cycle_of)
     results = of(cmdc.events.ToolExecutionEnd, events)
-    second, third = told_last(model, 2), told_last(model, 3)
+    second, third = last_message(model, 2), last_message(model, 3)
 
     assert loops_of(events) == [("repeat", "look", 3)]
     assert second["content"] == "nothing new at a"
@@ -125,15 +125,15 @@ def test_a_repeated_call_is_told_to_the_model(agent, scripted, cycle_of):
     assert events[-1].kind == "agent_end"
 
 
-def test_two_calls_in_turn_are_told_to_the_model(agent, scripted, cycle_of):
+def test_two_calls_in_turn_are_reported_to_the_model(agent, scripted, cycle_of):
     """A, B, A, B, A, B is a loop as much as A, A, A."""
     model = scripted(*looks(*"ababab"), ANSWER)
     session = agent(model, tools=[look])
     events = run_through(session, cycle_of)
 
     assert loops_of(events) == [("cycle", "look", 3)]
-    assert "in turn 3 times over" in told_last(model)["content"]
-    assert "Notice" not in told_last(model, -2)["content"]
+    assert "in turn 3 times over" in last_message(model)["content"]
+    assert "Notice" not in last_message(model, -2)["content"]
 
 
 def test_a_loop_that_goes_on_ends_the_cycle(agent, scripted, cycle_of):
@@ -278,9 +278,9 @@ def test_an_unknown_price_blocks_nothing(agent, scripted):
     replies = [session.run(text, timeout=TURN_S) for text in ("One.", "Two.", "Three.")]
     kinds = ["cost_unknown", "agent_end"]
     with session.subscribe(since=0, types=kinds) as stream:
-        told = [stream.get(TURN_S).event.kind for _ in range(4)]
+        heard = [stream.get(TURN_S).event.kind for _ in range(4)]
 
-    assert told == ["cost_unknown", *["agent_end"] * 3]
+    assert heard == ["cost_unknown", *["agent_end"] * 3]
     assert [reply.usage.cost_usd for reply in replies] == [None, None, None]
     assert session.status().cost_usd is None
     model.assert_complete()
@@ -296,8 +296,10 @@ class Purse(cmdc.Plugin):
 
 def purse(events):
     """Return what was told of the cost, with the type that it has."""
-    told = [event.payload for event in of(cmdc.events.PluginEvent, events) if event.name == "purse"]
-    return [(type(one["cost_usd"]), one["cost_usd"], one["is_priced"]) for one in told]
+    heard = [
+        event.payload for event in of(cmdc.events.PluginEvent, events) if event.name == "purse"
+    ]
+    return [(type(one["cost_usd"]), one["cost_usd"], one["is_priced"]) for one in heard]
 
 
 def test_a_plugin_sees_a_cost_that_it_can_count_with(agent, scripted, cycle_of):
@@ -306,9 +308,9 @@ def test_a_plugin_sees_a_cost_that_it_can_count_with(agent, scripted, cycle_of):
     _, opts = scripted(*[Text(ANSWER, usage=USED)] * 2).model_source()
     priced = agent(PRICED, provider_opts=opts, plugins=[Purse])
     unpriced = agent(scripted(*[Text(ANSWER, usage=USED)] * 2), plugins=[Purse])
-    told = [run_through(one, cycle_of) for one in (priced, priced, unpriced, unpriced)]
+    heard = [run_through(one, cycle_of) for one in (priced, priced, unpriced, unpriced)]
 
-    assert [seen for events in told for seen in purse(events)] == [
+    assert [seen for events in heard for seen in purse(events)] == [
         (float, 0.0, True),
         (float, pytest.approx(cost_usd), True),
         (float, 0.0, False),

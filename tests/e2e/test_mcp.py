@@ -79,11 +79,11 @@ def test_a_server_that_ends_in_a_call_is_an_error_and_comes_again(agent, scripte
     session = agent(model, mcp_servers=[declared()])
     with session.subscribe() as stream:
         session.run("go", timeout=TURN_S)
-        told = states(stream, "restarting")
+        heard = states(stream, "restarting")
 
     assert "ended during this call: it was killed by signal 9" in result_of(session).content
     assert result_of(session, "c2").content == "2"
-    assert told == ["connecting", "ready", "restarting"]
+    assert heard == ["connecting", "ready", "restarting"]
 
 
 def test_a_program_that_is_not_there_fails_at_once(agent, scripted):
@@ -96,16 +96,16 @@ def test_a_program_that_is_not_there_fails_at_once(agent, scripted):
     assert "cannot run /nowhere/at-all" in status_of(session).problem
 
 
-def test_what_a_server_says_at_its_end_is_told(agent, scripted):
+def test_what_a_server_says_at_its_end_is_reported(agent, scripted):
     """One that always ends is started again a bounded number of times."""
     code = "import sys; sys.exit('no licence')"
     server = cmdc.McpServer("tests", command=[sys.executable, "-c", code], timeout=TURN_S)
     session = agent(scripted("Alone."), mcp_servers=[server])
     with session.subscribe() as stream:
         session.run("go", timeout=TURN_S)
-        told = states(stream, "failed")
+        heard = states(stream, "failed")
 
-    assert told == ["connecting", "restarting"] * 3 + ["connecting", "failed"]
+    assert heard == ["connecting", "restarting"] * 3 + ["connecting", "failed"]
     assert "it exited with status 1: no licence" in status_of(session).problem
 
 

@@ -90,7 +90,7 @@ def done_of(session):
     return {*result_of(session).content.removeprefix("0 ").splitlines()}
 
 
-def tell_pids(session, work):
+def write_pids(session, work):
     """Say in files which processes are to be looked into; the server is started by then."""
     session.run("Hello.", timeout=TURN_S)
     pid = session.agent_pid()
@@ -122,7 +122,7 @@ def test_a_server_works_in_the_sandbox_and_gets_nowhere_else(agent, scripted, wo
         require_sandbox=True,
         working_dir=str(work),
     )
-    tell_pids(session, work)
+    write_pids(session, work)
     session.run("Go.", timeout=TURN_S)
 
     status = status_of(session)
@@ -140,7 +140,7 @@ def test_without_a_sandbox_it_looks_into_no_process(agent, scripted, work, tried
         mcp_servers=[declared()],
         working_dir=str(work),
     )
-    tell_pids(session, work)
+    write_pids(session, work)
     session.run("Go.", timeout=TURN_S)
 
     assert {*tried} - done_of(session) == {"look into the agent", "look into its launcher"}

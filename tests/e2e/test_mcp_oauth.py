@@ -89,7 +89,7 @@ def declared(url, user):
     return cmdc.McpServer("tickets", url=url, oauth=user, timeout=TURN_S)
 
 
-def told_in(folder):
+def tokens_in(folder):
     """Return the tokens that stand in the files of a folder, those of logins left aside."""
     files = [path for path in folder.rglob("*") if path.is_file() and FOLDER not in path.parts]
     return {
@@ -117,7 +117,7 @@ def test_a_login_is_used_and_renewed(agent, scripted, cmdc_daemon, url, login):
     assert second.tokens["refresh_token"] != first.tokens["refresh_token"]
     assert second.expires_at_s > first.expires_at_s - 1.0
     assert file.path.stat().st_mode & 0o777 == 0o600
-    assert told_in(cmdc_daemon.state_dir.parent) == set()
+    assert tokens_in(cmdc_daemon.state_dir.parent) == set()
 
 
 def test_sessions_that_renew_at_once_do_it_once(agent, scripted, url, login):
@@ -135,7 +135,7 @@ def test_sessions_that_renew_at_once_do_it_once(agent, scripted, url, login):
     assert len({result_of(session).content for session in sessions}) == 1
 
 
-def test_a_login_that_has_ended_is_told(agent, scripted, cmdc_daemon, url, login):
+def test_a_login_that_has_ended_is_reported(agent, scripted, cmdc_daemon, url, login):
     """With what to do about it, and without the token that was refused."""
     file = login("ended")
     refused = f"refresh-{'0' * 32}"
@@ -146,7 +146,7 @@ def test_a_login_that_has_ended_is_told(agent, scripted, cmdc_daemon, url, login
     status = status_of(session)
     assert status.state == "failed"
     assert f"the login has ended: run `cmdc mcp login {url} --user ended`" in status.problem
-    assert told_in(cmdc_daemon.state_dir.parent) == set()
+    assert tokens_in(cmdc_daemon.state_dir.parent) == set()
 
 
 def test_without_a_login_a_server_fails_at_once(agent, scripted, url, login, cmdc_daemon):

@@ -38,17 +38,17 @@ def test_progress_comes_as_events_in_order(agent, scripted):
     session = agent(scripted(call("steps"), "Done."), mcp_servers=[SERVER])
     with session.subscribe(types=["plugin_event"]) as stream:
         session.prompt("go")
-        told = [stream.get(TURN_S).event for _ in range(3)]
+        heard = [stream.get(TURN_S).event for _ in range(3)]
         session.collect_reply(timeout=TURN_S)
 
-    assert {one.name for one in told} == {"mcp_progress"}
-    assert [one.payload["message"] for one in told] == ["s1", "s2", "s3"]
-    assert [(one.payload["progress"], one.payload["total"]) for one in told] == [
+    assert {one.name for one in heard} == {"mcp_progress"}
+    assert [one.payload["message"] for one in heard] == ["s1", "s2", "s3"]
+    assert [(one.payload["progress"], one.payload["total"]) for one in heard] == [
         (1, 3),
         (2, 3),
         (3, 3),
     ]
-    assert {(one.payload["server"], one.payload["call_id"]) for one in told} == {("tests", "c1")}
+    assert {(one.payload["server"], one.payload["call_id"]) for one in heard} == {("tests", "c1")}
 
 
 def test_sampling_is_refused_by_name(agent, scripted):

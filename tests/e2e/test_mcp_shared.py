@@ -139,13 +139,13 @@ def test_one_sessions_call_holds_up_no_other(pair, tmp_path):
         quick.run("steps", timeout=CROWD_S)
         steps = [stream.get(TURN_S).event.payload["progress"] for _ in range(3)]
         slow.abort()
-        told = []
-        while "agent_abort" not in told:
-            told.append(other.get(TURN_S).event.kind)
+        heard = []
+        while "agent_abort" not in heard:
+            heard.append(other.get(TURN_S).event.kind)
     quick.run("pid", timeout=CROWD_S)
 
     assert steps == [1, 2, 3]
-    assert "plugin_event" not in told
+    assert "plugin_event" not in heard
     assert pid_of(quick, "c3") == pid
 
 
@@ -181,13 +181,13 @@ def test_a_death_is_an_error_of_the_calls_and_another_server_comes(pair, tmp_pat
     assert poll(started.exists, TURN_S)
     with idle.subscribe() as stream:
         os.kill(pid if victim == "server" else host, signal.SIGKILL)
-        told = states(stream, "restarting")
+        heard = states(stream, "restarting")
     calling.collect_reply(timeout=CROWD_S)
     for session in (calling, idle):
         session.run("again", timeout=CROWD_S)
 
     why = "killed by signal 9" if victim == "server" else "its host is gone"
-    assert told == ["restarting"]
+    assert heard == ["restarting"]
     assert why in result_of(calling, "c2").content
     assert pid_of(calling, "c3") == pid_of(idle, "c3") != pid
     assert strays

@@ -67,14 +67,14 @@ def test_a_server_by_http_that_goes_is_lost_and_found_again(agent, scripted, ove
         process.kill()
         process.wait()
         session.run("go", timeout=TURN_S)
-        told = states(stream, "restarting")
+        heard = states(stream, "restarting")
         over_http("http")
-        told += states(stream, "ready")
+        heard += states(stream, "ready")
     session.run("go", timeout=TURN_S)
 
     assert "was lost during this call" in result_of(session, "c2").content
     assert int(result_of(session, "c3").content) not in {0, process.pid}
-    assert told[-1] == "ready"
+    assert heard[-1] == "ready"
 
 
 def test_an_address_where_nobody_listens_fails(agent, scripted, poll):
@@ -112,7 +112,7 @@ def test_a_question_of_a_server_goes_to_the_user(agent, scripted):
     assert result_of(session).content == "accept name='Ann' age=7"
 
 
-def test_a_question_that_is_declined_is_told_so(agent, scripted):
+def test_a_question_that_is_declined_is_reported_as_that(agent, scripted):
     """The tool knows that the user did not want to answer."""
     session = agent(scripted(call("ask"), "Done."), mcp_servers=[declared()])
     with session.subscribe(types=["ask_user"]) as stream:
@@ -190,8 +190,8 @@ def test_a_server_that_is_stuck_in_an_aborted_call_is_ended(agent, scripted, tmp
         session.abort()
         with pytest.raises(cmdc.AgentAborted):
             session.collect_reply(timeout=TURN_S)
-        told = states(stream, "restarting")
+        heard = states(stream, "restarting")
     session.run("again", timeout=TURN_S)
 
-    assert told == ["connecting", "ready", "restarting"]
+    assert heard == ["connecting", "ready", "restarting"]
     assert result_of(session, "c2").content == "2"

@@ -66,12 +66,12 @@ def test_answer_under_way_ends_on_the_old_model(agent, scripted, poll, case):
     first.wait_held()
     assert poll(lambda: session.status().state == state)
     session.switch_model(second)
-    told = event_of(stream, events.ModelSwitched)
+    heard = event_of(stream, events.ModelSwitched)
     first.release()
     one = session.collect_reply(timeout=TURN_S)
     two = session.run("Again.", timeout=TURN_S).text
 
-    assert (told.from_, told.to, told.provider_opts_changed) == (
+    assert (heard.from_, heard.to, heard.provider_opts_changed) == (
         "openai/scripted",
         "openai/scripted",
         True,
@@ -105,11 +105,11 @@ def test_name_alone_keeps_the_provider_options(agent, scripted):
     session.run("Go.", timeout=TURN_S)
     stream = session.subscribe()
     session.switch_model(OTHER)
-    told = stream.get(TURN_S).event
+    heard = stream.get(TURN_S).event
     session.run("Again.", timeout=TURN_S)
 
-    assert (told.kind, told.from_, told.to) == ("model_switched", "openai/scripted", OTHER)
-    assert not told.provider_opts_changed
+    assert (heard.kind, heard.from_, heard.to) == ("model_switched", "openai/scripted", OTHER)
+    assert not heard.provider_opts_changed
     assert [one["model"] for one in model.requests] == ["scripted", "another"]
     assert session.status().model == OTHER
 
@@ -122,10 +122,10 @@ def test_options_alone_may_change(agent, scripted):
     stream = session.subscribe()
     name, opts = model.model_source()
     session.switch_model(name, provider_opts={**opts, "temperature": 0.25})
-    told = stream.get(TURN_S).event
+    heard = stream.get(TURN_S).event
     session.run("Again.", timeout=TURN_S)
 
-    assert (told.from_, told.to, told.provider_opts_changed) == (name, name, True)
+    assert (heard.from_, heard.to, heard.provider_opts_changed) == (name, name, True)
     assert [one.get("temperature") for one in model.requests] == [None, 0.25]
 
 
@@ -213,8 +213,8 @@ def test_a_key_that_was_switched_away_stays_secret(agent, scripted, poll, is_kil
     with session.subscribe() as stream:
         with pytest.raises(cmdc.AgentFailed) as caught:
             session.run("Again.", timeout=TURN_S)
-        told = [event_of(stream, kind) for kind in (events.StreamError, events.AgentError)]
+        heard = [event_of(stream, kind) for kind in (events.StreamError, events.AgentError)]
 
-    for text in (str(caught.value), *(event.reason for event in told)):
+    for text in (str(caught.value), *(event.reason for event in heard)):
         assert "of-us" not in text
         assert "who gave us [hidden], [hidden] and third?" in text

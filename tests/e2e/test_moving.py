@@ -338,8 +338,10 @@ def test_a_record_that_nests_too_deep_is_set_aside(agent, scripted, run, client)
     assert done.returncode == 0, done.stderr
     with Session("deep", client) as again:
         result = again.run("Second.", timeout=TURN_S)
-        told = [one for one in durable(client, "deep").values() if one.kind == "record_set_aside"]
+        reported = [
+            one for one in durable(client, "deep").values() if one.kind == "record_set_aside"
+        ]
 
-        assert [(one.what, one.why) for one in told] == [("said", TOO_DEEP)]
+        assert [(one.what, one.why) for one in reported] == [("said", TOO_DEEP)]
         assert result.text == "fine"
         assert said(again) == [("user", "First."), ("user", "Second."), ("assistant", "fine")]

@@ -27,15 +27,15 @@ done 2>&1 | tail -c 40000
 @cmdc.tool(effects="read")
 def look(files: str) -> str:
     """Tell all that /proc says of this process, and what of it its host shows."""
-    told = []
+    found = []
     for process in (Path(f"/proc/{os.getpid()}"), Path(f"/proc/{os.getppid()}")):
         for path in (*(process / file for file in files.split()), *process.glob("fd/*")):
             try:
-                told.append(f"== {path.name}")
-                told.append(str(path.readlink()) if path.is_symlink() else path.read_text())
+                found.append(f"== {path.name}")
+                found.append(str(path.readlink()) if path.is_symlink() else path.read_text())
             except OSError:  # of the host nobody but root sees it
-                told.append("?")
-    return "\n".join([*told, str(Path.cwd())])
+                found.append("?")
+    return "\n".join([*found, str(Path.cwd())])
 
 
 CALLS = {
@@ -49,13 +49,13 @@ def test_a_tools_own_process_names_no_path_of_the_daemon(cmdc_daemon, agent, scr
     """Command lines, environments, descriptors, maps, mounts and cgroups, of it and its parent."""
     session = agent(scripted(CALLS[kind], default="done"), tools=[look, cmdc.tools.Shell])
     session.run("Go.", timeout=TURN_S)
-    [told] = [one.content for one in session.messages() if one.role == "tool_result"]
+    [found] = [one.content for one in session.messages() if one.role == "tool_result"]
     secrets = (
         str(cmdc_daemon.address),
         str(cmdc_daemon.state_dir),
         read_token(cmdc_daemon.address),
     )
 
-    assert told.count("== cmdline") == 2
-    assert "python" in told
-    assert [one for one in secrets if one in told] == []
+    assert found.count("== cmdline") == 2
+    assert "python" in found
+    assert [one for one in secrets if one in found] == []

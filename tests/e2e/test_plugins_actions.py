@@ -180,10 +180,10 @@ DATA = [
 
 
 @pytest.mark.parametrize("given", DATA, ids=["str", "int", "list", "tuple", "dict", "own"])
-def test_a_reason_is_told_as_data(agent, scripted, plugin_of, given):
+def test_a_reason_is_reported_as_data(agent, scripted, plugin_of, given):
     """In the error, the event, the hook, and by the next process; a guard's or a caller's."""
     reason, data = given
-    guard = plugin_of("guard", before_prompt=cmdc.Abort(reason), after_turn=told_outcome)
+    guard = plugin_of("guard", before_prompt=cmdc.Abort(reason), after_turn=report_outcome)
     session = agent(scripted(), plugins=[guard])
     stream = session.subscribe(since=0)
     with pytest.raises(cmdc.AgentAborted) as caught:
@@ -204,12 +204,12 @@ def reasons(stream, count):
     found = []
     while len(found) < count:
         match stream.get(TURN_S).event:
-            case events.AgentAbort(reason=told) | events.PluginEvent(payload={"why": told}):
-                found.append(told)
+            case events.AgentAbort(reason=reported) | events.PluginEvent(payload={"why": reported}):
+                found.append(reported)
     return found
 
 
-def told_outcome(event, _context):
+def report_outcome(event, _context):
     return cmdc.Emit("told", {"why": event.abort_reason})
 
 
@@ -330,11 +330,11 @@ class Audited(msgspec.Struct):
 
 def test_observers_hear_what_plugins_emit(agent, scripted, plugin_of, cycle_of):
     """In every form, with the session's own data where there is room for it."""
-    told = cmdc.Emit(
+    reported = cmdc.Emit(
         [("pair", {"n": 1}), Audited(2), "name", ("out", {"_no_user_data": 1}), ("list", [3])]
     )
     session = agent(
-        scripted("one"), plugins=[plugin_of(before_prompt=told)], user_data={"tenant": "t-1"}
+        scripted("one"), plugins=[plugin_of(before_prompt=reported)], user_data={"tenant": "t-1"}
     )
     stream = session.subscribe(since=0)
     session.prompt("Go.")
@@ -367,9 +367,9 @@ def test_a_plugin_may_switch_the_model(agent, scripted, plugin_of, hook, models)
     session = agent(model, tools=[look], plugins=[switch])
     stream = session.subscribe(since=0, types=["model_switched"])
     session.run("Go.", timeout=TURN_S)
-    told = stream.get(TURN_S).event
+    reported = stream.get(TURN_S).event
 
-    assert (told.from_, told.to) == ("openai/scripted", "openai/other")
+    assert (reported.from_, reported.to) == ("openai/scripted", "openai/other")
     assert [request["model"] for request in model.requests] == models
     assert session.status().model == "openai/other"
 

@@ -189,7 +189,7 @@ def test_a_result_may_become_a_failure_and_back(called, plugin_of, name, args, i
         plugin_of(
             "batch", 9, after_tool_batch=lambda event, _: cmdc.Emit("e", event.results[0].is_error)
         ),
-        plugin_of("end", after_turn=told_errors),
+        plugin_of("end", after_turn=report_errors),
     ]
     found, request = called([add, stumble], plugins, ToolUse(name, args))
     (end,) = of(events.ToolExecutionEnd, found)
@@ -201,16 +201,16 @@ def test_a_result_may_become_a_failure_and_back(called, plugin_of, name, args, i
     assert results(request) == ["Error: judged" if is_error else "judged"]
 
 
-def told_errors(event, _context):
+def report_errors(event, _context):
     return cmdc.Emit("errors", [one.is_error for one in event.messages_diff if one.call_id])
 
 
-def test_each_failure_is_told_before_the_next_try(called, plugin_of):
+def test_each_failure_is_reported_before_the_next_try(called, plugin_of):
     """One that is not tried again is told once."""
-    told = plugin_of(
+    reporting = plugin_of(
         on_tool_error=lambda event, _: cmdc.Emit("failed", [event.name, event.attempt])
     )
-    found, _ = called([stumble], [told], ToolUse("stumble", {}))
+    found, _ = called([stumble], [reporting], ToolUse("stumble", {}))
 
     assert [event.payload for event in of(events.PluginEvent, found)] == [["stumble", 1]]
 

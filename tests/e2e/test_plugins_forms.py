@@ -56,23 +56,23 @@ class Herald(cmdc.Plugin):
         times: int = 1
 
     class State(msgspec.Struct):
-        told: int = 0
+        reported: int = 0
 
     def before_prompt(self, _event, context):
         """Tell it."""
-        self.state.told += 1
+        self.state.reported += 1
         word = " ".join([self.config.word] * self.config.times)
-        return cmdc.Emit("told", [word, self.state.told, str(context.session_id)])
+        return cmdc.Emit("told", [word, self.state.reported, str(context.session_id)])
 
 
 def prepared():
     """Return an instance that remembers something already."""
     herald = Herald(word="oyez")
-    herald.state.told = 6
+    herald.state.reported = 6
     return herald
 
 
-def told(stream):
+def reported(stream):
     return stream.get(TURN_S).event.payload
 
 
@@ -92,7 +92,7 @@ def test_own_plugins_by_value(agent, scripted, given, expected):
     stream = session.subscribe(since=0, types=["plugin_event"])
     session.run("Go.", timeout=TURN_S)
 
-    assert told(stream) == [*expected, session.id]
+    assert reported(stream) == [*expected, session.id]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_subagent_has_its_parents_plugins_or_its_own(agent, client, scripted, 
         heard = heard_until_end(stream, session.id)
 
     assert heard.pop(session.id) == [["hear", 1, session.id]]
-    assert [told for one in heard.values() for told in one] == [
+    assert [reported for one in heard.values() for reported in one] == [
         [word, 1, f"{session.id}.1"] for word in words
     ]
 

@@ -109,7 +109,7 @@ def test_every_hook_of_a_cycle_in_its_place(recorded):
     assert {one["seen"]["model"] for one in heard} == {"openai/scripted"}
 
 
-def test_the_end_of_a_cycle_tells_all_of_it(recorded):
+def test_the_end_of_a_cycle_reports_all_of_it(recorded):
     """What it added, what it used and how long it took: of this cycle, not of those before."""
     session, stream = recorded("one", "two")
     session.run("First.", timeout=TURN_S)
@@ -198,7 +198,7 @@ def test_a_session_sleeps_whatever_plugins_hear_of_its_cycles(agent, scripted, p
     assert poll(lambda: session.agent_pid() is None)
 
 
-def test_a_session_that_is_stopped_at_once_has_told_its_last_cycle(recorded):
+def test_a_session_that_is_stopped_at_once_has_reported_its_last_cycle(recorded):
     """Also where a cycle ends the process."""
     session, stream = recorded(
         *[ToolCalls(ToolUse("add", {"a": 1, "b": 2}))] * 2,

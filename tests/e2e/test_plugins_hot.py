@@ -41,7 +41,7 @@ class Counting(cmdc.Plugin):
         return cmdc.Intervene(f"{self.config.word} {self.state.seen}")
 
 
-def told(model):
+def newest(model):
     """Return what the latest request ends with."""
     return model.requests[-1]["messages"][-1]["content"]
 
@@ -55,21 +55,21 @@ def test_a_plugin_is_attached_updated_and_detached(agent, scripted, events_until
         found = events_until(stream, "plugin_event", "counting_started")
         assert [event.kind for event in found[-2:]] == ["plugin_attached", "plugin_event"]
         session.run("One.", timeout=TURN_S)
-        assert told(model) == "prompt 1"
+        assert newest(model) == "prompt 1"
 
         assert session.update_plugin(Counting(word="number")) == "counting"
         session.run("Two.", timeout=TURN_S)
-        assert told(model) == "number 2"
+        assert newest(model) == "number 2"
 
         session.detach_plugin("counting")
         session.run("Three.", timeout=TURN_S)
-        assert told(model) == "Three."
+        assert newest(model) == "Three."
         kinds = [event.kind for event in events_until(stream, "plugin_detached")]
         assert "plugin_updated" in kinds
 
     session.attach_plugin(Counting)
     session.run("Four.", timeout=TURN_S)
-    assert told(model) == "prompt 1"
+    assert newest(model) == "prompt 1"
 
 
 def test_what_was_attached_is_there_after_a_crash(agent, scripted, client, poll):
@@ -82,7 +82,7 @@ def test_what_was_attached_is_there_after_a_crash(agent, scripted, client, poll)
     assert poll(lambda: client.status(session).incarnation == 2)
     session.run("Two.", timeout=TURN_S)
 
-    assert told(model) == "try 2"
+    assert newest(model) == "try 2"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_cannot_be_changed_stays(agent, scripted, change, error, text):
         change(session)
     session.run("Go.", timeout=TURN_S)
 
-    assert told(model) == "prompt 1"
+    assert newest(model) == "prompt 1"
 
 
 def test_a_subagent_has_the_plugins_of_now(agent, scripted):
@@ -138,7 +138,7 @@ def test_coroutines_do_the_same(cmdc_daemon, scripted):
 
     asyncio.run(scenario())
 
-    assert told(model) == "x 1"
+    assert newest(model) == "x 1"
     assert {aio.attach_plugin.__name__, aio.detach_plugin.__name__} == {
         "attach_plugin",
         "detach_plugin",

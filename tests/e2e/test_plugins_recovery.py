@@ -81,13 +81,13 @@ def test_what_a_plugin_learns_at_the_end_of_a_cycle_survives(agent, scripted, po
     session = agent(scripted(default="fine"), plugins=[Tally])
     stream = session.subscribe(since=0, types=["plugin_event"])
     session.run("a", timeout=TURN_S)
-    told = counts(stream, 1)
+    reported = counts(stream, 1)
     first = session.agent_pid()
     kill(session)
     assert poll(lambda: session.agent_pid() not in {None, first})
     session.run("b", timeout=TURN_S)
 
-    assert told + counts(stream, 1) == [1, 2]
+    assert reported + counts(stream, 1) == [1, 2]
 
 
 HOOKS = [
@@ -160,14 +160,14 @@ def test_guidance_that_was_being_judged_at_a_crash_is_judged_again(agent, script
     session = agent(model, plugins=[Guard])
     session.prompt("Go.")
     model.wait_held()
-    told = []
-    sender = threading.Thread(target=lambda: told.append(refusal(session)))
+    reported = []
+    sender = threading.Thread(target=lambda: reported.append(refusal(session)))
     sender.start()
     assert poll(mark.exists)
     kill(session)
     sender.join(TURN_S)
 
-    assert [text.rpartition(": ")[2] for text in told] == ["said 2"]
+    assert [text.rpartition(": ")[2] for text in reported] == ["said 2"]
 
 
 def refusal(session):

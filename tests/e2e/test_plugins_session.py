@@ -90,10 +90,10 @@ def test_a_plugin_asks_a_model_for_itself(agent, scripted):
     judged, asked = model.requests
     assert [said["content"] for said in judged["messages"]] == ["Be just.", "Judge: Go."]
     assert asked["messages"][-1]["content"] == "fine"
-    (told,) = [event for event in found if isinstance(event, events.PluginModelCall)]
-    assert (told.plugin, told.model) == ("judging", session.status().model)
+    (reported,) = [event for event in found if isinstance(event, events.PluginModelCall)]
+    assert (reported.plugin, reported.model) == ("judging", session.status().model)
     assert found[-1].usage == session.status().token_usage
-    assert found[-1].usage.total_tokens > told.usage.total_tokens > 0
+    assert found[-1].usage.total_tokens > reported.usage.total_tokens > 0
 
 
 def iter_until_end(stream):
@@ -143,8 +143,8 @@ def test_a_plugin_has_a_subagent_do_something(agent, scripted, events_until):
     assert model.requests[1]["messages"][-1]["content"] == "Check: done"
     kinds = [event.kind for event in found]
     assert kinds.index("subagent_start") < kinds.index("subagent_end") < kinds.index("plugin_event")
-    (told,) = [event for event in found if isinstance(event, events.PluginEvent)]
-    assert told.payload == "fine"
+    (reported,) = [event for event in found if isinstance(event, events.PluginEvent)]
+    assert reported.payload == "fine"
 
 
 def test_a_subagent_of_a_plugin_ends_with_the_cycle(agent, scripted, client, poll):
@@ -193,8 +193,8 @@ def test_a_plugin_hears_what_is_published(agent, scripted, events_until):
     (crash,) = [event for event in found if isinstance(event, events.PluginCrashed)]
     assert (crash.plugin, crash.hook) == ("listening", "observe")
     assert "too early" in crash.error
-    (told,) = [event for event in found if isinstance(event, events.PluginEvent)]
-    assert [kind for kind in told.payload if kind in {"prompt_received", "request_start"}] == [
+    (reported,) = [event for event in found if isinstance(event, events.PluginEvent)]
+    assert [kind for kind in reported.payload if kind in {"prompt_received", "request_start"}] == [
         "prompt_received",
         "request_start",
     ]

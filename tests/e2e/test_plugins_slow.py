@@ -75,10 +75,10 @@ def test_an_abort_does_not_wait_for_a_plugin(agent, scripted, poll, tmp_path, sl
     assert poll(mark.exists)
     began_s = time.monotonic()
     session.abort(reason="enough")
-    told = stream.get(TURN_S).event
+    reported = stream.get(TURN_S).event
     took_s = time.monotonic() - began_s
 
-    assert told.reason == "enough"
+    assert reported.reason == "enough"
     assert took_s < ANNOUNCED_S
     assert session.status().state == "idle"
     assert session.run("Again.", timeout=TURN_S).text == "fine"
@@ -180,7 +180,7 @@ def failing_plugin(method, fail, hook="before_prompt"):
 
 
 @FAILURES
-def test_a_plugin_that_fails_is_told_and_the_session_goes_on(
+def test_a_plugin_that_fails_is_reported_and_the_session_goes_on(
     agent, scripted, cycle_of, failing, why
 ):
     """Plugins behind it are asked as ever."""

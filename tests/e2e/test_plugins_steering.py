@@ -52,10 +52,10 @@ def test_a_plugin_may_reject_guidance(busy, plugin_of, events_until):
     session, model, stream = busy(plugin_of(before_steering=cmdc.Abort("not now")))
     with pytest.raises(cmdc.SteeringRejected, match="not now"):
         session.steer("left")
-    told = events_until(stream, "steering_received")[-1]
+    reported = events_until(stream, "steering_received")[-1]
     model.release()
 
-    assert (told.status, told.text) == ("rejected", "left")
+    assert (reported.status, reported.text) == ("rejected", "left")
     assert session.collect_reply(timeout=TURN_S) == "one"
     assert len(model.requests) == 1
 
@@ -90,11 +90,11 @@ def test_a_plugin_may_add_to_guidance(busy, plugin_of, events_until):
     """What it says is part of the guidance, for observers and for the model."""
     session, model, stream = busy(plugin_of(before_steering=cmdc.Intervene("slowly")), "two")
     session.steer("left")
-    told = events_until(stream, "steering_received")[-1]
+    reported = events_until(stream, "steering_received")[-1]
     model.release()
 
     assert session.collect_reply(timeout=TURN_S) == "two"
-    assert (told.status, told.text) == ("queued", "left\n\nslowly")
+    assert (reported.status, reported.text) == ("queued", "left\n\nslowly")
     assert texts(model.requests[1]) == ["Go.", "one", "left\n\nslowly"]
 
 

@@ -58,7 +58,7 @@ def test_refused_key_fails_at_once(agent, scripted, cycle_of):
     assert session.run("Again.", timeout=TURN_S).text == ANSWER
 
 
-def test_rate_limit_waits_as_long_as_it_is_told(agent, scripted, cycle_of):
+def test_rate_limit_waits_as_long_as_it_is_asked_to(agent, scripted, cycle_of):
     """``Retry-After`` is believed in place of our own delay."""
     model = scripted(Error(429, "Slow down.", retry_after=0.2), ANSWER)
     session = agent(model, retry_base_delay=0.01, retry_max_delay=5.0)
@@ -180,7 +180,7 @@ def test_overflow_ends_the_cycle(agent, scripted, cycle_of):
         pytest.param(Stall(after_chars=20), id="in-mid-stream"),
     ],
 )
-def test_silence_is_told_and_ends(agent, scripted, cycle_of, silence):
+def test_silence_is_reported_and_ends(agent, scripted, cycle_of, silence):
     """Silence is told after ``stall_after`` and is a failure after ``stall_timeout``."""
     model = scripted(silence, silence, ANSWER)
     session = agent(model, stall_after=0.1, stall_timeout=0.3, max_retries=1, **QUICK)
@@ -266,7 +266,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("way", [{}, {"via": "litellm"}], ids=["own", "litellm"])
-def test_a_web_page_is_no_answer_and_its_address_is_told(agent, cycle_of, way):
+def test_a_web_page_is_no_answer_and_its_address_is_named(agent, cycle_of, way):
     """The address of the site in the place of its API: no retry finds a model there."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -281,7 +281,7 @@ def test_a_web_page_is_no_answer_and_its_address_is_told(agent, cycle_of, way):
     assert events[-1].reason.startswith(f"what answers at {base}/chat/completions is a web page")
 
 
-def test_a_server_without_tls_is_told_as_one(agent, cycle_of):
+def test_a_server_without_tls_is_reported_as_one(agent, cycle_of):
     """The scheme of an address is easily mistyped."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         thread = threading.Thread(target=server.serve_forever)

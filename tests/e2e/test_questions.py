@@ -78,8 +78,8 @@ def test_any_value_is_an_answer(agent, scripted, cycle_of, response, text):
 
     assert (asked.session_id, asked.question) == (session.id, "Which?")
     assert (asked.options, asked.ref) == (("red", "blue"), f"{call.call_id}:ask-1")
-    told = events.UserResponded(session_id=session.id, ref=asked.ref, response=response)
-    assert only(events.UserResponded, found) == [told]
+    reported = events.UserResponded(session_id=session.id, ref=asked.ref, response=response)
+    assert only(events.UserResponded, found) == [reported]
     assert results(session) == [text]
 
 

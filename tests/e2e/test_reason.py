@@ -55,9 +55,9 @@ def reasoned(agent, client, scripted, cycle_of, poll):
 def test_votes_are_sessions_and_their_majority_is_the_result(reasoned, scripted):
     """Each is paid once; the tree of them is told as it grows."""
     below = scripted("Answer: 41", "Answer: 42", "Answer: 42")
-    told, result = reasoned(below, cmdc.reasoning.SelfConsistency(samples=3), max_parallel=1)
+    reported, result = reasoned(below, cmdc.reasoning.SelfConsistency(samples=3), max_parallel=1)
 
-    assert told == "42"
+    assert reported == "42"
     assert (result.status, result.answer, result.strategy) == ("done", "42", "self_consistency")
     assert [one.content for one in result.thoughts] == ["Answer: 41", "Answer: 42", "Answer: 42"]
     assert (result.branches, len(below.requests)) == (3, 3)
@@ -89,11 +89,11 @@ def valued(request):
 def test_a_tree_is_scored_and_pruned(reasoned, scripted):
     """By typed answers of judges, which are branches too."""
     tree = cmdc.reasoning.TreeOfThoughts(depth=2, breadth=1, candidates=2, scoring="value", votes=1)
-    told, result = reasoned(scripted(default=valued), tree)
+    reported, result = reasoned(scripted(default=valued), tree)
 
     assert result.status == "done", result.reason
-    assert told == result.answer
-    assert told.startswith("step ")
+    assert reported == result.answer
+    assert reported.startswith("step ")
     assert result.pruned > 0
     assert result.best_score is not None
     assert result.branches == len(result.nodes) == 8
@@ -112,9 +112,9 @@ class Sure(cmdc.ReasoningStrategy):
 def test_losers_end_when_it_is_decided(reasoned, scripted):
     """Their sessions are gone before the run is; what they used is told."""
     below = scripted("first", (Hold(), "late"), (Hold(), "late"))
-    told, result = reasoned(below, Sure)
+    reported, result = reasoned(below, Sure)
 
-    assert told == "first"
+    assert reported == "first"
     assert [one.error for one in result.nodes if one.error] == ["pruned: decided"] * 2
     assert result.pruned == 2
 
@@ -140,11 +140,11 @@ def test_branches_wait_for_room_beside_other_subagents(agent, scripted, tmp_path
     session.prompt("Think.")
     held.wait_held(TURN_S)  # it has its room: behind the branches it would be refused
     gate.write_text("")
-    told = []
-    while not (told and told[-1].event.kind == "reasoning_done"):
-        told.append(stream.get(TURN_S))
+    reported = []
+    while not (reported and reported[-1].event.kind == "reasoning_done"):
+        reported.append(stream.get(TURN_S))
     held.release()
-    result = ReasoningResult.of(told)
+    result = ReasoningResult.of(reported)
 
     assert session.collect_reply(timeout=TURN_S) == "done"
     assert (result.status, result.answer, result.branches) == ("done", " ".join(["yes"] * 5), 5)
@@ -171,9 +171,9 @@ class Odd(cmdc.ReasoningStrategy):
 
 def test_an_exception_of_a_strategy_is_the_tools_error(reasoned, scripted):
     """By its name."""
-    told, result = reasoned(scripted(), Odd)
+    reported, result = reasoned(scripted(), Odd)
 
-    assert "odd failed: odd.step: LookupError: where is it (tests.e2e.test_reason:" in told
+    assert "odd failed: odd.step: LookupError: where is it (tests.e2e.test_reason:" in reported
     assert result.status == "failed"
     assert result.reason.startswith("odd.step: LookupError: where is it (tests.e2e.test_reason:")
 
@@ -185,11 +185,13 @@ class Halfway(cmdc.ReasoningStrategy):
         return cmdc.Failed("out of ideas") if context.thoughts else cmdc.Continue_("41")
 
 
-def test_what_a_failed_run_has_is_told_as_that(reasoned, scripted):
+def test_what_a_failed_run_has_is_reported_as_that(reasoned, scripted):
     """The model reads the best answer so far, and that the run has failed."""
-    told, result = reasoned(scripted(), Halfway)
+    reported, result = reasoned(scripted(), Halfway)
 
-    assert told == "41\n\n[Not finished (failed: out of ideas): this is the best answer so far.]"
+    assert (
+        reported == "41\n\n[Not finished (failed: out of ideas): this is the best answer so far.]"
+    )
     assert (result.status, result.answer) == ("failed", "41")
 
 
@@ -242,11 +244,11 @@ def test_a_limit_ends_a_run_with_what_is_best_so_far(reasoned, scripted, limits,
     usage = cmdc.TokenUsage(prompt_tokens=20_000, completion_tokens=10_000)
     answers = [Text("one", usage=usage), Text("two", usage=usage)]
     below = scripted(*answers, (Hold(), "late"))
-    told, result = reasoned(below, Two, **limits)
+    reported, result = reasoned(below, Two, **limits)
 
     assert result.status == status
     assert result.answer == "two"
-    assert told.startswith(f"two\n\n[Cut off ({status}")
+    assert reported.startswith(f"two\n\n[Cut off ({status}")
 
 
 def test_an_abort_leaves_nothing(agent, client, scripted, poll):
@@ -269,16 +271,16 @@ def test_an_aborted_run_ends_behind_its_children(agent, scripted, client):
     stream = session.subscribe()
     session.prompt("Think.")
     below.wait_held(TURN_S, count=2)
-    told = []
-    while not (told and told[-1].event.kind == "reasoning_thought"):
-        told.append(stream.get(TURN_S))
+    reported = []
+    while not (reported and reported[-1].event.kind == "reasoning_thought"):
+        reported.append(stream.get(TURN_S))
     session.abort(reason="enough")
-    while not (told and told[-1].event.kind == "reasoning_done"):
-        told.append(stream.get(TURN_S))
+    while not (reported and reported[-1].event.kind == "reasoning_done"):
+        reported.append(stream.get(TURN_S))
     alive = session_ids(client)
     ends = (events.AgentAbort, events.SubagentEnd, events.ReasoningDone)
-    late = [type(one.event) for one in told if isinstance(one.event, ends)]
-    result = ReasoningResult.of(told)
+    late = [type(one.event) for one in reported if isinstance(one.event, ends)]
+    result = ReasoningResult.of(reported)
 
     assert alive == [session.id]
     assert sorted(map(str, late[:-1])) == sorted(map(str, [events.AgentAbort, *[ends[1]] * 3]))
@@ -298,9 +300,9 @@ def test_a_run_out_of_time_ends_children_first(agent, scripted, cycle_of):
     stream = session.subscribe()
     session.prompt("Think.")
     ends = (events.SubagentEnd, events.ReasoningDone, events.ToolExecutionEnd)
-    told = [type(one.event) for one in cycle_of(stream) if isinstance(one.event, ends)]
+    reported = [type(one.event) for one in cycle_of(stream) if isinstance(one.event, ends)]
 
-    assert told == [*[events.SubagentEnd] * 3, *ends[1:]]
+    assert reported == [*[events.SubagentEnd] * 3, *ends[1:]]
 
 
 def test_the_model_chooses_among_strategies(agent, scripted):
@@ -385,10 +387,10 @@ def test_a_branch_that_is_ended_in_its_request_counts_with_what_it_had_said(
     while heard < len(said):
         heard += len(pieces.get(TURN_S).event.delta)
     session.abort()
-    told = []
-    while not (told and told[-1].event.kind == "reasoning_done"):
-        told.append(stream.get(TURN_S))
-    usage = ReasoningResult.of(told).usage
+    reported = []
+    while not (reported and reported[-1].event.kind == "reasoning_done"):
+        reported.append(stream.get(TURN_S))
+    usage = ReasoningResult.of(reported).usage
 
     assert 1_000 < usage.completion_tokens < 3_000
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > 1_000

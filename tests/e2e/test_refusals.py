@@ -30,7 +30,7 @@ class Absent(cmdc.Tool):
         return "never"
 
 
-def test_unknown_session_is_told_by_every_call(client):
+def test_unknown_session_is_reported_by_every_call(client):
     """An id that was never seen is a mistake of the caller, whatever is asked."""
     for call in (client.status, client.messages, client.agent_pid, client.stop, client.subscribe):
         with pytest.raises(cmdc.InvalidSession, match="no-such"):
@@ -51,7 +51,7 @@ def test_what_is_no_session_is_refused(client, session):
         client.status(session)
 
 
-def test_all_wrong_options_are_told_at_once(client):
+def test_all_wrong_options_are_reported_at_once(client):
     """One error has a line for each wrong field."""
     with pytest.raises(cmdc.InvalidOptions) as caught:
         client.create_agent(
@@ -119,7 +119,7 @@ def test_name_that_no_built_in_has_starts_nothing(client, scripted, given):
         client.status("never")
 
 
-def test_strategy_that_only_the_worker_can_miss_is_told_in_plain_words(client, scripted):
+def test_strategy_that_only_the_worker_can_miss_is_reported_in_plain_words(client, scripted):
     """As the option that it is, by the module that is not there."""
     with pytest.raises(cmdc.StartFailed) as caught:
         client.create_agent(model=scripted(default="fine"), reasoning_strategy="absent_module:Mine")
@@ -187,7 +187,7 @@ def test_of_many_starts_of_one_id_one_succeeds(client, scripted, agent):
     assert client.run("raced", "Hello?", timeout=TURN_S).text == "fine"
 
 
-def test_stopped_session_tells_its_reason_and_its_id_can_be_used_again(scripted, agent):
+def test_stopped_session_says_its_reason_and_its_id_can_be_used_again(scripted, agent):
     """A call to an ended session says why it ended, ``messages`` reads; the id may begin anew."""
     model = scripted(default="fine")
     session = agent(model, session_id="once-more")
@@ -231,7 +231,7 @@ def test_full_queue_refuses_and_keeps_what_it_has(scripted, agent):
     model.assert_complete()
 
 
-def test_reply_that_takes_too_long_is_told_and_goes_on(scripted, agent):
+def test_reply_that_takes_too_long_is_reported_and_goes_on(scripted, agent):
     """``CollectTimeout`` ends the waiting and not the cycle."""
     model = scripted((Hold(), "late"))
     session = agent(model)

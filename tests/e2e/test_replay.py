@@ -117,15 +117,17 @@ def test_a_session_with_a_crash_an_approval_and_an_abort_replays_the_same(
     """Each record is kept again; a line for each step, and how the session stands after it."""
     session = lived(agent, scripted, tmp_path, poll)
     done = replay(session, cmdc_daemon.address, "--json")
-    told = lines(done.stdout)
-    inputs = {one["input"] for one in told if one["kind"] == "step"}
+    printed = lines(done.stdout)
+    inputs = {one["input"] for one in printed if one["kind"] == "step"}
 
-    assert done.returncode == 0, (told[-2:], done.stderr)
+    assert done.returncode == 0, (printed[-2:], done.stderr)
     assert {"order", "recovery", "tool_begun", "tool_returned", "stream_ended"} <= inputs
-    assert told[-1]["records"] == told[-1]["of"] > 0
-    assert told[-2]["stands"]["state"] == "idle"
-    assert told[-2]["stands"]["tokens"] == session.status().total_tokens
-    assert f"{told[-1]['records']} records, the same" in replay(session, cmdc_daemon.address).stdout
+    assert printed[-1]["records"] == printed[-1]["of"] > 0
+    assert printed[-2]["stands"]["state"] == "idle"
+    assert printed[-2]["stands"]["tokens"] == session.status().total_tokens
+    assert (
+        f"{printed[-1]['records']} records, the same" in replay(session, cmdc_daemon.address).stdout
+    )
 
 
 def test_an_edited_journal_is_found_by_the_player(agent, scripted, cmdc_daemon):
@@ -161,14 +163,14 @@ def test_a_fork_goes_on_from_the_record_that_was_named(agent, client, scripted, 
     session.run("Second.", timeout=TURN_S)
     more = ("--until", str(steps[-1]["last"]), "--fork", "--json")
     done = replay(session, cmdc_daemon.address, *more)
-    told = lines(done.stdout)
-    with cmdc.Session(told[-1]["session_id"], client) as fork:
+    printed = lines(done.stdout)
+    with cmdc.Session(printed[-1]["session_id"], client) as fork:
         said = [one.content for one in fork.messages() if one.role != "system"]
         answer = fork.run("And now?", timeout=TURN_S).text
 
-    assert (done.returncode, told[:-2]) == (0, steps), done.stderr
-    assert told[-2]["state"]["state"] == "idle"
-    assert [one["content"] for one in told[-2]["state"]["messages"]] == ["First.", "One."]
+    assert (done.returncode, printed[:-2]) == (0, steps), done.stderr
+    assert printed[-2]["state"]["state"] == "idle"
+    assert [one["content"] for one in printed[-2]["state"]["messages"]] == ["First.", "One."]
     assert (said, answer) == (["First.", "One."], "Three.")
     assert [one.content for one in session.messages()][-2:] == ["Second.", "Two."]
     assert client.list_checkpoints(session) == []

@@ -112,12 +112,12 @@ def test_an_answer_in_another_form_is_asked_for_once_more(
     session.prompt("Which?")
     kinds = [envelope.event.kind for envelope in cycle_of(stream)]
     _, question, first, wish, second = session.messages()
-    told = model.requests[1]["messages"][-1]
+    sent = model.requests[1]["messages"][-1]
 
     assert session.collect_reply() == VALID
     assert (question.content, first.content, second.content) == ("Which?", wrong, VALID)
     assert (wish.role, wish.metadata) == ("user", {"repair": True})
-    assert (told["role"], told["content"]) == ("user", wish.content)
+    assert (sent["role"], sent["content"]) == ("user", wish.content)
     assert problem in wish.content
     assert kinds.count("response_complete") == 2
     assert kinds[-1] == "agent_end"

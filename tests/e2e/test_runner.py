@@ -64,10 +64,10 @@ def test_a_session_reasons_by_its_strategy(agent, scripted, given, answer):
 
     assert reply.text == answer
     last = session.last_index()
-    told = []
-    while not told or told[-1].index < last:
-        told.append(stream.get(TURN_S))
-    assert ReasoningResult.of(told).answer == answer
+    reported = []
+    while not reported or reported[-1].index < last:
+        reported.append(stream.get(TURN_S))
+    assert ReasoningResult.of(reported).answer == answer
 
 
 class Careful(cmdc.reasoning.ChainStrategy, frozen=True, kw_only=True):
@@ -101,10 +101,10 @@ def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
     session = agent(model, reasoning_strategy=given, max_depth=0)
     stream = session.subscribe()
     reply = session.run("Well?", timeout=TURN_S)
-    told = []
-    while not told or told[-1].index < session.last_index():
-        told.append(stream.get(TURN_S))
-    result = ReasoningResult.of(told)
+    reported = []
+    while not reported or reported[-1].index < session.last_index():
+        reported.append(stream.get(TURN_S))
+    result = ReasoningResult.of(reported)
 
     assert reply.text == result.answer == answers[-1]
     assert (result.status, result.strategy, result.branches) == ("done", name, 0)
@@ -112,7 +112,7 @@ def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
     assert len(model.requests) == len(answers)
     assert [one.usage.total_tokens for one in result.nodes] == [30] * len(answers)
     assert result.usage == reply.usage
-    assert not any(isinstance(one.event, events.ToolExecutionStart) for one in told)
+    assert not any(isinstance(one.event, events.ToolExecutionStart) for one in reported)
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_what_is_no_strategy_is_refused(client, options, why):
 
 def test_a_runner_makes_a_session_and_ends_it(client, scripted):
     """Its events are told as they come, and the result is made of them."""
-    told = []
+    reported = []
     result = cmdc.Runner.run(
-        Ask, "Well?", model=scripted(default=last_word), on_event=told.append, client=client
+        Ask, "Well?", model=scripted(default=last_word), on_event=reported.append, client=client
     )
 
     assert (result.status, result.answer, result.branches) == ("done", "0 1", 2)
-    assert result == ReasoningResult.of(told)
+    assert result == ReasoningResult.of(reported)
     assert "flowchart" in result.to_mermaid()
     assert client.list_sessions() == []
 
@@ -246,10 +246,12 @@ def test_a_session_whose_runner_was_killed_hibernates(cmdc_daemon, client, scrip
 
 def recalled(session):
     """Return what is told of a session's run so far."""
-    with session.subscribe(since=0, types=[events.ReasoningThought, events.ReasoningDone]) as told:
+    with session.subscribe(
+        since=0, types=[events.ReasoningThought, events.ReasoningDone]
+    ) as reported:
         found = []
         while not (found and isinstance(found[-1], events.ReasoningDone)):
-            found.append(told.get(TURN_S).event)
+            found.append(reported.get(TURN_S).event)
     return found
 
 
@@ -291,12 +293,12 @@ class Deadly(Ask):
 @pytest.mark.parametrize("count", [1, 0])
 def test_a_strategy_that_ends_its_process_is_a_failed_result(client, scripted, count, restarts):
     """With what is known; the session tells its end, unless that was the session's as well."""
-    told, given = [], (Deadly, {"count": count})
+    reported, given = [], (Deadly, {"count": count})
     result = cmdc.Runner.run(
         given,
         "Well?",
         options={"model": scripted(default=last_word), "max_restarts": restarts},
-        on_event=told.append,
+        on_event=reported.append,
         client=client,
     )
 
@@ -304,7 +306,7 @@ def test_a_strategy_that_ends_its_process_is_a_failed_result(client, scripted, c
     assert result.answer == ("0" if count and restarts else None)
     assert ("exit status 3" if restarts else "0 restarts") in result.reason
     if restarts:
-        assert (told[-1].kind, told[-1].status) == ("reasoning_done", "failed")
+        assert (reported[-1].kind, reported[-1].status) == ("reasoning_done", "failed")
 
 
 class Holding(Ask):
@@ -324,20 +326,20 @@ class Holding(Ask):
 @pytest.mark.parametrize("count", [1, 0])
 def test_a_strategy_that_lets_nothing_else_run_is_a_failed_result(client, scripted, count):
     """No timeout of the run holds against it: its process is found silent, twice, and is killed."""
-    told, given = [], (Holding, {"count": count})
+    reported, given = [], (Holding, {"count": count})
     result = cmdc.Runner.run(
         given,
         "Well?",
         options={"model": scripted(default=last_word), "unresponsive_after": 3.0},
         timeout=None if count else 1.0,
-        on_event=told.append,
+        on_event=reported.append,
         client=client,
     )
 
     assert (result.status, result.answer) == ("failed", "0" if count else None)
     assert "the process died while this call ran: unresponsive: silent for" in result.reason
-    assert (told[-1].kind, told[-1].status) == ("reasoning_done", "failed")
-    assert result == ReasoningResult.of(told)
+    assert (reported[-1].kind, reported[-1].status) == ("reasoning_done", "failed")
+    assert result == ReasoningResult.of(reported)
 
 
 class Hung(Ask):
@@ -363,13 +365,19 @@ def test_an_aborted_run_is_a_result(agent, client, scripted, poll, held):
     """With its tree so far and what that took, when its branches are gone."""
     said = [Text("0", usage=USED)] if held < COUNT else []
     model = scripted(*said, *[(Hold(), "late")] * held, default=last_word)
-    session, told = agent(model), []
+    session, reported = agent(model), []
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(
-            cmdc.Runner.run, (Ask, {"count": COUNT}), "Well?", session=session, on_event=told.append
+            cmdc.Runner.run,
+            (Ask, {"count": COUNT}),
+            "Well?",
+            session=session,
+            on_event=reported.append,
         )
         model.wait_held(TURN_S, count=held)
-        assert poll(lambda: sum(one.kind == "reasoning_thought" for one in told) == COUNT - held)
+        assert poll(
+            lambda: sum(one.kind == "reasoning_thought" for one in reported) == COUNT - held
+        )
         session.abort(reason="enough")
         result = run.result(TURN_S)
 
@@ -379,7 +387,7 @@ def test_an_aborted_run_is_a_result(agent, client, scripted, poll, held):
     for node in result.nodes:  # a request that was cut counts about: with its prompt
         assert node.usage.prompt_tokens == USED.prompt_tokens or node.error is not None
         assert node.usage.prompt_tokens > 0
-    assert result == ReasoningResult.of(told)
+    assert result == ReasoningResult.of(reported)
     assert session.run("And you?", timeout=TURN_S).text
 
 
@@ -516,11 +524,11 @@ def test_all_wrong_arguments_are_named(client, session):
         given["session"] = session
     with pytest.raises(cmdc.InvalidOptions) as caught:
         cmdc.Runner.run(("self_refine", {"revisions": -1}), "?", client=client, score=5, **given)
-    told = str(caught.value)
+    reported = str(caught.value)
 
     for name in ("nothing", "other", "max_steps", "timeout", "on_event", "score", "revisions"):
-        assert name in told
-    assert ("model: required" in told) == (session is None)
+        assert name in reported
+    assert ("model: required" in reported) == (session is None)
 
 
 def test_coroutines_run_strategies_too(cmdc_daemon, scripted):

@@ -81,14 +81,14 @@ def run(agent, scripted, cycle_of, calls, **options):
 def test_every_tool_has_the_sandbox_wherever_it_runs(agent, scripted, cycle_of, tmp_path):
     """It is one of files below the working folder unless another is given."""
     (tmp_path / "a.txt").write_text("x")
-    told = run(
+    answers = run(
         agent, scripted, cycle_of,
         [ToolUse(f"look_{place}", {}, place) for place in PLACES],
         tools=[look_process, look_thread, look_task],
         working_dir=str(tmp_path),
     )  # fmt: skip
 
-    assert told == ["local True False"] * 3
+    assert answers == ["local True False"] * 3
 
 
 def test_built_in_tools_stay_in_the_working_folder(agent, scripted, cycle_of, tmp_path):
@@ -96,7 +96,7 @@ def test_built_in_tools_stay_in_the_working_folder(agent, scripted, cycle_of, tm
     (tmp_path / "work").mkdir()
     (tmp_path / "secret").write_text("hunter2")
     (tmp_path / "work/link").symlink_to("../secret")
-    told = run(
+    answers = run(
         agent, scripted, cycle_of,
         [
             ToolUse("read_file", {"path": "../secret"}, "up"),
@@ -110,7 +110,9 @@ def test_built_in_tools_stay_in_the_working_folder(agent, scripted, cycle_of, tm
         working_dir=str(tmp_path / "work"),
     )  # fmt: skip
 
-    assert [one.rpartition(": ")[2] for one in told] == ["it is outside of the working folder"] * 6
+    assert [one.rpartition(": ")[2] for one in answers] == [
+        "it is outside of the working folder"
+    ] * 6
     assert sorted(one.name for one in tmp_path.iterdir()) == ["secret", "work"]
 
 
@@ -118,7 +120,7 @@ def test_paths_of_the_machine_are_an_option(agent, scripted, cycle_of, tmp_path)
     """virtual_mode=False reaches what the process may reach."""
     (tmp_path / "work").mkdir()
     (tmp_path / "b.txt").write_text("beside")
-    told = run(
+    answers = run(
         agent, scripted, cycle_of,
         [
             ToolUse("read_file", {"path": "../b.txt"}, "up"),
@@ -129,14 +131,14 @@ def test_paths_of_the_machine_are_an_option(agent, scripted, cycle_of, tmp_path)
         sandbox=cmdc.sandbox.Local(virtual_mode=False),
     )  # fmt: skip
 
-    assert told == ["beside", Path("/etc/hostname").read_text()]
+    assert answers == ["beside", Path("/etc/hostname").read_text()]
 
 
 @pytest.mark.parametrize("given", [Upper, Upper(), (Upper, {"root": "."})])
 def test_a_sandbox_of_ones_own_is_asked(agent, scripted, cycle_of, tmp_path, given):
     """As a class, an instance, or a class with options; it may be required as one that confines."""
     (tmp_path / "a.txt").write_text("loud")
-    told = run(
+    answers = run(
         agent, scripted, cycle_of,
         [
             ToolUse("read_file", {"path": "a.txt"}, "read"),
@@ -149,7 +151,7 @@ def test_a_sandbox_of_ones_own_is_asked(agent, scripted, cycle_of, tmp_path, giv
         require_sandbox=True,
     )  # fmt: skip
 
-    assert told == ["LOUD", "Replaced b.txt: 1 lines, 1 bytes", "upper True False"]
+    assert answers == ["LOUD", "Replaced b.txt: 1 lines, 1 bytes", "upper True False"]
     assert not (tmp_path / "b.txt").exists()
 
 

@@ -107,7 +107,7 @@ def as_nobody(folder):
 
 
 @pytest.fixture(params=["as it is", "as nobody"])
-def told(request):
+def findings(request):
     """Return what the tools of a program have found out, and who ran it."""
     with (
         tempfile.TemporaryDirectory(prefix="cmdc-secrets-") as folder,
@@ -143,9 +143,9 @@ def told(request):
         return json.loads(look), json.loads(inside), shell, owner
 
 
-def test_a_tools_process_has_no_key_and_looks_into_no_process_that_has_one(told):
+def test_a_tools_process_has_no_key_and_looks_into_no_process_that_has_one(findings):
     """Whoever it is: a domain of Landlock holds for root as well."""
-    look, inside, shell, _owner = told
+    look, inside, shell, _owner = findings
 
     assert KEY not in json.dumps([look["environ"], look["block"]])
     assert look["environ"]["MY_TOOLS_KEY"] == CHOSEN
@@ -159,9 +159,9 @@ def test_a_tools_process_has_no_key_and_looks_into_no_process_that_has_one(told)
         assert look["readable"] == []
 
 
-def test_a_shell_command_has_no_key(told):
+def test_a_shell_command_has_no_key(findings):
     """Nor what was chosen for the tools that are functions."""
-    own, _, _ = told[2].partition("\n\n")
+    own, _, _ = findings[2].partition("\n\n")
 
     assert "PATH=" in own
     assert KEY not in own

@@ -65,13 +65,13 @@ def test_a_change_is_seen_by_the_next_request_and_the_prompt_stays(agent, script
     session.run("And now?", timeout=TURN_S)
     session.run("And then?", timeout=TURN_S)
     first, second, third = model.requests
-    told = second["messages"][-1]["content"]
+    reported = second["messages"][-1]["content"]
 
     assert len(set(systems(model))) == 1
     assert second["messages"][: len(first["messages"])] == first["messages"]
-    assert "New:\n- xml: Reads XML." in told
-    assert "Changed:\n- pdf: Reads PDF and OCR." in told
-    assert "no longer:\n- csv" in told
+    assert "New:\n- xml: Reads XML." in reported
+    assert "Changed:\n- pdf: Reads PDF and OCR." in reported
+    assert "no longer:\n- csv" in reported
     assert sum("have changed" in str(one["content"]) for one in third["messages"]) == 1
     assert [one.name for one in session.status().skills] == ["pdf", "xml"]
 

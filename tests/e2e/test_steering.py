@@ -153,10 +153,10 @@ def test_guidance_ends_what_may_be_ended_and_waits_for_the_rest(agent, scripted,
     assert next(one.text for one in ended if one.name == "keep") == "kept"
     assert event_of(stream, events.SteeringApplied).count == 2
     assert session.collect_reply(timeout=TURN_S) == "Left it is."
-    *_, first, second, third, fourth, told = sent(model, 2)
+    *_, first, second, third, fourth, steered = sent(model, 2)
     assert third == ("tool", "kept")
     assert all("the user has new guidance" in text for _, text in (first, second, fourth))
-    assert told == ("user", "Left.\n\nAnd slowly.")
+    assert steered == ("user", "Left.\n\nAnd slowly.")
     assert len(model.requests) == 2
 
 
@@ -262,9 +262,9 @@ def test_guidance_outlives_the_process_of_an_immune_call(agent, scripted, tmp_pa
     end.touch()
 
     assert session.collect_reply(timeout=TURN_S) == "Left it is."
-    *_, ended, kept, told = sent(model, 2)
+    *_, ended, kept, steered = sent(model, 2)
     assert "the user has new guidance" in ended[1]
-    assert (kept, told) == (("tool", "kept"), ("user", "Left."))
+    assert (kept, steered) == (("tool", "kept"), ("user", "Left."))
     assert len(noted(log)) == 1
 
 
@@ -279,6 +279,6 @@ def test_guidance_that_meets_the_end_of_a_cycle_is_not_lost(agent, scripted, pol
         texts.append(f"Guidance {number}.")
     assert poll(lambda: session.status().state == "idle")
     asked = [one.content for one in session.messages() if one.role == "user"]
-    told = [text for text in "\n\n".join(asked).split("\n\n") if text != "Go."]
+    steered = [text for text in "\n\n".join(asked).split("\n\n") if text != "Go."]
 
-    assert told == texts
+    assert steered == texts

@@ -49,7 +49,7 @@ def test_two_clients_see_the_same(agent, scripted, cycle_of, cmdc_daemon):
     assert [index for index, _ in one] == [*range(1, len(one) + 1)]
 
 
-def test_slow_consumer_gets_everything_or_is_told_what_it_missed(agent, scripted, cycle_of):
+def test_slow_consumer_gets_everything_or_learns_what_it_missed(agent, scripted, cycle_of):
     """A reader that comes late finds all durable events; for each ephemeral one it is told."""
     model = scripted(Text(WORDS, chunk_chars=4), "two")
     session = agent(model, event_buffer_size=50)
@@ -173,14 +173,14 @@ def test_prefix_of_an_id_is_another_session(agent, scripted, client):
     one.run("to s1", timeout=TURN_S)
     new = agent(model, session_id="s100")
     new.run("to s100", timeout=TURN_S)
-    told = [(one.session_id, one.event.text) for one in take(everything, 3)]
+    heard = [(one.session_id, one.event.text) for one in take(everything, 3)]
     everything.close()
 
     assert stream.get(TURN_S).event.text == "to s1"
-    assert told == [("s10", "to s10"), ("s1", "to s1"), ("s100", "to s100")]
+    assert heard == [("s10", "to s10"), ("s1", "to s1"), ("s100", "to s100")]
 
 
-def test_stream_of_all_sees_what_each_session_tells(agent, scripted, client, cycle_of):
+def test_stream_of_all_sees_what_each_session_publishes(agent, scripted, client, cycle_of):
     """All events of all sessions, each session's own in order and without a gap."""
     model = scripted(default="fine")
     sessions = [agent(model) for _ in range(3)]

@@ -91,7 +91,7 @@ def test_task_is_done_by_a_process_below_the_parents(agent, client, scripted):
     assert said(below.requests[0], "user") == [TASK]
 
 
-def test_events_tell_of_the_subagent_from_its_start_to_its_end(agent, client, scripted, cycle_of):
+def test_events_report_the_subagent_from_its_start_to_its_end(agent, client, scripted, cycle_of):
     """Its start and its end stand between those of the call; when its end is told it is gone."""
     model, below = scripted(ToolCalls(task("scout")), "done"), scripted((Hold(), "in the sea"))
     session = agent(model, subagents=[scout(below)])
@@ -118,8 +118,8 @@ def test_events_tell_of_the_subagent_from_its_start_to_its_end(agent, client, sc
     assert (end, end.child_session_id) == (envelope.event, child)
     assert (end.call_id, end.ok, end.text) == (start.call_id, True, "in the sea")
     order = [one.event.kind for one in found]
-    told = ["tool_execution_start", "subagent_start", "subagent_end", "tool_execution_end"]
-    assert [kind for kind in order if kind in told] == told
+    reported = ["tool_execution_start", "subagent_start", "subagent_end", "tool_execution_end"]
+    assert [kind for kind in order if kind in reported] == reported
 
 
 def test_subagent_has_what_its_parent_has_and_knows_nothing_of_it(agent, scripted, tmp_path):
@@ -203,11 +203,11 @@ def test_bound_of_a_subagents_turns_is_its_own(agent, scripted):
     session = agent(model, tools=[smell], subagents=[scout(below, max_turns=1)])
     session.run("Go.", timeout=TURN_S)
 
-    (told,) = results(model.requests[-1])
-    assert told == "Error: the subagent's cycle was aborted: max_turns_exceeded"
+    (reported,) = results(model.requests[-1])
+    assert reported == "Error: the subagent's cycle was aborted: max_turns_exceeded"
 
 
-def test_model_is_told_which_subagents_there_are(agent, scripted):
+def test_model_reads_which_subagents_there_are(agent, scripted):
     """The task tool comes with subagents; its description lists them, the general one included."""
     model = scripted("fine")
     session = agent(model, subagents=[scout(model)])
@@ -259,6 +259,6 @@ def test_subagent_that_takes_too_long_is_ended(agent, scripted):
     assert session.run("Go.", timeout=TURN_S).text == "done"
     below.wait_abandoned()
 
-    (told,) = results(model.requests[-1])
-    assert "not done within 1.5 s" in told
+    (reported,) = results(model.requests[-1])
+    assert "not done within 1.5 s" in reported
     assert names(below.requests[0]) == []

@@ -96,10 +96,10 @@ def test_subagent_that_a_person_stops_has_not_crashed(agent, client, scripted, c
     client.stop(f"{session.id}.1", **given)
     below.release()
     (end,) = only(events.SubagentEnd, cycle_of(stream))
-    told = ": ".join(["the subagent was stopped", *given.values()])
+    reported = ": ".join(["the subagent was stopped", *given.values()])
 
-    assert (end.ok, end.text) == (False, told)
-    assert results(model.requests[-1]) == [f"Error: {told}"]
+    assert (end.ok, end.text) == (False, reported)
+    assert results(model.requests[-1]) == [f"Error: {reported}"]
 
 
 def test_subagent_that_cannot_be_built_is_a_tool_error(agent, client, scripted, cycle_of):
@@ -139,8 +139,8 @@ def test_subagent_that_needs_a_person_says_so(agent, scripted):
     session = agent(model, subagents=[scout(below, tools=[Ask()], plugins=[asks])])
     session.run("Go.", timeout=TURN_S)
 
-    (told,) = results(model.requests[-1])
-    assert told == "Error: the subagent may not call ask_first without a person's approval"
+    (reported,) = results(model.requests[-1])
+    assert reported == "Error: the subagent may not call ask_first without a person's approval"
 
 
 # --- of the parent --------------------------------------------------------------------------------

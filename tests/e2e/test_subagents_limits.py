@@ -135,10 +135,10 @@ def test_more_than_max_children_at_a_time_are_refused(agent, scripted):
     below.wait_held(TURN_S, count=2)
     below.release(2)
     session.collect_reply(timeout=TURN_S)
-    told = results(model.requests[1])
+    reported = results(model.requests[1])
 
-    assert told[:2] == ["seen"] * 2
-    assert "max_children: 2 run already" in told[2]
+    assert reported[:2] == ["seen"] * 2
+    assert "max_children: 2 run already" in reported[2]
     assert results(model.requests[2]) == ["seen again"]
     below.assert_complete()
 
@@ -152,10 +152,10 @@ def test_max_spawns_is_of_the_sessions_life(agent, scripted, poll):
     os.kill(session.agent_pid(), signal.SIGKILL)
     assert poll(lambda: (session.status().incarnation, session.status().state) == (2, "idle"))
     session.run("Go.", timeout=TURN_S)
-    told = results(model.requests[-1])
+    reported = results(model.requests[-1])
 
-    assert max(told) == "seen"
-    assert "max_spawns: 2 were started in this session, and that is all" in min(told)
+    assert max(reported) == "seen"
+    assert "max_spawns: 2 were started in this session, and that is all" in min(reported)
     assert len(below.requests) == 2
 
 
@@ -188,8 +188,8 @@ def test_subagents_of_one_answer_have_equal_shares(agent, scripted):
     below.release(2)
     session.collect_reply(timeout=TURN_S)
 
-    told = results(model.requests[-1])
-    assert ["max_total_tokens_exceeded" in text for text in told] == [True, True]
+    reported = results(model.requests[-1])
+    assert ["max_total_tokens_exceeded" in text for text in reported] == [True, True]
     below.assert_complete()
 
 

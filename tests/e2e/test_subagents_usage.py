@@ -133,9 +133,9 @@ def test_usage_of_a_subagent_that_failed_is_counted(agent, scripted):
     session = agent(model, tools=[smell], subagents=[scout(below)])
     reply = session.run("Go.", timeout=TURN_S)
 
-    (told,) = results(model.requests[-1])
-    assert "the subagent's cycle failed: " in told
-    assert "no such river" in told
+    (reported,) = results(model.requests[-1])
+    assert "the subagent's cycle failed: " in reported
+    assert "no such river" in reported
     assert reply.usage.total_tokens == 1_230
 
 
@@ -202,8 +202,8 @@ def test_usage_of_a_cut_off_subtree_is_counted_by_the_next_process(agent, script
     model.wait_held()
     os.kill(session.agent_pid(), signal.SIGKILL)
     cycle = cycle_of(stream)
-    told = (len(model.requests), [one.event for one in cycle])
-    assert poll(lambda: session.status().total_tokens == 1_234 + CUT), (session.status(), told)
+    reported = (len(model.requests), [one.event for one in cycle])
+    assert poll(lambda: session.status().total_tokens == 1_234 + CUT), (session.status(), reported)
     os.kill(session.agent_pid(), signal.SIGKILL)
     assert poll(lambda: (session.status().incarnation, session.status().state) == (3, "idle"))
     with session.subscribe(since=0) as past:

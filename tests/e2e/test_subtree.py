@@ -103,9 +103,9 @@ def test_child_that_hangs_holds_the_next_process_up_and_no_longer_than_its_grace
     process = process_of(hanging)
     process.suspend()
     os.kill(parent.agent_pid(), signal.SIGKILL)
-    told = parent_monitor.wait(TURN_S)
+    heard = parent_monitor.wait(TURN_S)
 
-    assert (told.reason, told.restarting) == (KILLED, True)
+    assert (heard.reason, heard.restarting) == (KILLED, True)
     assert process.is_running()
     states = {one.session_id: (one.state, one.pid) for one in client.list_sessions()}
     assert states[parent.id] == ("restarting", None)

@@ -18,15 +18,15 @@ def test_crash_and_restart_are_reported_with_all_facts(client, agent, scripted, 
         pid = session.status().pid  # it answers: a death before that would not be charged
         os.kill(pid, signal.SIGKILL)
         assert session.run("1", timeout=TURN_S).text == "fine"
-        told = []
-        while len(told) < 3:
+        reported = []
+        while len(reported) < 3:
             event = stream.get(TURN_S).event
             if isinstance(event, SupervisorReport) and event.supervisor.endswith(session.id):
-                told += [event] if event.child == "agent" else []
-    heard.setdefault("_supervisor", set()).update(type(one).__name__ for one in told)
+                reported += [event] if event.child == "agent" else []
+    heard.setdefault("_supervisor", set()).update(type(one).__name__ for one in reported)
 
-    assert [one.report for one in told] == ["progress", "child_terminated", "progress"]
-    ended = told[1]
+    assert [one.report for one in reported] == ["progress", "child_terminated", "progress"]
+    ended = reported[1]
     assert (ended.pid, ended.generation, ended.restarts) == (pid, 1, 1)
     assert (ended.in_window, ended.max_restarts, ended.next_attempt_s) == (1, 3, 0.0)
     assert ended.reason == "killed by signal 9 (SIGKILL)"

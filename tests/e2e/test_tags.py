@@ -8,7 +8,7 @@ from cmdc_runtime.testing import Sequence, Text, Thinking
 ANSWER = "<title>Two lakes</title><status>Looking at maps</status>Both are in the north."
 
 
-def test_thinking_and_tags_are_told_apart_from_the_answer(agent, scripted, cycle_of):
+def test_thinking_and_tags_are_kept_apart_from_the_answer(agent, scripted, cycle_of):
     """Each is an event of its own, and none of it is in the text, however it is torn apart."""
     spoken = Sequence(Thinking("Lakes. Let me see."), Text(ANSWER, chunk_chars=5))
     session = agent(scripted(spoken))
@@ -32,8 +32,8 @@ def titles(agent, scripted, cycle_of, answer, **options):
     stream = session.subscribe()
     session.prompt("Go.")
     found = [envelope.event for envelope in cycle_of(stream)]
-    told = [one.title for one in found if isinstance(one, cmdc.events.TitleGenerated)]
-    return told, "".join(one.delta for one in found if isinstance(one, cmdc.events.MessageDelta))
+    heard = [one.title for one in found if isinstance(one, cmdc.events.TitleGenerated)]
+    return heard, "".join(one.delta for one in found if isinstance(one, cmdc.events.MessageDelta))
 
 
 def test_tags_are_read_where_the_prompt_invites_them(agent, scripted, cycle_of):
@@ -76,7 +76,7 @@ def test_a_filter_that_ends_the_answer_leaves_no_title(agent, scripted, cycle_of
         session.prompt("Hello.")
         found = [envelope.event for envelope in cycle_of(stream)]
 
-    told = [one for one in found if one.kind in {"title_generated", "status_update"}]
+    heard = [one for one in found if one.kind in {"title_generated", "status_update"}]
     text = "".join(one.delta for one in found if one.kind == "message_delta")
-    assert (told, text) == ([], "Well, a " if answer.startswith("Well") else "")
+    assert (heard, text) == ([], "Well, a " if answer.startswith("Well") else "")
     assert found[-1].kind == "agent_abort"

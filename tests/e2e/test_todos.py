@@ -52,7 +52,7 @@ def create(agent, model):
     return agent(model, tools=["write_todos", recall, recall_apart])
 
 
-def test_list_is_told_and_replaced_as_a_whole(agent, scripted, cycle_of):
+def test_list_is_published_and_replaced_as_a_whole(agent, scripted, cycle_of):
     """Observers get each list, and tools see the one that was written last, wherever they run."""
     done = FIRST | {"status": "completed"}
     model = scripted(writing(FIRST, SECOND), writing(done), recalling(), "Done.")

@@ -84,9 +84,9 @@ class Echo(http.server.BaseHTTPRequestHandler):
         is_model = not self.path.startswith(("/v1/traces", "/v1/metrics"))
         # The secret ones first: a reason is cut, and the end of the body is what options add to it.
         heads = sorted(self.headers.items(), key=lambda one: one[0].lower() in PLAIN_HEADERS)
-        told = f"{body[-120:]!r} {self.path} {dict(heads)}"
-        self.server.echoed += told if is_model else ""
-        answer = json.dumps({"error": {"message": told, "type": "echo"}}).encode()
+        received = f"{body[-120:]!r} {self.path} {dict(heads)}"
+        self.server.echoed += received if is_model else ""
+        answer = json.dumps({"error": {"message": received, "type": "echo"}}).encode()
         self.send_response(self.server.status if is_model else 200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(answer) if is_model else 0))
@@ -135,7 +135,7 @@ class Found:
         )
         self.add(f"cmdc {' '.join(words[:2])}", done.stdout + done.stderr)
 
-    def tells(self, *words):
+    def holding(self, *words):
         """Return where all these words are."""
         return {where for where, text in self._texts.items() if all(word in text for word in words)}
 
@@ -382,10 +382,10 @@ def test_failures_of_tools_and_plugins_show_no_secret(daemon, found, tmp_path):
     found.add("log", daemon.log_text())
 
     assert found.leaks() == {}
-    assert [one for one in FAILURES if "events" not in found.tells(f"{one} [hidden]")] == []
-    assert found.tells("apart: [hidden]", "cause: [hidden]", "heard: [hidden]") == {"log"}
-    assert "error" in found.tells("closed: [hidden]")
-    assert found.tells("apart: [hidden]", "refusing: [hidden]") >= {"messages", "requests"}
+    assert [one for one in FAILURES if "events" not in found.holding(f"{one} [hidden]")] == []
+    assert found.holding("apart: [hidden]", "cause: [hidden]", "heard: [hidden]") == {"log"}
+    assert "error" in found.holding("closed: [hidden]")
+    assert found.holding("apart: [hidden]", "refusing: [hidden]") >= {"messages", "requests"}
     assert rows
     assert hit <= KEPT.keys()
 
@@ -427,7 +427,7 @@ def test_a_sessions_secrets_are_in_the_journal_alone(daemon, echo, found, tmp_pa
     assert echoed >= {"key", "later", "header", "query", "Basic"}  # or nothing was tried
     assert "agent_error" in {one.event.kind for one in events}
     assert found.leaks() == {}
-    assert found.tells("x-our-odd-name", "[hidden]") >= {"events", "spans", "status 400"}
+    assert found.holding("x-our-odd-name", "[hidden]") >= {"events", "spans", "status 400"}
     assert all((rows, logs, files))
     assert ("sessions", "spec") in hit <= KEPT.keys()
     assert all(path.parent == daemon.state_dir for path in written), written

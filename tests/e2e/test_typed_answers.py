@@ -129,7 +129,7 @@ def test_without_a_type_the_output_is_the_text(agent, scripted):
     ],
     ids=["no JSON", "against the schema", "against a validator"],
 )
-def test_a_wrong_answer_is_told_and_asked_for_again(agent, scripted, output, wrong, problem):
+def test_a_wrong_answer_is_reported_and_asked_for_again(agent, scripted, output, wrong, problem):
     """The model reads what is wrong with it; messages and usage are those of both."""
     model = scripted(wrong, ROME if isinstance(output, Town) else '{"number": 4}')
     session = agent(model)

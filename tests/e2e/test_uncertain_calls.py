@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 TURN_S = 20.0
 ANSWER = "Done."
-TOLD = "It may or may not have taken effect"
+UNCERTAIN = "It may or may not have taken effect"
 
 
 def note(log):
@@ -112,13 +112,13 @@ def uncertain_calls(session):
             found.append(stream.get(TURN_S))
     ended = [one.event for one in found if isinstance(one.event, events.ToolExecutionEnd)]
     results = {one.call_id: one.content for one in session.messages() if one.role == "tool_result"}
-    told = [one for one in ended if one.uncertain]
+    reported = [one for one in ended if one.uncertain]
 
     assert {one.call_id: one.text for one in ended} == results
-    assert all((TOLD in one.text) == one.uncertain for one in ended)
+    assert all((UNCERTAIN in one.text) == one.uncertain for one in ended)
     listed = {(one.name, one.call_id) for one in session.status().uncertain}
-    assert listed == {(one.name, one.call_id) for one in told}
-    return sorted(one.name for one in told)
+    assert listed == {(one.name, one.call_id) for one in reported}
+    return sorted(one.name for one in reported)
 
 
 def test_calls_that_outlast_their_time(agent, scripted):

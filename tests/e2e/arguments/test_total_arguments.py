@@ -264,13 +264,13 @@ async def problem_of(call, name, kind, parameters, right):
     try:
         await outcome(call, args, given)
     except CmdcError as error:
-        told, is_refused = str(error), True
-        if len(told) > TEXT_CHARS_MAX or len(traced(error)) > TRACED_CHARS_MAX:
-            return f"tells {len(told)} characters, {len(traced(error))} with its traceback"
+        reported, is_refused = str(error), True
+        if len(reported) > TEXT_CHARS_MAX or len(traced(error)) > TRACED_CHARS_MAX:
+            return f"tells {len(reported)} characters, {len(traced(error))} with its traceback"
     except Exception as error:  # noqa: BLE001 - any other is what is looked for
         return f"{type(error).__name__}: {error}"[:80]
     else:
-        told, is_refused = "", False
+        reported, is_refused = "", False
     took_s = time.monotonic() - begun_s
     if Watched.looks > LOOKS_MAX:
         return f"looks {Watched.looks:,} times at it"
@@ -279,7 +279,9 @@ async def problem_of(call, name, kind, parameters, right):
     if not is_refused:
         return "taken" if kind in HOSTILE else None
     words = CALLED.get(name, "session" if name.startswith("session") else name)
-    return None if re.search(words, told) and took_s < AT_ONCE_S else f"{took_s:.1f} s: {told}"
+    return (
+        None if re.search(words, reported) and took_s < AT_ONCE_S else f"{took_s:.1f} s: {reported}"
+    )
 
 
 def traced(error):

@@ -240,7 +240,7 @@ async def data_here(*, context: cmdc.Context) -> str:
     return repr(sorted(context.user_data.items()))
 
 
-class Teller(cmdc.Plugin):
+class Reporter(cmdc.Plugin):
     """Tells what plugins see of it."""
 
     def before_prompt(self, event, context):
@@ -249,7 +249,7 @@ class Teller(cmdc.Plugin):
         )
 
 
-def told_by(session):
+def results_of(session):
     return [one.content for one in session.messages() if one.role == "tool_result"]
 
 
@@ -259,24 +259,24 @@ def test_user_data_arrives_as_it_was_given(agent, scripted, client):
     right = repr(sorted(GIVEN.items()))
     model = scripted(call, "one", call, "two", call, "three", call, "four")
     tools = [data_of, data_here]
-    session = agent(model, tools=tools, plugins=[Teller], user_data=GIVEN)
+    session = agent(model, tools=tools, plugins=[Reporter], user_data=GIVEN)
     with session.subscribe(types=["plugin_event"]) as stream:
         session.run("What is there?", timeout=TURN_S)
         assert stream.get(TURN_S).event.payload["data"] == right
-    assert told_by(session) == [right] * 2
+    assert results_of(session) == [right] * 2
 
     monitor = session.monitor()
     os.kill(session.agent_pid(), 9)
     monitor.wait(TURN_S)
     session.run("And now?", timeout=TURN_S)
-    assert told_by(session) == [right] * 4
+    assert results_of(session) == [right] * 4
     with session.resume_session(new_id=f"{session.id}.f") as fork:
         fork.run("And here?", timeout=TURN_S)
-        assert told_by(fork) == [right] * 6
+        assert results_of(fork) == [right] * 6
     session.stop()
     with client.resume_session(session.id) as again:
         again.run("And again?", timeout=TURN_S)
-        assert told_by(again) == [right] * 6
+        assert results_of(again) == [right] * 6
 
 
 # --- surroundings of the caller -----------------------------------------------------------------
@@ -312,7 +312,7 @@ def script(text, *arguments, **environ):
     )
 
 
-def test_a_working_directory_that_was_removed_is_told(cmdc_daemon):
+def test_a_working_directory_that_was_removed_is_reported(cmdc_daemon):
     """An absolute path is the way out; a relative address is none."""
     done = script(GONE, str(cmdc_daemon.address))
 

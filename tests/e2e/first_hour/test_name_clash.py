@@ -82,7 +82,7 @@ def test_theirs_and_ours_in_one_folder(place, wheel, theirs, tmp_path):
     ours_last = doctor(place, tmp_path)
     log = serve(place, tmp_path)
     place.pip("uninstall", "--yes", "--quiet", "supervisor")
-    removed, told = doctor(place, tmp_path), start(place, tmp_path)
+    removed, printed = doctor(place, tmp_path), start(place, tmp_path)
     place.install(wheel)
     mended = doctor(place, tmp_path)
 
@@ -91,7 +91,7 @@ def test_theirs_and_ours_in_one_folder(place, wheel, theirs, tmp_path):
     assert "cmdc-runtime over supervisor 4.3.0 was installed" in ours_last[1]
     assert "package.shared" in log
     assert "cmdc-runtime over supervisor 4.3.0 was installed" in log
-    for text in (removed[1], told):
+    for text in (removed[1], printed):
         assert f"the first is {place.packages}/supervisor/__init__.py" in text
         assert "pip install --force-reinstall --no-deps cmdc-runtime" in text
 
@@ -102,9 +102,9 @@ def test_theirs_found_before_ours(place, theirs, tmp_path):
     with zipfile.ZipFile(theirs) as files:
         files.extractall(other)
     is_well, found = doctor(place, tmp_path, PYTHONPATH=str(other))
-    told = start(place, tmp_path, PYTHONPATH=str(other))
+    printed = start(place, tmp_path, PYTHONPATH=str(other))
 
     assert not is_well
-    for text in (found, told):
+    for text in (found, printed):
         assert f"at {other}/supervisor and of supervisor 4.3.0, comes before" in text
         assert f"that of cmdc-runtime at {place.packages}/supervisor" in text

@@ -49,7 +49,7 @@ def called(name, /, **arguments):
     return ToolCalls(ToolUse(name, arguments))
 
 
-def told(request):
+def newest(request):
     """Return the newest message of a request."""
     return request["messages"][-1]["content"]
 
@@ -62,9 +62,9 @@ class Answers:
 
     def __call__(self, request):
         for words, answer in self.table.items():
-            if words in told(request):
+            if words in newest(request):
                 return answer(request) if callable(answer) else answer
-        return Error(400, f"no answer to {told(request)!r}")
+        return Error(400, f"no answer to {newest(request)!r}")
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ try:
     os.kill(before, signal.SIGKILL)
     was_taken = cmdc("prompt", "reader", "And now?") != ""
     print("prompted after the kill, another process:", was_taken, pid_of("reader") != before)
-    is_told = "killed by signal 9" in cmdc("logs", "reader")
-    print("in the tree, the kill in the log:", "reader" in cmdc("tree"), is_told)
+    is_logged = "killed by signal 9" in cmdc("logs", "reader")
+    print("in the tree, the kill in the log:", "reader" in cmdc("tree"), is_logged)
     cmdc("backup", "backup.db")
     print("backed up:", Path("backup.db").stat().st_size > 0)
     cmdc("stop", "reader")
