@@ -1,4 +1,4 @@
-"""What tests of MCP have in common: the server for tests, and what a session tells of it."""
+"""What tests of MCP have in common: the server for tests, and what a session reports of it."""
 
 import socket
 import sys
@@ -30,7 +30,7 @@ def status_of(session):
 
 
 def states(stream, last):
-    """Return the states of the server, as events tell them, up to ``last``."""
+    """Return the states of the server, as events report them, up to ``last``."""
     found = []
     while last not in found:
         event = stream.get(TURN_S).event

@@ -104,7 +104,7 @@ def test_burning_process_is_gone(agent, scripted, cycle_of, poll, tmp_path):
 
 
 def test_burning_thread_is_abandoned(agent, scripted, poll, tmp_path):
-    """It cannot be ended; the abort is told while it burns, and its result changes nothing."""
+    """It cannot be ended; the abort is reported while it burns, and its result changes nothing."""
     model = scripted(calling(tmp_path, "burn_here"), "next", "last")
     session = agent(model, tools=TOOLS)
     stream = session.subscribe()

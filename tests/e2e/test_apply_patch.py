@@ -1,4 +1,4 @@
-"""A patch that a model sends: files change, and a patch that does not fit is told to the model."""
+"""A patch that a model sends: files change; one that does not fit is reported to the model."""
 
 import pytest
 

@@ -333,7 +333,7 @@ def test_decision_that_waits_for_its_cycle_outlives_the_process(agent, scripted,
 
 
 def test_steered_cycle_does_not_rest_at_a_blocked_call(agent, scripted, tmp_path):
-    """What the user has to say is told at once; the approval waits on."""
+    """The model reads at once what the user has to say; the approval waits on."""
     log, end = tmp_path / "log", tmp_path / "end"
     arguments = {"log": str(log), "code": 7}
     calls = (ToolUse("launch", arguments), ToolUse("wait", {"log": str(end)}))

@@ -202,7 +202,7 @@ async def remember(address: str, *, context: cmdc.Context) -> str:
 
 
 def test_an_agent_reads_its_own_past(agent, scripted, address):
-    """A run of a strategy that goes on after a death is told so what it has told."""
+    """A run of a strategy that goes on after a death reads what it has recorded."""
     model = scripted(ToolCalls(ToolUse("remember", {"address": address})), default="done")
     session = agent(model, tools=[remember])
     session.run("Go.", timeout=TURN_S)
@@ -231,7 +231,7 @@ def test_a_tool_gets_no_events_and_a_person_does(agent, scripted, victim, addres
 
 
 def test_without_the_token_nobody_is_heard(cmdc_daemon, address, monkeypatch):
-    """A program of another release, or one that cannot read it, is told what is amiss."""
+    """A program of another release, or one that cannot read it, reads what is amiss."""
     monkeypatch.setattr("cmdc_runtime.client.connection.read_token", lambda _place: "")
 
     with pytest.raises(AccessDenied, match="token"), cmdc.Client(address) as client:

@@ -24,10 +24,10 @@ CALLS = [
 
 
 class Store(Filesystem):
-    """Files in a place that no tool names, and commands that are only told."""
+    """Files in a place that no tool names, and commands that are only named."""
 
     def execute(self, command, timeout_s=60.0):
-        """Tell the command."""
+        """Return the command."""
         return ExecuteResult(output=f"asked for {command}", exit_code=0)
 
 

@@ -54,7 +54,7 @@ def only(kind, envelopes):
 
 
 def result(model):
-    """Return what the model was told of its call."""
+    """Return what the model read of its call."""
     return result_of(model, -1)
 
 

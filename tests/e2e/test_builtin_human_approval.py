@@ -234,7 +234,7 @@ def note(text: str) -> str:
 
 @pytest.mark.parametrize("plugins", [[], [cmdc.plugins.HumanApproval]])
 def test_calls_of_a_subagent_whose_tool_needs_approval_wait(agent, client, scripted, plugins):
-    """Each of several is held and told, approved or rejected by itself; the others run on."""
+    """Each of several is held and announced, approved or rejected by itself; the others run on."""
     uses = [ToolUse("note", {"text": text}, f"c-{text}") for text in ("one", "two", "three")]
     child = scripted(ToolCalls(*uses), "all done")
     parent = scripted(

@@ -99,13 +99,13 @@ class Collector:
             for scope in of.scope_spans
             for span in scope.spans
         ]
-        return sorted(found, key=lambda exported: exported.raw.start_time_unix_nano)
+        return sorted(found, key=lambda traced: traced.raw.start_time_unix_nano)
 
     def wait_for(self, name, count=1):
         """Return all spans once so many of this name are there."""
         with self.arrived:
             assert self.arrived.wait_for(
-                lambda: [exported.raw.name for exported in self.spans()].count(name) >= count,
+                lambda: [traced.raw.name for traced in self.spans()].count(name) >= count,
                 TURN_S,
             ), self.spans()
             return self.spans()
@@ -155,8 +155,8 @@ def collector():
 
 
 @pytest.fixture
-def exported(agent, collector):
-    """Make sessions that tell the collector."""
+def traced(agent, collector):
+    """Make sessions that export to the collector."""
 
     def create(model, capture_content=False, **options):
         telemetry = cmdc.plugins.Telemetry(
@@ -176,9 +176,9 @@ def steps():
     return Error(503, "busy"), calls, ANSWER
 
 
-def test_a_cycle_reaches_the_collector(exported, collector, scripted):
+def test_a_cycle_reaches_the_collector(traced, collector, scripted):
     """Spans in their tree, metrics, no content; all is there when the session has ended."""
-    session = exported(scripted(*steps()), tools=[look, explode], **QUICK)
+    session = traced(scripted(*steps()), tools=[look, explode], **QUICK)
     session.run(PROMPT, timeout=TURN_S)
     session.stop()
     spans = collector.spans()
@@ -231,9 +231,9 @@ def check_metrics(collector):
     assert (kinds, point.count) == ({"cmdc.outcome": "finished"}, 1)
 
 
-def test_content_reaches_the_collector_where_it_is_wanted(exported, collector, scripted):
+def test_content_reaches_the_collector_where_it_is_wanted(traced, collector, scripted):
     """By the attributes of the conventions."""
-    session = exported(scripted(*steps()[1:]), capture_content=True, tools=[look, explode])
+    session = traced(scripted(*steps()[1:]), capture_content=True, tools=[look, explode])
     session.run(PROMPT, timeout=TURN_S)
     session.stop()
     by_call = {one.attributes.get("gen_ai.tool.call.id"): one for one in collector.spans()}
@@ -249,10 +249,10 @@ def test_content_reaches_the_collector_where_it_is_wanted(exported, collector, s
     assert RESULT in by_call["c-2"].raw.status.message
 
 
-def test_a_crash_is_reported_by_the_next_process(exported, collector, scripted, poll):
-    """Its cycle goes on in the same trace; an abort is told at once."""
+def test_a_crash_is_reported_by_the_next_process(traced, collector, scripted, poll):
+    """Its cycle goes on in the same trace; an abort is reported at once."""
     model = scripted((Text("half"), Hold()), (Text("half"), Hold()))
-    session = exported(model)
+    session = traced(model)
     session.prompt(PROMPT)
     model.wait_held()
     os.kill(first := session.agent_pid(), signal.SIGKILL)
@@ -269,13 +269,13 @@ def test_a_crash_is_reported_by_the_next_process(exported, collector, scripted, 
     assert cycle.attributes["cmdc.abort.reason"] == "enough"
 
 
-def test_a_run_of_a_strategy_is_nested_in_its_call(exported, collector, scripted):
+def test_a_run_of_a_strategy_is_nested_in_its_call(traced, collector, scripted):
     """Its branches are spans of the run's, with what each took."""
     strategy = cmdc.reasoning.SelfConsistency(samples=2)
     below = cmdc.SubAgent("general-purpose", "Votes.", model=scripted(default="Answer: 42"))
     call = ToolCalls(ToolUse("reason", {"question": PROMPT}, "c-1"))
     tool = cmdc.tools.Reason(strategies=[strategy])
-    session = exported(scripted(call, ANSWER), tools=[tool], subagents=[below])
+    session = traced(scripted(call, ANSWER), tools=[tool], subagents=[below])
     session.run(PROMPT, timeout=TURN_S)
     session.stop()
     spans = collector.spans()
@@ -295,7 +295,7 @@ def test_a_run_of_a_strategy_is_nested_in_its_call(exported, collector, scripted
     assert collector.leaked(*CONTENT) == []
 
 
-def test_what_a_branch_does_is_in_its_span(exported, collector, scripted):
+def test_what_a_branch_does_is_in_its_span(traced, collector, scripted):
     """One trace has the whole run, with each branch's own cycle and requests, and a subagent's."""
     strategy = cmdc.reasoning.SelfConsistency(samples=2)
     below = cmdc.SubAgent("general-purpose", "Votes.", model=scripted(default="Answer: 42"))
@@ -304,7 +304,7 @@ def test_what_a_branch_does_is_in_its_span(exported, collector, scripted):
         ToolUse("task", {"description": PROMPT, "subagent_type": "general-purpose"}, "c-2"),
     )
     tool = cmdc.tools.Reason(strategies=[strategy])
-    session = exported(scripted(calls, ANSWER), tools=[tool], subagents=[below])
+    session = traced(scripted(calls, ANSWER), tools=[tool], subagents=[below])
     session.run(PROMPT, timeout=TURN_S)
     session.stop()
     spans = collector.wait_for("invoke_agent", 4)
@@ -322,12 +322,12 @@ def test_what_a_branch_does_is_in_its_span(exported, collector, scripted):
     assert {one.raw.parent_span_id for one in chats} == {one.raw.span_id for one in cycles}
 
 
-def test_a_death_of_the_parent_leaves_one_trace(exported, collector, scripted):
-    """What its subagent told stands in the same trace, below the call that was under way."""
+def test_a_death_of_the_parent_leaves_one_trace(traced, collector, scripted):
+    """What its subagent reported stands in the same trace, below the call that was under way."""
     below_model = scripted((Text("half"), Hold()), default=ANSWER)
     below = cmdc.SubAgent("general-purpose", "Works.", model=below_model)
     calls = ToolCalls(ToolUse("task", {"description": PROMPT}, "c-1"))
-    session = exported(scripted(calls, default=ANSWER), subagents=[below])
+    session = traced(scripted(calls, default=ANSWER), subagents=[below])
     session.prompt(PROMPT)
     below_model.wait_held()
     os.kill(session.agent_pid(), signal.SIGKILL)
@@ -354,13 +354,13 @@ class Pair(cmdc.ReasoningStrategy):
         return cmdc.Done([one.error or one.content for one in thoughts])
 
 
-def test_branches_that_run_again_are_in_spans(exported, collector, scripted):
-    """After a death of their parent: what each does is below its run, whichever process told it."""
+def test_branches_that_run_again_are_in_spans(traced, collector, scripted):
+    """After their parent's death: what each does is below its run, whichever process reports it."""
     below_model = scripted(*[(Text("half"), Hold())] * 2, default=ANSWER)
     below = cmdc.SubAgent("general-purpose", "Thinks.", model=below_model)
     call = ToolCalls(ToolUse("reason", {"question": PROMPT}, "c-1"))
     tool = cmdc.tools.Reason(strategies=[Pair])
-    session = exported(scripted(call, default=ANSWER), tools=[tool], subagents=[below])
+    session = traced(scripted(call, default=ANSWER), tools=[tool], subagents=[below])
     session.prompt(PROMPT)
     below_model.wait_held(count=2)
     os.kill(session.agent_pid(), signal.SIGKILL)
@@ -418,15 +418,13 @@ def test_a_session_that_ends_before_its_telemetry_is_ready_loses_nothing(agent, 
 @pytest.mark.parametrize(
     ("end", "outcome"), [(kill_branches, "failed"), (abort, "killed")], ids=["SIGKILL", "abort"]
 )
-def test_a_killed_branch_has_a_span_that_failed(
-    exported, collector, scripted, client, end, outcome
-):  # noqa: PLR0913, PLR0917 - fixtures
+def test_a_killed_branch_has_a_span_that_failed(traced, collector, scripted, client, end, outcome):  # noqa: PLR0913, PLR0917 - fixtures
     """It is ended, as an error, below the run that it was of; so is the run that was killed."""
     below_model = scripted((Hold(), "late"), (Hold(), "late"), default=ANSWER)
     below = cmdc.SubAgent("general-purpose", "Votes.", model=below_model)
     call = ToolCalls(ToolUse("reason", {"question": PROMPT}, "c-1"))
     tool = cmdc.tools.Reason(strategies=[Pair])
-    session = exported(scripted(call, ANSWER), tools=[tool], subagents=[below])
+    session = traced(scripted(call, ANSWER), tools=[tool], subagents=[below])
     session.prompt(PROMPT)
     below_model.wait_held(TURN_S, count=2)
     end(session, client)

@@ -1,4 +1,4 @@
-"""Each tool call is told of twice: that it starts or is not made, then once that it is over."""
+"""Each tool call is reported twice: that it starts or is not made, then once that it is over."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ TOOLS = [quick, stay, stay_writing, too_long, fall, gated]
 
 
 def kinds_of_calls(session):
-    """Return what was told of each call of the session, and check that there are no others."""
+    """Return what was reported of each call of the session, and check that there are no others."""
     with session.subscribe(since=0) as stream:
         last, found = session.last_index(), []
         while not found or found[-1].index < last:
@@ -168,7 +168,7 @@ def test_calls_of_a_cycle_that_is_given_up(agent, scripted, tmp_path, poll):
 
 
 def test_calls_that_loop_or_that_a_plugin_ends(agent, scripted, plugin_of):
-    """The batch that ends its cycle is told of as well."""
+    """The batch that ends its cycle is reported as well."""
     loop = [ToolCalls(ToolUse("quick", {}))] * 3
     session = agent(scripted(*loop), tools=TOOLS, loop_threshold=2, loop_abort=3)
     with pytest.raises(cmdc.AgentAborted):

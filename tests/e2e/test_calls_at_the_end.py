@@ -1,4 +1,4 @@
-"""A session that is stopped while its calls run: each one that has begun is told to be over."""
+"""A session that is stopped while its calls run: each one that has begun is reported as over."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ TOOLS = [reads, writes, threaded]
 
 
 def heard_of(stream):
-    """Return what a stream tells of each call, up to the session's end."""
+    """Return what a stream reports of each call, up to the session's end."""
     found = defaultdict(list)
     for envelope in stream:
         event = envelope.event

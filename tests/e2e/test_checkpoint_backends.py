@@ -211,7 +211,7 @@ def test_redact_is_asked_before_the_backend(agent, scripted, backend, tmp_path):
 
 
 class Broken(cmdc.CheckpointBackend):
-    """Does in each method what it is told."""
+    """Does in each method what it is given."""
 
     def __init__(self, **does):
         self.does = does
@@ -312,7 +312,7 @@ def test_a_backend_that_kills_its_process_ends_no_session(agent, scripted, metho
 
 
 def test_a_class_that_cannot_be_made_stops_no_session(agent, scripted):
-    """It is made where it is needed, and that is told there."""
+    """It is made where it is needed, and that is reported there."""
     session = agent(scripted("hello"), checkpoint_backend="tests.e2e.kept_checkpoints:Unmade")
 
     with pytest.raises(cmdc.CheckpointFailed, match="Unmade cannot be made: OSError: no database"):

@@ -26,7 +26,7 @@ def risky() -> str:
 
 
 def test_a_checkpoint_is_a_state_by_its_name(agent, scripted):
-    """What is told of it is what was given, and its state is the conversation."""
+    """What is reported of it is what was given, and its state is the conversation."""
     session = agent(scripted("hello"), user_data={"who": "me"})
     session.run("Hi.", timeout=TURN_S)
     made = session.checkpoint(label="after hello", metadata={"n": 1})

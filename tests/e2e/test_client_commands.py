@@ -73,7 +73,7 @@ def test_steering_reaches_the_model_at_the_next_gap(agent, scripted):
 
 
 def test_too_many_steerings_are_refused(agent, scripted, cycle_of):
-    """The queue is bounded; who comes too late is told, and so are observers."""
+    """The queue is bounded; who comes too late gets an error, and observers hear of it."""
     model = scripted((Hold(), "never"), default="on")
     session = agent(model, max_steering_queue=1)
     stream = session.subscribe()

@@ -1,4 +1,4 @@
-"""What a tool sees of its session, in each place that it runs in; and what a status tells."""
+"""What a tool sees of its session, in each place that it runs in; and what a status shows."""
 
 import json
 
@@ -29,12 +29,12 @@ def seen(context):
 
 @cmdc.tool(effects="read")
 def in_process(*, context: cmdc.Context) -> str:
-    """Tell."""
+    """Report."""
     return json.dumps(seen(context))
 
 
 class InThread(cmdc.Tool):
-    """Tells."""
+    """Reports."""
 
     name = "in_thread"
     description = "Tell."
@@ -47,7 +47,7 @@ class InThread(cmdc.Tool):
 
 @cmdc.tool(effects="read")
 async def in_task(*, context: cmdc.Context) -> str:
-    """Tell."""
+    """Report."""
     return json.dumps(seen(context))
 
 

@@ -89,7 +89,7 @@ def test_the_events_are_those_of_the_cycle(agent, scripted):
 
 
 def test_an_abort_is_raised_where_no_event_reports_it(agent, scripted):
-    """Of the running cycle and of a dropped prompt; the events tell it themselves."""
+    """Of the running cycle and of a dropped prompt; the events report it themselves."""
     model = scripted((Text("Half"), Hold(), "never"))
     session = agent(model)
     running, dropped = session.stream("Go."), session.stream("And.")
@@ -134,7 +134,7 @@ def test_a_failure_is_raised(agent, scripted):
 
 
 def test_the_end_of_the_session_is_raised(agent, scripted):
-    """Also where only events are read, since none tells of it."""
+    """Also where only events are read, since none reports it."""
     for read in (cmdc.stream, cmdc.stream_events):
         model = scripted((Text("Half"), Hold(), "never"))
         session = agent(model)

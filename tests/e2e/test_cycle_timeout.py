@@ -48,7 +48,7 @@ STATES = {
 
 @pytest.mark.parametrize("steps", STATES.values(), ids=STATES)
 def test_a_request_that_takes_for_ever_is_ended(agent, scripted, cycle_of, steps):
-    """Before the first byte, in mid-stream and between attempts; who waits is told the reason."""
+    """Before the first byte, in mid-stream and between attempts; who waits gets the reason."""
     model = scripted(*steps)
     session = agent(model, cycle_timeout=SOON_S, retry_base_delay=60.0)
     stream = session.subscribe()

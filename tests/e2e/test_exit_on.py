@@ -17,7 +17,7 @@ def look() -> str:
 
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
 def test_too_many_turns_end_the_session(agent, scripted, restart):
-    """The reason is told as what it is, and no process follows."""
+    """The reason is reported as what it is, and no process follows."""
     model = scripted(default=ToolCalls(ToolUse("look", {})))
     session = agent(
         model, tools=[look], max_turns=1, exit_on=["max_turns_exceeded"], restart=restart

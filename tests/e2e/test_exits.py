@@ -1,4 +1,4 @@
-"""Why processes end, who is told, and what becomes of the session."""
+"""Why processes end, who is notified, and what becomes of the session."""
 
 import asyncio
 import ctypes
@@ -293,7 +293,7 @@ def test_demonitored_session_is_not_heard_of(agent, scripted, poll, client):
 
 
 def test_monitor_of_no_session_is_answered_at_once(client):
-    """Who monitors what is not there is told so by a Down."""
+    """Who monitors what is not there learns so by a Down."""
     down = client.monitor("never-seen").wait(TURN_S)
 
     assert (down.reason, down.restarting) == (NoProcess(), False)
@@ -388,7 +388,7 @@ def test_stop_between_two_processes_has_the_callers_reason(agent, scripted, poll
 
 
 def test_stopped_process_is_unresponsive_and_can_be_stopped(agent, scripted):
-    """A process that hangs is told from a dead one, and ``stop`` ends it by force."""
+    """A process that hangs is kept apart from a dead one, and ``stop`` ends it by force."""
     session = agent(scripted(default="fine"))
     monitor = session.monitor()
     os.kill(session.agent_pid(), signal.SIGSTOP)

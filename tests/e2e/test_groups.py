@@ -55,7 +55,7 @@ def test_sessions_that_join_are_heard_from_their_first_event(agent, client, scri
 
 
 def test_past_of_a_group_can_be_had(agent, client, scripted, group):
-    """With ``since`` 0 the members that are there tell all that they did."""
+    """With ``since`` 0 the members that are there report all that they did."""
     model = scripted(default="fine")
     one = agent(model, group_id=group)
     one.run("Before.", timeout=TURN_S)

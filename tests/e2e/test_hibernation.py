@@ -1,4 +1,4 @@
-"""A session that is idle for long gives its process up; nobody else can tell."""
+"""A session that is idle for long gives its process up; nobody else can notice."""
 
 import os
 import signal
@@ -142,7 +142,7 @@ def shown(status):
 
 
 def test_who_collects_a_reply_wakes_nobody(asleep, client, cmdc_daemon):
-    """It is the reply of the cycle before; how that ended is told as ever."""
+    """It is the reply of the cycle before; how that ended is reported as ever."""
     session, _ = asleep()
     incarnation = session.status().incarnation
     with cmdc.Client(cmdc_daemon.address) as other:
@@ -212,7 +212,7 @@ def test_long_conversations_of_sleeping_sessions_are_read_whole(agent, scripted,
 
 
 def test_hibernated_session_can_be_stopped(asleep):
-    """Its end is told as that of any other, with the caller's reason."""
+    """Its end is reported as that of any other, with the caller's reason."""
     session, _ = asleep()
     monitor = session.monitor()
     session.stop()

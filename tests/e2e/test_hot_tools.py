@@ -108,7 +108,7 @@ def test_change_is_in_the_next_request_and_not_in_this_one(agent, scripted):
 
 
 def test_detached_tool_is_not_there_for_the_answer_under_way(agent, scripted, cycle_of):
-    """A call of it is told as unknown, and the model reads which tools there are."""
+    """A call of it is reported as unknown, and the model reads which tools there are."""
     model = scripted((Hold(), ToolCalls(ToolUse("add", {"a": 1, "b": 2}))), "Then not.")
     session = agent(model, tools=[add, double])
     stream = session.subscribe()
@@ -221,7 +221,7 @@ def test_a_single_tool_is_reported_by_its_own_event_alone(agent, scripted):
     ids=["attached", "no tool", "cannot be opened", "missing", "twice"],
 )
 def test_batch_with_a_wrong_entry_changes_nothing(agent, scripted, change, problems):
-    """Every wrong entry is named with its reason; no event is told, the model sees no change."""
+    """Every wrong entry is named with its reason; no event comes, the model sees no change."""
     model = scripted("Yes.")
     session = agent(model, tools=[add])
     before = session.last_index()
@@ -238,7 +238,7 @@ def test_batch_with_a_wrong_entry_changes_nothing(agent, scripted, change, probl
     "tool", [7, "none", print, Opens()], ids=["number", "name", "function", "code"]
 )
 def test_what_is_no_tool_is_refused(agent, scripted, tool):
-    """By the client where it can tell, and by the agent where only it can."""
+    """By the client where it can know, and by the agent where only it can."""
     session = agent(scripted("unused"))
 
     with pytest.raises(cmdc.InvalidTool):
@@ -302,7 +302,7 @@ def test_new_code_may_replace_old_code_of_the_same_name(agent, scripted):
 
 
 def test_many_changes_at_once_are_made_one_after_the_other(agent, scripted, cmdc_daemon):
-    """Of ten that attach the same name one succeeds; the others are told that it is taken."""
+    """Of ten that attach the same name one succeeds; the others get the error that it is taken."""
     session = agent(scripted("Yes."))
 
     async def attach_ten():

@@ -137,7 +137,7 @@ def test_coroutines_send_images_too(cmdc_daemon, scripted):
 
 
 async def asked_by_coroutines(address, model):
-    """Ask for the same in three ways, and return what each has told last."""
+    """Ask for the same in three ways, and return what each has reported last."""
     async with cmdc.AsyncClient(address) as client:
         session = await client.create_agent(model=model)
         async with session:
@@ -196,7 +196,7 @@ def test_what_is_no_image_or_file_is_refused(agent, scripted, given, said):
 
 
 def test_a_model_that_cannot_see_is_distinguished_before_anything_is_sent(agent, scripted):
-    """The table of models says so; what an earlier prompt has shown is told in words."""
+    """The table of models says so; what an earlier prompt has shown is given in words."""
     model = scripted("seen", "blind")
     name, opts = model.model_source()
     session = agent(model)

@@ -24,7 +24,7 @@ SUMMARY = "They looked at pictures."
 
 
 def picture(number):
-    """Return bytes that are told as an image, and are no other's."""
+    """Return bytes that are recognized as an image, and are no other's."""
     return b"\x89PNG\r\n\x1a\n" + bytes([number]) * 40
 
 

@@ -33,7 +33,7 @@ def crash() -> str:
 
 @cmdc.tool(effects="read")
 def where(number: int) -> str:
-    """Tell the number and the processes that the call runs in."""
+    """Return the number and the processes that the call runs in."""
     return f"{number} {os.getpid()} {os.getppid()}"
 
 
@@ -51,7 +51,7 @@ def write_on(log: str) -> str:
 
 @cmdc.tool(effects="read")
 def report(*, context: cmdc.Context) -> str:
-    """Tell observers something."""
+    """Publish something to observers."""
     context.session.emit("progress", {"done": 0.5})
     return "reported"
 

@@ -154,7 +154,7 @@ def test_a_loop_that_goes_on_ends_the_cycle(agent, scripted, cycle_of):
 
 
 def test_equal_calls_of_one_batch_count_once(agent, scripted, cycle_of):
-    """Six at once are one step of a loop: they run, and the third such batch is told."""
+    """Six at once are one step of a loop: they run, and the third such batch is reported."""
     batches = [ToolCalls(*[ToolUse("look", {"at": "a"})] * 6) for _ in range(3)]
     session = agent(scripted(*batches, ANSWER), tools=[look])
     events = run_through(session, cycle_of)
@@ -168,7 +168,7 @@ def test_equal_calls_of_one_batch_count_once(agent, scripted, cycle_of):
 
 
 def test_a_tool_may_be_exempt(agent, scripted, cycle_of):
-    """Nobody is told of calls that are meant to be repeated."""
+    """Nobody is notified of calls that are meant to be repeated."""
     model = scripted(*looks(*"aaaaaa"), ANSWER)
     session = agent(model, tools=[look], loop_exempt_tools=["look"])
     events = run_through(session, cycle_of)
@@ -272,7 +272,7 @@ def test_what_was_spent_outlives_the_process(agent, scripted, cycle_of, poll):
 
 
 def test_an_unknown_price_blocks_nothing(agent, scripted):
-    """A cost that nobody knows is None, and counts as nothing, which is told once."""
+    """A cost that nobody knows is None, and counts as nothing, which is reported once."""
     model = scripted(*[Text(ANSWER, usage=USED)] * 3)
     session = agent(model, max_cost_usd=1e-9)
     replies = [session.run(text, timeout=TURN_S) for text in ("One.", "Two.", "Three.")]
@@ -287,15 +287,15 @@ def test_an_unknown_price_blocks_nothing(agent, scripted):
 
 
 class Purse(cmdc.Plugin):
-    """Tells what a plugin knows of the cost before each request."""
+    """Publishes what a plugin knows of the cost before each request."""
 
     def before_request(self, event, context):
-        """Tell."""
+        """Publish it."""
         return cmdc.Emit("purse", {"cost_usd": context.cost_usd, "is_priced": context.is_priced})
 
 
 def purse(events):
-    """Return what was told of the cost, with the type that it has."""
+    """Return what was published of the cost, with the type that it has."""
     heard = [
         event.payload for event in of(cmdc.events.PluginEvent, events) if event.name == "purse"
     ]
@@ -303,7 +303,7 @@ def purse(events):
 
 
 def test_a_plugin_sees_a_cost_that_it_can_count_with(agent, scripted, cycle_of):
-    """It is a number, also where nothing is known; whether it says all is told apart."""
+    """It is a number, also where nothing is known; whether it says all is a field of its own."""
     cost_usd = USED.prompt_tokens * PROMPT_USD + USED.completion_tokens * COMPLETION_USD
     _, opts = scripted(*[Text(ANSWER, usage=USED)] * 2).model_source()
     priced = agent(PRICED, provider_opts=opts, plugins=[Purse])

@@ -49,7 +49,7 @@ def test_a_name_is_sanitised(agent, scripted):
 
 
 def test_allow_leaves_the_others_out(agent, scripted):
-    """The model has the tools that are named; one that the server has not is told."""
+    """The model has the tools that are named; one that the server has not is reported."""
     server = declared(allow=["add", "nothing"])
     session = agent(scripted(call("pid"), "Done."), mcp_servers=[server])
     session.run("go", timeout=TURN_S)
@@ -74,7 +74,7 @@ def test_a_failure_of_a_tool_is_an_error_that_the_model_reads(agent, scripted):
 
 
 def test_a_server_that_ends_in_a_call_is_an_error_and_comes_again(agent, scripted):
-    """The call fails with how it ended, an event tells it, and the next request has it again."""
+    """The call fails with how it ended, an event reports it, and the next request has it again."""
     model = scripted(call("die"), call("add", "c2", a=1, b=1), "Done.")
     session = agent(model, mcp_servers=[declared()])
     with session.subscribe() as stream:
@@ -152,7 +152,7 @@ def test_the_environment_is_from_a_list(agent, scripted):
 
 
 def test_progress_is_published(agent, scripted, tmp_path):
-    """An event tells how far a call is."""
+    """An event says how far a call is."""
     file = tmp_path / "now"
     session = agent(scripted(call("slow", until=str(file)), "Done."), mcp_servers=[declared()])
     with session.subscribe(types=["plugin_event"]) as stream:

@@ -81,7 +81,7 @@ def _tried(cmdc_daemon, work, port):
 
 
 def call_of(commands):
-    """Return a call that runs all commands, and tells the names of those that end well."""
+    """Return a call that runs all commands, and prints the names of those that end well."""
     lines = [f"({it}) >/dev/null 2>&1 && echo {shlex.quote(name)}" for name, it in commands.items()]
     return call("shell", command="\n".join([*lines, "true"]))
 

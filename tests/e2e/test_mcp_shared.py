@@ -130,7 +130,7 @@ def test_a_server_has_no_mark_of_a_session(agent, scripted):
 
 
 def test_one_sessions_call_holds_up_no_other(pair, tmp_path):
-    """While it waits, another one is answered; its abort is told to the server, and ends it."""
+    """While it waits, another one is answered; its abort is sent to the server, and ends it."""
     started, cancelled = tmp_path / "started", tmp_path / "cancelled"
     wait = call("wait", "c2", started=str(started), cancelled=str(cancelled))
     slow, quick, pid = pair([wait, "Done."], [call("steps", "c2"), "Done.", call("pid", "c3"), "D"])
@@ -150,7 +150,7 @@ def test_one_sessions_call_holds_up_no_other(pair, tmp_path):
 
 
 def test_an_agent_that_is_killed_takes_its_own_calls_along(pair, tmp_path, poll):
-    """The server is told to give them up, and serves the others as before."""
+    """The server is asked to give them up, and serves the others as before."""
     started, cancelled = tmp_path / "started", tmp_path / "cancelled"
     wait = call("wait", "c2", started=str(started), cancelled=str(cancelled))
     killed, other, pid = pair([wait, "Done."], [call("pid", "c2"), "Done."])

@@ -87,7 +87,7 @@ def test_an_address_where_nobody_listens_fails(agent, scripted, poll):
 
 
 def test_other_tools_are_there_from_the_next_request_on(agent, scripted):
-    """A server tells that it has more, and the model can call it."""
+    """A server announces that it has more, and the model can call it."""
     model = scripted(call("grow", name="bigger"), call("bigger", "c2"), "Done.", "More.")
     session = agent(model, mcp_servers=[declared()])
     session.run("go", timeout=TURN_S)

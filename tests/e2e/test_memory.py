@@ -44,7 +44,7 @@ def test_memory_files_and_those_of_folders_outlive_a_kill(agent, scripted, tmp_p
 
 
 def test_a_plugin_that_would_say_the_same_is_refused(scripted):
-    """Of the option and the plugin one is enough; all that is wrong is told at once."""
+    """Of the option and the plugin one is enough; all that is wrong is reported at once."""
     with pytest.raises(InvalidOptions) as caught:
         cmdc.create_agent(
             model=scripted(),

@@ -57,7 +57,7 @@ def kill(session):
     ids=["running", "streaming"],
 )
 def test_answer_under_way_ends_on_the_old_model(agent, scripted, poll, case):
-    """The switch is told at once; the new model gets the next cycle with the whole conversation."""
+    """The switch is reported at once; the next cycle is the new model's, with all that was said."""
     answer, state = case
     first, second = scripted(answer), scripted("Two.")
     session = agent(first)
@@ -130,7 +130,7 @@ def test_options_alone_may_change(agent, scripted):
 
 
 def test_switch_to_the_same_is_none(agent, scripted):
-    """Neither the name alone nor the name with the options in force is told."""
+    """Neither the name alone nor the name with the options in force is reported."""
     model = scripted("One.")
     session = agent(model)
     before = session.last_index()

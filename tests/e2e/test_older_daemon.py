@@ -1,4 +1,4 @@
-"""A client beside a daemon of a release before images: a real one that was never told of them."""
+"""A client beside a daemon of a release before images: a real one that never heard of them."""
 
 import subprocess
 import sys

@@ -13,13 +13,13 @@ TURN_S = 20.0
 
 
 class Indexed(msgspec.Struct):
-    """What a tool tells."""
+    """What a tool publishes."""
 
     files: int
 
 
 class Audited(msgspec.Struct):
-    """What a plugin tells."""
+    """What a plugin publishes."""
 
     length: int
 
@@ -39,7 +39,7 @@ async def index_here(*, context: cmdc.Context) -> str:
 
 
 class Auditor(cmdc.Plugin):
-    """Tells how long a prompt is."""
+    """Publishes how long a prompt is."""
 
     name = "auditor"
 
@@ -49,7 +49,7 @@ class Auditor(cmdc.Plugin):
 
 @pytest.mark.parametrize("tool", [index, index_here], ids=["process", "task"])
 def test_own_events_are_replayed_typed(agent, scripted, poll, tool):
-    """In their order and under their indexes, also when the process that told them is gone."""
+    """In their order and under their indexes, also when the process that published them is gone."""
     model = scripted(ToolCalls(ToolUse(tool.name, {})), "done")
     session = agent(model, tools=[tool], plugins=[Auditor], user_data={"who": "me"})
     live = [one for one in session.stream_events("Go!") if one.kind == "plugin_event"]

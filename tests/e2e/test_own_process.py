@@ -26,7 +26,7 @@ done 2>&1 | tail -c 40000
 
 @cmdc.tool(effects="read")
 def look(files: str) -> str:
-    """Tell all that /proc says of this process, and what of it its host shows."""
+    """Return all that /proc says of this process, and what of it its host shows."""
     found = []
     for process in (Path(f"/proc/{os.getpid()}"), Path(f"/proc/{os.getppid()}")):
         for path in (*(process / file for file in files.split()), *process.glob("fd/*")):

@@ -139,7 +139,7 @@ def test_a_plugin_may_end_the_cycle_wherever_it_is(agent, scripted, plugin_of, e
 
 
 def test_the_final_answer_stays_when_it_is_objected_to(agent, scripted, plugin_of):
-    """It was told already; the cycle counts as aborted."""
+    """It was published already; the cycle counts as aborted."""
     session = agent(scripted("one"), plugins=[plugin_of(after_response=cmdc.Abort("rude"))])
     with pytest.raises(cmdc.CmdcError, match="rude"):
         session.run("Go.", timeout=TURN_S)
@@ -200,7 +200,7 @@ def test_a_reason_is_reported_as_data(agent, scripted, plugin_of, given):
 
 
 def reasons(stream, count):
-    """Return the reasons that observers hear next: of aborts, and what the hook was told."""
+    """Return the reasons that observers hear next: of aborts, and what the hook was given."""
     found = []
     while len(found) < count:
         match stream.get(TURN_S).event:
@@ -215,7 +215,7 @@ def report_outcome(event, _context):
 
 @pytest.mark.parametrize("reason", [object(), float("nan"), {1: 2}, "\ud800"], ids=repr)
 def test_a_callers_reason_must_be_data(agent, scripted, reason):
-    """The caller is told what of it is none, and nothing is ended."""
+    """The caller gets an error that says what of it is none, and nothing is ended."""
     session = agent(scripted("fine"))
     with pytest.raises(cmdc.UsageError, match="abort: reason"):
         session.abort(reason=reason)

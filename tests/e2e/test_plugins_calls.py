@@ -32,7 +32,7 @@ async def stumble() -> str:
 
 @cmdc.tool(effects="read")
 def whoami(name: str) -> str:
-    """Tell the name, in a process of its own."""
+    """Return the name, in a process of its own."""
     return f"{name} in {os.getpid()}"
 
 
@@ -206,7 +206,7 @@ def report_errors(event, _context):
 
 
 def test_each_failure_is_reported_before_the_next_try(called, plugin_of):
-    """One that is not tried again is told once."""
+    """One that is not tried again is reported once."""
     reporting = plugin_of(
         on_tool_error=lambda event, _: cmdc.Emit("failed", [event.name, event.attempt])
     )

@@ -49,7 +49,7 @@ with cmdc.create_agent(model=model, provider_opts=options, plugins=[Discreet]) a
 
 
 class Herald(cmdc.Plugin):
-    """Tells a word at each prompt."""
+    """Publishes a word at each prompt."""
 
     class Config(msgspec.Struct, frozen=True):
         word: str = "hear"
@@ -59,7 +59,7 @@ class Herald(cmdc.Plugin):
         reported: int = 0
 
     def before_prompt(self, _event, context):
-        """Tell it."""
+        """Publish it."""
         self.state.reported += 1
         word = " ".join([self.config.word] * self.config.times)
         return cmdc.Emit("told", [word, self.state.reported, str(context.session_id)])
@@ -184,7 +184,7 @@ def test_actions_that_a_hook_does_not_take_are_refused_at_once(client, scripted)
 
 
 def test_two_plugins_of_one_name_are_refused(client, scripted):
-    """Their states could not be told apart."""
+    """Their states could not be distinguished."""
     with pytest.raises((cmdc.InvalidOptions, cmdc.StartFailed), match="herald"):
         client.create_agent(model=scripted(), plugins=[Herald, Herald(word="two")])
 
@@ -232,7 +232,7 @@ def test_a_subagent_has_its_parents_plugins_or_its_own(agent, client, scripted, 
 
 
 def heard_until_end(stream, session_id):
-    """Return what plugins told up to the end of this session's cycle, for each session."""
+    """Return what plugins published up to the end of this session's cycle, for each session."""
     heard = {}
     while True:
         envelope = stream.get(TURN_S)

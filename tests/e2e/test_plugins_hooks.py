@@ -1,4 +1,4 @@
-"""Every hook in a running session: where plugins are asked, and what they are told there."""
+"""Every hook in a running session: where plugins are asked, and what they are given there."""
 
 import os
 import signal
@@ -18,10 +18,10 @@ QUICK = {"retry_base_delay": 0.01, "retry_max_delay": 0.05}
 
 
 class Recorder(cmdc.Plugin):
-    """Tells observers of all that it hears."""
+    """Publishes all that it hears."""
 
     def handle_event(self, event, context):
-        """Tell of the hook, its fields, and what was seen of the session."""
+        """Publish the hook, its fields, and what was seen of the session."""
         seen = {"turn": context.turn, "incarnation": context.incarnation, "model": context.model}
         return cmdc.Emit("heard", {**msgspec.to_builtins(event), "seen": seen})
 
@@ -49,7 +49,7 @@ def kinds(heard):
 
 
 def hear_until(stream, kind):
-    """Return what the recorder told, up to this hook."""
+    """Return what the recorder published, up to this hook."""
     heard = []
     while not heard or heard[-1]["kind"] != kind:
         event = stream.get(TURN_S).event
@@ -71,7 +71,7 @@ def recorded(agent, scripted):
 
 
 def test_every_hook_of_a_cycle_in_its_place(recorded):
-    """From the start of the process to its end, with all that the hooks have to tell."""
+    """From the start of the process to its end, with all that the hooks have to report."""
     calls = ToolCalls(ToolUse("add", {"a": 1, "b": 2}, "c-1"), ToolUse("explode", {}, "c-2"))
     session, stream = recorded(calls, "three", tools=[add, explode], max_parallel_tools=1)
     session.run("Add.", timeout=TURN_S)

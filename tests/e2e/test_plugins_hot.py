@@ -17,7 +17,7 @@ TURN_S = 20.0
 
 
 class Counting(cmdc.Plugin):
-    """Tells the model how many prompts it has heard."""
+    """Says to the model how many prompts it has heard."""
 
     class Config(msgspec.Struct, frozen=True):
         """The word to count with."""

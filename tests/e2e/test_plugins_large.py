@@ -39,7 +39,7 @@ def crashed(stream, count):
 
 
 def test_states_that_are_too_much_together_are_refused_to_who_brings_them(agent, scripted):
-    """The cycle goes on without these; each is told its size, and what fits."""
+    """The cycle goes on without these; each gets its size, and what fits."""
     session = agent(scripted(default="fine"), plugins=hoarders("open"), max_restarts=0)
     stream = session.subscribe(since=0, types=["plugin_crashed"])
     pid = session.agent_pid()
@@ -66,7 +66,7 @@ def test_a_guard_whose_state_is_too_much_closes_the_cycle(agent, scripted):
 
 
 def test_events_with_much_user_data_are_counted_with_it(agent, scripted):
-    """Each is told with it, and is itself within its bound."""
+    """Each is published with it, and is itself within its bound."""
 
     class Teller(cmdc.Plugin):
         fail = "open"

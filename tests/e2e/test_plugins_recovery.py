@@ -29,7 +29,7 @@ class Counter(cmdc.Plugin):
         prompts: int = 0
 
     def before_prompt(self, event, context):
-        """Count one more, and tell how many there were."""
+        """Count one more, and say how many there were."""
         self.state.prompts += 1
         return cmdc.Emit("count", [self.state.prompts, context.incarnation])
 
@@ -180,7 +180,7 @@ def refusal(session):
 
 
 def test_words_of_a_plugin_survive_a_crash(agent, scripted, plugin_of):
-    """The model is told them once, in the same place."""
+    """The model reads them once, in the same place."""
     model = scripted((Hold(), "never"), "fine")
     session = agent(model, plugins=[plugin_of(before_prompt=cmdc.Intervene("mind"))])
     session.prompt("Go.")

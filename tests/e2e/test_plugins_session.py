@@ -71,7 +71,7 @@ class Judging(cmdc.Plugin):
     """Asks a model what to make of a prompt."""
 
     async def before_prompt(self, event, context):
-        """Ask, and tell what came of it."""
+        """Ask, and publish what came of it."""
         try:
             found = await context.session.complete(f"Judge: {event.text}", system="Be just.")
         except cmdc.PluginCallError as error:
@@ -164,7 +164,7 @@ def test_a_subagent_of_a_plugin_ends_with_the_cycle(agent, scripted, client, pol
 
 
 class Listening(cmdc.Plugin):
-    """Tells at the end of each cycle what it has heard."""
+    """Publishes at the end of each cycle what it has heard."""
 
     heard: tuple[str, ...] = ()
 
@@ -183,7 +183,7 @@ class Listening(cmdc.Plugin):
 
 
 def test_a_plugin_hears_what_is_published(agent, scripted, events_until):
-    """In its order, the runs of the pipeline too; a crash there is told and costs nothing else."""
+    """In its order, runs of the pipeline too; a crash there is reported and costs nothing else."""
     session = agent(scripted("done"), plugins=[Listening])
     with session.subscribe() as stream:
         session.run("Go.", timeout=TURN_S)

@@ -66,7 +66,7 @@ HOOKS = [
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("slow", [blocking, sleeping])
 def test_an_abort_does_not_wait_for_a_plugin(agent, scripted, poll, tmp_path, slow, hook):  # noqa: PLR0913, PLR0917 - fixtures
-    """It is told at once and ends the wait; the session goes on with the same plugin."""
+    """It is reported at once and ends the wait; the session goes on with the same plugin."""
     mark = tmp_path / "mark"
     model = scripted(LOOK, default="fine")
     session = agent(model, tools=[look], plugins=[slow(hook, str(mark))])
@@ -213,7 +213,7 @@ def test_a_guard_that_fails_ends_the_cycle(agent, scripted, cycle_of, failing, w
 
 @FAILURES
 def test_a_plugin_may_be_switched_off_by_its_failure(agent, scripted, events_until, failing, why):
-    """It is told once; the next cycle does without it."""
+    """It is reported once; the next cycle does without it."""
     session = agent(scripted("one", "two"), plugins=[failing_plugin(failing, "disable")])
     stream = session.subscribe()
     session.run("Go.", timeout=TURN_S)
@@ -283,7 +283,7 @@ class Leaving(cmdc.Plugin):
 
 
 def test_a_callback_that_fails_is_its_plugins_crash(cmdc_session):
-    """The hook had ended by then, so nothing is stopped; it is told whose it was."""
+    """The hook had ended by then, so nothing is stopped; it is reported whose it was."""
     session = cmdc_session(["fine"], plugins=[Leaving])
     with session.subscribe() as stream:
         reply = session.run("Go.", timeout=TURN_S)

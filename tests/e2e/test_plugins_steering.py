@@ -48,7 +48,7 @@ def texts(request):
 
 
 def test_a_plugin_may_reject_guidance(busy, plugin_of, events_until):
-    """Its sender reads why and observers are told; the cycle goes on as if nothing was said."""
+    """Its sender reads why and observers hear of it; the cycle goes on as if nothing was said."""
     session, model, stream = busy(plugin_of(before_steering=cmdc.Abort("not now")))
     with pytest.raises(cmdc.SteeringRejected, match="not now"):
         session.steer("left")

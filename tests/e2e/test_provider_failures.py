@@ -1,4 +1,4 @@
-"""Every way in which a provider fails, over real HTTP: what is retried and what is told."""
+"""Every way in which a provider fails, over real HTTP: what is retried and what is reported."""
 
 import http.server
 import socket
@@ -71,7 +71,7 @@ def test_rate_limit_waits_as_long_as_it_is_asked_to(agent, scripted, cycle_of):
 
 
 def test_server_errors_are_retried_with_growing_delays(agent, scripted, cycle_of):
-    """Each attempt is told with its delay, which doubles up to its bound."""
+    """Each attempt is reported with its delay, which doubles up to its bound."""
     model = scripted(Error(500, "one"), Error(503, "two"), Error(502, "three"), ANSWER)
     session = agent(model, **QUICK)
     events = run_through(session, cycle_of)
@@ -83,7 +83,7 @@ def test_server_errors_are_retried_with_growing_delays(agent, scripted, cycle_of
 
 
 def test_retries_end(agent, scripted, cycle_of):
-    """After the last attempt the failure is told as one that may pass."""
+    """After the last attempt the failure is reported as one that may pass."""
     model = scripted(default=Error(500, "for ever"))
     session = agent(model, max_retries=2, **QUICK)
     events = run_through(session, cycle_of)
@@ -181,7 +181,7 @@ def test_overflow_ends_the_cycle(agent, scripted, cycle_of):
     ],
 )
 def test_silence_is_reported_and_ends(agent, scripted, cycle_of, silence):
-    """Silence is told after ``stall_after`` and is a failure after ``stall_timeout``."""
+    """Silence is reported after ``stall_after`` and is a failure after ``stall_timeout``."""
     model = scripted(silence, silence, ANSWER)
     session = agent(model, stall_after=0.1, stall_timeout=0.3, max_retries=1, **QUICK)
     events = run_through(session, cycle_of)

@@ -117,7 +117,7 @@ def test_answer_to_no_question_is_an_error(agent, scripted):
 
 
 def test_question_that_nobody_answers_ends(agent, scripted):
-    """After the tool's own timeout the model is told, and a late answer finds no question."""
+    """After the tool's own timeout the model reads so, and a late answer finds no question."""
     model = scripted(asking(), "Then without.")
     session = agent(model, tools=[cmdc.tools.AskUser(timeout=0.1)])
     stream = session.subscribe()

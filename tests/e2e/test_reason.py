@@ -27,7 +27,7 @@ def general(model):
 
 
 def result_of(model):
-    """Return what the model was told of its call."""
+    """Return what the model read of its call."""
     return model.requests[-1]["messages"][-1]["content"]
 
 
@@ -37,7 +37,7 @@ def session_ids(client):
 
 @pytest.fixture
 def reasoned(agent, client, scripted, cycle_of, poll):
-    """Have a model call the tool once; return what it was told, and the run as events tell it."""
+    """Have a model call the tool once; return what it read, and the run as events report it."""
 
     def run(below, *strategies, **limits):
         model = scripted(asked(), "done")
@@ -53,7 +53,7 @@ def reasoned(agent, client, scripted, cycle_of, poll):
 
 
 def test_votes_are_sessions_and_their_majority_is_the_result(reasoned, scripted):
-    """Each is paid once; the tree of them is told as it grows."""
+    """Each is paid once; the tree of them is published as it grows."""
     below = scripted("Answer: 41", "Answer: 42", "Answer: 42")
     reported, result = reasoned(below, cmdc.reasoning.SelfConsistency(samples=3), max_parallel=1)
 
@@ -110,7 +110,7 @@ class Sure(cmdc.ReasoningStrategy):
 
 
 def test_losers_end_when_it_is_decided(reasoned, scripted):
-    """Their sessions are gone before the run is; what they used is told."""
+    """Their sessions are gone before the run is; what they used is reported."""
     below = scripted("first", (Hold(), "late"), (Hold(), "late"))
     reported, result = reasoned(below, Sure)
 
@@ -328,7 +328,7 @@ class Once(cmdc.ReasoningStrategy):
 
 
 def test_the_model_chooses_among_variants_of_a_strategy(agent, scripted, cycle_of):
-    """By the names that they were given, which events tell."""
+    """By the names that they were given, which events report."""
     model, below = scripted(asked(strategy="one"), "done"), scripted(default="Answer: 42")
     variants = {
         "many": cmdc.reasoning.SelfConsistency(samples=9),

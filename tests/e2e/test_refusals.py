@@ -80,7 +80,7 @@ def test_all_wrong_options_are_reported_at_once(client):
 
 
 def test_object_that_is_no_tool_is_refused(client, scripted):
-    """A plain function is told how it becomes a tool."""
+    """The error for a plain function says how it becomes a tool."""
     with pytest.raises(cmdc.InvalidTool, match=r"decorate it with @cmdc\.tool"):
         client.create_agent(model=scripted(default="fine"), tools=[lambda: "x"])
 
@@ -132,7 +132,7 @@ def test_strategy_that_only_the_worker_can_miss_is_reported_in_plain_words(clien
 
 
 def test_code_that_cannot_be_opened_fails_the_start(client, scripted):
-    """What is packed here and cannot be opened there is told by tool, module and way out."""
+    """What is packed here and cannot be opened there is named by tool, module and way out."""
     with pytest.raises(cmdc.StartFailed) as caught:
         client.create_agent(model=scripted(default="fine"), tools=[fine, Absent()])
     reason = caught.value.reason
@@ -155,7 +155,7 @@ def test_failed_start_leaves_its_id_free(client, scripted, agent):
 
 
 def test_two_tools_of_one_name_fail_the_start(client, scripted):
-    """Which of two tools of one name was meant cannot be told."""
+    """Which of two tools of one name was meant cannot be known."""
     with pytest.raises((cmdc.StartFailed, cmdc.InvalidTool), match="fine"):
         client.create_agent(model=scripted(default="fine"), tools=[fine, fine])
 

@@ -27,7 +27,7 @@ IS_INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm
 
 
 class Ask(cmdc.ReasoningStrategy):
-    """Asks as often as it is told, and joins the answers."""
+    """Asks as often as its option says, and joins the answers."""
 
     name = "ask"
 
@@ -96,7 +96,7 @@ class Careful(cmdc.reasoning.ChainStrategy, frozen=True, kw_only=True):
     ],
 )
 def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
-    """Whatever form it is given in: no call, no branch, and the run is told as others are."""
+    """Whatever form it is given in: no call, no branch, and the run is reported as others are."""
     model = scripted(default=lambda request: Text(last_word(request), usage=USED))
     session = agent(model, reasoning_strategy=given, max_depth=0)
     stream = session.subscribe()
@@ -200,7 +200,7 @@ def test_what_is_no_strategy_is_refused(client, options, why):
 
 
 def test_a_runner_makes_a_session_and_ends_it(client, scripted):
-    """Its events are told as they come, and the result is made of them."""
+    """Its events are handed on as they come, and the result is made of them."""
     reported = []
     result = cmdc.Runner.run(
         Ask, "Well?", model=scripted(default=last_word), on_event=reported.append, client=client
@@ -245,7 +245,7 @@ def test_a_session_whose_runner_was_killed_hibernates(cmdc_daemon, client, scrip
 
 
 def recalled(session):
-    """Return what is told of a session's run so far."""
+    """Return what is reported of a session's run so far."""
     with session.subscribe(
         since=0, types=[events.ReasoningThought, events.ReasoningDone]
     ) as reported:
@@ -292,7 +292,7 @@ class Deadly(Ask):
 @pytest.mark.parametrize("restarts", [3, 0], ids=["session goes on", "session ends"])
 @pytest.mark.parametrize("count", [1, 0])
 def test_a_strategy_that_ends_its_process_is_a_failed_result(client, scripted, count, restarts):
-    """With what is known; the session tells its end, unless that was the session's as well."""
+    """With what is known; the session reports its end, unless that was the session's as well."""
     reported, given = [], (Deadly, {"count": count})
     result = cmdc.Runner.run(
         given,
@@ -574,7 +574,7 @@ def test_several_agents_are_asked_at_a_time(agent, client, scripted):
 @pytest.mark.slow
 @pytest.mark.skipif(not IS_INSTALLED, reason="needs `make setup-local`")
 def test_a_real_model_reasons(client):
-    """A small one that runs here: what it says is its own, and all of it is told and counted."""
+    """A small one that runs here: what it says is its own, and all is reported and counted."""
     with LocalModel() as model:
         result = cmdc.Runner.run(
             SelfConsistency(samples=3), "What is two plus three?", model=model, client=client

@@ -15,7 +15,7 @@ PLACES = ("process", "thread", "task")
 
 
 def looked(context: cmdc.Context) -> str:
-    """Tell what the sandbox of a call reaches."""
+    """Return what the sandbox of a call reaches."""
     sandbox = context.sandbox
     return f"{sandbox.name} {sandbox.file_exists('a.txt')} {sandbox.file_exists('/etc/passwd')}"
 
@@ -92,7 +92,7 @@ def test_every_tool_has_the_sandbox_wherever_it_runs(agent, scripted, cycle_of, 
 
 
 def test_built_in_tools_stay_in_the_working_folder(agent, scripted, cycle_of, tmp_path):
-    """A model that names what is outside is told so, and reads and writes nothing."""
+    """A model that names what is outside gets an error, and reads and writes nothing."""
     (tmp_path / "work").mkdir()
     (tmp_path / "secret").write_text("hunter2")
     (tmp_path / "work/link").symlink_to("../secret")

@@ -12,7 +12,7 @@ START_S = 60.0
 
 
 def test_a_daemon_that_finds_its_journal_taken_says_why_and_no_more(cmdc_daemon, tmp_path):
-    """It has not begun, so nothing tells of its end; the reason is the last line."""
+    """It has not begun, so nothing reports its end; the reason is the last line."""
     tmp_path.chmod(0o700)
     done = subprocess.run(
         [

@@ -24,7 +24,7 @@ def results(model):
 
 
 def test_skills_are_listed_and_loaded_when_they_are_needed(agent, scripted, tmp_path):
-    """The prompt has names and descriptions, the tool body and files; a bad one is told."""
+    """The prompt has names and descriptions, the tool body and files; a bad one is reported."""
     home, work = tmp_path / "home", tmp_path / "work"
     work.mkdir()
     own = skill(home, "pdf", "Reads PDF.", body="Run scripts/read.py.")
@@ -51,7 +51,7 @@ def test_skills_are_listed_and_loaded_when_they_are_needed(agent, scripted, tmp_
 
 
 def test_a_change_is_seen_by_the_next_request_and_the_prompt_stays(agent, scripted, tmp_path):
-    """What is new, other or gone is told at the end, so that a cached prefix goes on serving."""
+    """What is new, other or gone is said at the end, so that a cached prefix goes on serving."""
     home, work = tmp_path / "home", tmp_path / "work"
     work.mkdir()
     skill(home, "pdf", "Reads PDF.")
@@ -134,7 +134,7 @@ def test_a_subagent_has_the_skills_of_its_parent_or_its_own(agent, scripted, tmp
 
 
 def test_folders_that_come_while_a_session_lives(agent, scripted, tmp_path):
-    """A session without skills gets them in its prompt, one with some is told of them."""
+    """A session without skills gets them in its prompt, one with some reads of them."""
     home, work = tmp_path / "home", tmp_path / "work"
     work.mkdir()
     skill(home / "a", "pdf", "Reads PDF.")

@@ -1,4 +1,4 @@
-"""``steer`` in every state: told to the model at the next gap, once, in order, and never lost."""
+"""``steer`` in every state: given to the model at the next gap, once, in order, and never lost."""
 
 import asyncio
 import os
@@ -178,7 +178,7 @@ def test_call_that_has_not_begun_never_begins(agent, scripted, tmp_path, poll):
 
 
 def test_guidance_has_a_bound(agent, scripted, cycle_of):
-    """Three may wait for a gap; the fourth is refused and told, and the three go as one message."""
+    """Three may wait for a gap and go as one message; the fourth is refused and reported."""
     model = scripted((Hold(), "One."), "Two.")
     session = agent(model)
     stream = session.subscribe()
@@ -214,7 +214,7 @@ def test_guidance_comes_before_the_prompts_that_wait(agent, scripted):
 
 @pytest.mark.parametrize("text", ["", " \n", 7], ids=["empty", "white", "number"])
 def test_guidance_is_a_text(agent, scripted, text):
-    """What is none is refused, and nothing is told or asked because of it."""
+    """What is none is refused, and nothing is published or asked because of it."""
     model = scripted((Hold(), "One."))
     session = agent(model)
     session.prompt("Go.")
@@ -228,7 +228,7 @@ def test_guidance_is_a_text(agent, scripted, text):
 
 
 def test_guidance_that_waits_outlives_the_process(agent, scripted, cycle_of):
-    """The next process tells it with the request that it makes again, and tells it once."""
+    """The next process sends it with the request that it makes again, and sends it once."""
     model = scripted((Text("Half "), Hold(), "never"), "Left it is.")
     session = agent(model)
     stream = session.subscribe()
@@ -246,7 +246,7 @@ def test_guidance_that_waits_outlives_the_process(agent, scripted, cycle_of):
 
 
 def test_guidance_outlives_the_process_of_an_immune_call(agent, scripted, tmp_path, poll):
-    """What was ended stays ended, the immune call runs again, and then the model is told."""
+    """What was ended stays ended, the immune call runs again, and then the model reads it."""
     log, immune, end = tmp_path / "log", tmp_path / "immune", tmp_path / "end"
     calls = (
         ToolUse("burn", {"log": str(log)}),

@@ -50,7 +50,7 @@ def test_two_clients_see_the_same(agent, scripted, cycle_of, cmdc_daemon):
 
 
 def test_slow_consumer_gets_everything_or_learns_what_it_missed(agent, scripted, cycle_of):
-    """A reader that comes late finds all durable events; for each ephemeral one it is told."""
+    """A late reader finds all durable events; an ephemeral one is there or reported as lost."""
     model = scripted(Text(WORDS, chunk_chars=4), "two")
     session = agent(model, event_buffer_size=50)
     quick = session.subscribe()
@@ -94,7 +94,7 @@ def test_reader_that_stops_for_a_while_misses_nothing(agent, scripted, monkeypat
 def test_the_buffer_is_enabled_and_disabled_while_a_session_lives(
     agent, scripted, client, cycle_of
 ):
-    """What is kept is replayed, deltas too; what is not is told as lost, but for durable events."""
+    """What is kept is replayed, deltas too; the rest is reported lost, but for durable events."""
     session = agent(scripted(default="one two three"), event_buffer_size=0)
 
     def replayed(since):

@@ -32,7 +32,7 @@ def only(kind, envelopes):
 
 
 def results(request):
-    """Return what a model was told about the calls of its last answer."""
+    """Return what a model read about the calls of its last answer."""
     messages = request["messages"]
     last = max(at for at, one in enumerate(messages) if one["role"] == "assistant")
     return [one["content"] for one in messages[last:] if one["role"] == "tool"]
@@ -55,7 +55,7 @@ def node(tree, id_):
 
 @cmdc.tool(effects="read")
 def look_around(*, context: cmdc.Context) -> str:
-    """Tell what is around."""
+    """Return what is around."""
     seen = {
         "model": context.model,
         "working_dir": context.working_dir,
@@ -92,7 +92,7 @@ def test_task_is_done_by_a_process_below_the_parents(agent, client, scripted):
 
 
 def test_events_report_the_subagent_from_its_start_to_its_end(agent, client, scripted, cycle_of):
-    """Its start and its end stand between those of the call; when its end is told it is gone."""
+    """Its start and end stand between those of the call; once its end is reported it is gone."""
     model, below = scripted(ToolCalls(task("scout")), "done"), scripted((Hold(), "in the sea"))
     session = agent(model, subagents=[scout(below)])
     stream = session.subscribe()

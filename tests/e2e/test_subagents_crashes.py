@@ -31,7 +31,7 @@ def used(tokens):
 
 
 def results(request):
-    """Return what a model was told about the calls of its last answer."""
+    """Return what a model read about the calls of its last answer."""
     messages = request["messages"]
     last = max(at for at, one in enumerate(messages) if one["role"] == "assistant")
     return [one["content"] for one in messages[last:] if one["role"] == "tool"]
@@ -86,7 +86,7 @@ def test_crash_of_a_subagent_is_a_tool_error_and_nothing_more(agent, client, scr
 
 @pytest.mark.parametrize("given", [{}, {"reason": "not this one"}], ids=["bare", "reason"])
 def test_subagent_that_a_person_stops_has_not_crashed(agent, client, scripted, cycle_of, given):
-    """The parent's model and the stream are told of a stop, with the reason that was given."""
+    """The parent's model and the stream hear of a stop, with the reason that was given."""
     model = scripted(ToolCalls(task()), "done")
     below = scripted((Hold(), "one"))
     session = agent(model, subagents=[scout(below)])
@@ -178,7 +178,7 @@ def test_crash_of_the_parent_ends_its_subagents_before_the_next_process(
 
 
 def test_crashes_of_the_parent_count_a_subagent_once(agent, scripted, poll, cycle_of):
-    """However often the parent dies while it counts, and whatever it had told already."""
+    """However often the parent dies while it counts, and whatever it had reported already."""
     model = scripted(ToolCalls(task(), usage=used(1_000)), default=Text("done", usage=used(200)))
     below = scripted(ToolCalls(task(), usage=used(30)), (Hold(), "never"))
     session = agent(model, subagents=[scout(below)], max_restarts=20, max_cycle_crashes=20)

@@ -30,7 +30,7 @@ def used(tokens):
 
 
 def results(request):
-    """Return what a model was told about the calls of its last answer."""
+    """Return what a model read about the calls of its last answer."""
     messages = request["messages"]
     last = max(at for at, one in enumerate(messages) if one["role"] == "assistant")
     return [one["content"] for one in messages[last:] if one["role"] == "tool"]
@@ -77,7 +77,7 @@ def processes_of(client):
 def test_abort_ends_the_subagents_that_the_cycle_waits_for(
     agent, client, scripted, cycle_of, processes_of
 ):
-    """The parent is idle at once; the processes are gone when their end is told."""
+    """The parent is idle at once; the processes are gone when their end is reported."""
     model, below = scripted(ToolCalls(task(), task()), "next"), scripted(*[(Hold(), "never")] * 2)
     session = agent(model, subagents=[scout(below)])
     stream = session.subscribe()
@@ -173,7 +173,7 @@ def test_subagents_left_to_themselves_hold_nothing_up(agent, scripted, cycle_of)
 
 
 def test_steering_leaves_subagents_alone(agent, scripted, cycle_of):
-    """It ends what else runs, and is told to the model when the subagent is done."""
+    """It ends what else runs, and is given to the model when the subagent is done."""
     calls = ToolCalls(task(), ToolUse("wait_for_ever", {}))
     model, below = scripted(calls, "done"), scripted((Hold(), "seen"))
     session = agent(model, tools=[wait_for_ever], subagents=[scout(below)])

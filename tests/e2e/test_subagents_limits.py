@@ -30,7 +30,7 @@ def only(kind, envelopes):
 
 
 def results(request):
-    """Return what a model was told about the calls of its last answer."""
+    """Return what a model read about the calls of its last answer."""
     messages = request["messages"]
     last = max(at for at, one in enumerate(messages) if one["role"] == "assistant")
     return [one["content"] for one in messages[last:] if one["role"] == "tool"]

@@ -33,7 +33,7 @@ def only(kind, envelopes):
 
 
 def results(request):
-    """Return what a model was told about the calls of its last answer."""
+    """Return what a model read about the calls of its last answer."""
     messages = request["messages"]
     last = max(at for at, one in enumerate(messages) if one["role"] == "assistant")
     return [one["content"] for one in messages[last:] if one["role"] == "tool"]
@@ -50,7 +50,7 @@ def counts(usage):
 
 
 def smells(tokens):
-    """An answer with a call; what it used is told when the call begins."""
+    """An answer with a call; what it used is reported when the call begins."""
     return ToolCalls(ToolUse("smell", {}), usage=used(tokens))
 
 
@@ -61,7 +61,7 @@ def smell() -> str:
 
 
 def test_usage_and_cost_are_added_to_the_parents(agent, scripted, cycle_of):
-    """The cycle's end, the reply and the status have both together; the events tell them apart."""
+    """The cycle's end, the reply and the status have both together; the events keep them apart."""
     model = scripted(
         ToolCalls(task(), usage=used(1_000, 100)), Text("done", usage=used(2_000, 200))
     )
@@ -118,7 +118,7 @@ def test_usage_of_a_subagent_that_crashed_is_counted(agent, client, scripted):
 
 
 def test_usage_does_not_depend_on_the_ring_of_events(agent, scripted):
-    """With no event kept in memory the journal tells what a subagent used."""
+    """With no event kept in memory the journal says what a subagent used."""
     model = scripted(ToolCalls(task(), usage=used(1_000)), Text("done", usage=used(200)))
     below = scripted(smells(30), Text("seen " * 500, usage=used(4)))
     session = agent(model, tools=[smell], subagents=[scout(below)], event_buffer_size=0)

@@ -1,4 +1,4 @@
-"""What the supervision tree tells on its own topic."""
+"""What the supervision tree reports on its own topic."""
 
 import os
 import signal

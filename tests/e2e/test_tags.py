@@ -27,7 +27,7 @@ def test_thinking_and_tags_are_kept_apart_from_the_answer(agent, scripted, cycle
 
 
 def titles(agent, scripted, cycle_of, answer, **options):
-    """Return the titles that are told of an answer, and what is said of it."""
+    """Return the titles that are published of an answer, and what is said of it."""
     session = agent(scripted(Text(answer, chunk_chars=3)), **options)
     stream = session.subscribe()
     session.prompt("Go.")

@@ -1,4 +1,4 @@
-"""The model's list of what it has to do: told, checked, kept across crashes, and seen by tools."""
+"""The model's list of what is to do: published, checked, kept across crashes, and seen by tools."""
 
 import os
 import signal

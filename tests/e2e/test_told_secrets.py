@@ -1,9 +1,9 @@
-"""What a session leaves and tells of the secrets in its options: nothing, but for the journal.
+"""What a session leaves and reports of the secrets in its options: nothing, but for the journal.
 
 A session has a key, a header of an unusual name and an address with a user. Its provider echoes all
 that it is sent, options are wrong in ways that quote them, its agent dies twice. Then whatever was
-written or told is searched for the markers in them. Every collection is known to have something in
-it: what is empty would show nothing.
+written or reported is searched for the markers in them. Every collection is known to have something
+in it: what is empty would show nothing.
 """
 
 import base64
@@ -102,7 +102,7 @@ class Talkative(DaemonProcess):
 
 
 class Found:
-    """What was written or told, by where; ``leaks`` is where a marker is in it."""
+    """What was written or reported, by where; ``leaks`` is where a marker is in it."""
 
     def __init__(self):
         self._texts = {}
@@ -196,7 +196,7 @@ async def look() -> str:
 
 
 def options(echo, tmp_path):
-    """Return the options of the session; its plugins write and tell all they can."""
+    """Return the options of the session; its plugins write and publish all they can."""
     telemetry = cmdc.plugins.Telemetry(
         endpoint=f"http://127.0.0.1:{echo.server_port}",
         headers={"X-Collector": MARKS["collector"]},
@@ -251,7 +251,7 @@ def turned(session, model, opts):
 
 
 def die(session, client, found, number):
-    """End the agent by a signal, and keep what is told of its end."""
+    """End the agent by a signal, and keep what is reported of its end."""
     monitor = client.monitor(session)
     os.kill(session.agent_pid(), number)
     found.add("Down", repr(monitor.wait(TURN_S)))

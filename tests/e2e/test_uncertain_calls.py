@@ -105,7 +105,7 @@ def begun(agent, scripted, tmp_path, poll):
 
 
 def uncertain_calls(session):
-    """Return the names of what is uncertain, as events, results and the status all tell it."""
+    """Return the names of what is uncertain, as events, results and the status all report it."""
     with session.subscribe(since=0) as stream:
         last, found = session.last_index(), []
         while not found or found[-1].index < last:
@@ -162,7 +162,7 @@ def test_a_call_whose_process_is_killed(begun):
 
 
 def test_calls_that_end_by_themselves_or_never_begin(agent, scripted, plugin_of):
-    """A process that exits knows, and tells nobody; a failure is told, a refusal certain."""
+    """A process that exits knows, and reports nothing; a failure is reported, a refusal certain."""
 
     def guard(event, _context):
         return cmdc.BlockTool("not this") if event.name == "change" else None

@@ -63,7 +63,7 @@ def test_waves_of_waits_that_were_given_up_are_in_nobodys_way(agent, scripted, c
 
 
 def test_waits_that_were_cancelled_are_in_nobodys_way(agent, scripted, cmdc_daemon):
-    """The agent is told of each at once. Who is patient stays."""
+    """The agent hears of each at once. Who is patient stays."""
     model = scripted((Hold(), "done"))
     session = agent(model)
     prompt_in(session, model)
@@ -89,7 +89,7 @@ def test_waits_that_were_cancelled_are_in_nobodys_way(agent, scripted, cmdc_daem
 
 
 def test_a_wait_whose_client_is_gone_ends_with_its_turn(agent, scripted, cmdc_daemon, monkeypatch):
-    """Nobody tells the agent; but it waits for no turn that nobody begins. Who is patient stays."""
+    """The agent hears nothing, but waits for no turn that nobody begins. Who is patient stays."""
     monkeypatch.setattr(exchange, "WAIT_TURN_S", SHORT_S)
     model = scripted((Hold(), "done"))
     session = agent(model)

@@ -230,18 +230,18 @@ GIVEN = {
 
 @cmdc.tool(effects="read")
 def data_of(*, context: cmdc.Context) -> str:
-    """Tell what the application gave, in a process of its own."""
+    """Return what the application gave, in a process of its own."""
     return repr(sorted(context.user_data.items()))
 
 
 @cmdc.tool(effects="read")
 async def data_here(*, context: cmdc.Context) -> str:
-    """Tell what the application gave, in the agent."""
+    """Return what the application gave, in the agent."""
     return repr(sorted(context.user_data.items()))
 
 
 class Reporter(cmdc.Plugin):
-    """Tells what plugins see of it."""
+    """Publishes what plugins see of it."""
 
     def before_prompt(self, event, context):
         return cmdc.Emit(

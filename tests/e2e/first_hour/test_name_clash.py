@@ -1,4 +1,4 @@
-"""PyPI's supervisor beside ours, in each order: what is told of it, and that the mend mends it.
+"""PyPI's supervisor beside ours, in each order: what is reported of it, and that the mend mends it.
 
 Both distributions have a package ``supervisor``. Theirs is made here; it has what matters of it: a
 file ``supervisor/__init__.py`` with another text, a module, and no ``__main__``.
@@ -67,7 +67,7 @@ def serve(place, folder):
 
 
 def test_alone_all_is_well(place, tmp_path):
-    """An environment of its own has nothing to tell."""
+    """An environment of its own has nothing to report."""
     is_well, found = doctor(place, tmp_path)
 
     assert is_well, found
@@ -75,7 +75,7 @@ def test_alone_all_is_well(place, tmp_path):
 
 
 def test_theirs_and_ours_in_one_folder(place, wheel, theirs, tmp_path):
-    """Each order is told as it is while all still works, and the removal as what it breaks."""
+    """Each order is reported as it is while all still works, and the removal as what it breaks."""
     place.install(theirs)
     theirs_last = doctor(place, tmp_path)
     place.install(wheel)
