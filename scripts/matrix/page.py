@@ -43,8 +43,8 @@ after that write, and what came back then: `idle`, `stream` (the request is sent
 (the calls are gone on with) are what the next process resumed; `goes on` is the same process.
 `uncertain` means that a write tool had been started and its result is reported as uncertain;
 `given up` that the cycle had killed its process too often; `not started` that the caller got an
-error: its session did not start. `not reached` is a cell that was played and in which nobody died at
-that write; the last table has the reason for each. A dash is no cell: the victim does not make
+error: its session did not start. `not reached` is a cell that was played and in which nobody died
+at that write; the last table has the reason for each. A dash is no cell: the victim does not make
 that write, or is not killed in that situation. After every death the history is valid for a
 provider, no acknowledged prompt is lost, no write tool ran twice, and the indexes of the events
 have no hole and no repeat.
