@@ -367,9 +367,9 @@ def test_question_that_was_sent_has_no_effect(peer, client):
 
 
 @pytest.mark.parametrize(
-    ("is_there", "told"), [(False, "no daemon runs at"), (True, "nothing was asked of it")]
+    ("is_there", "reported"), [(False, "no daemon runs at"), (True, "nothing was asked of it")]
 )
-def test_command_that_was_not_sent_is_never_given(peer, client, is_there, told):
+def test_command_that_was_not_sent_is_never_given(peer, client, is_there, reported):
     """Its call has failed, so no daemon that comes later hears of it."""
     peer.add("s1")
     dealer = client._engine._link._connection._dealer
@@ -381,7 +381,7 @@ def test_command_that_was_not_sent_is_never_given(peer, client, is_there, told):
     deadline = time.monotonic() + WAIT_S
     while not client._engine.call(is_cut()):
         assert time.monotonic() < deadline
-    with pytest.raises(cmdc.DaemonUnavailable, match=told):
+    with pytest.raises(cmdc.DaemonUnavailable, match=reported):
         give_up_in_time(client)
     if is_there:
         peer.restart("two")

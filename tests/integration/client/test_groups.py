@@ -77,13 +77,13 @@ def test_what_a_new_member_published_before_it_was_followed_is_replayed(peer, cl
     assert take(stream, 2) == [("new", 1, "a"), ("new", 2, "b")]
 
 
-@pytest.mark.parametrize("is_told", [True, False], ids=["next number", "watermark"])
-def test_lost_announcement_is_found(peer, client, is_told):
+@pytest.mark.parametrize("is_reported", [True, False], ids=["next number", "watermark"])
+def test_lost_announcement_is_found(peer, client, is_reported):
     """A gap in the numbers, or a number that was never heard, leads to the list of sessions."""
     stream = client.subscribe_group("g")
     join(peer, "lost", 1, is_lost=True)
     peer.publish("lost", "a", is_lost=True)
-    if is_told:
+    if is_reported:
         join(peer, "next", 2)
     else:
         newest(peer, 1)

@@ -44,14 +44,14 @@ BODIES = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize(("body", "told"), BODIES.values(), ids=BODIES)
-def test_what_is_no_error_of_the_vendors_shape_is_reported_too(ask, raw, wire, body, told):
+@pytest.mark.parametrize(("body", "reported"), BODIES.values(), ids=BODIES)
+def test_what_is_no_error_of_the_vendors_shape_is_reported_too(ask, raw, wire, body, reported):
     """Proxies and local servers answer in shapes of their own; whoever looks for why reads them."""
     raw.status, raw.headers, raw.body = 400, {"content-type": "application/json"}, body
     _, failure = ask(raw, wire)
 
     assert (failure.kind, failure.status) == (P, 400)
-    assert re.search(told, failure.reason)
+    assert re.search(reported, failure.reason)
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -87,15 +87,15 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("wire", "events", "told"), WRONG.values(), ids=WRONG)
-def test_a_field_of_another_type_is_reported_by_name(ask, raw, wire, events, told):
+@pytest.mark.parametrize(("wire", "events", "reported"), WRONG.values(), ids=WRONG)
+def test_a_field_of_another_type_is_reported_by_name(ask, raw, wire, events, reported):
     """It is no empty answer, and it would be the same if it was asked for again."""
     raw.stream(*events)
     _, failure = ask(raw, wire)
 
     assert failure is not None
     assert failure.kind == FailureKind.PERMANENT
-    assert failure.reason.startswith(f"the provider's answer can't be read: {told}")
+    assert failure.reason.startswith(f"the provider's answer can't be read: {reported}")
 
 
 def parted(*parts):
@@ -195,7 +195,7 @@ def test_of_several_answers_to_one_request_the_first_is_the_reply(ask, raw, wire
         events = [{"id": "x", name: [events[at][name][0] for at in pair]} for pair in pairs]
     raw.stream(*events)
     chunks, failure = ask(raw, wire)
-    told = "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk))
+    reported = "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk))
 
     assert failure is None
-    assert told == "The capital is Paris."
+    assert reported == "The capital is Paris."

@@ -70,7 +70,7 @@ class Agent:
     speaks: bool = True
     does: str = CALLS
     first: int = 1
-    """The index of the oldest event that it has still to tell."""
+    """The index of the oldest event that it has still to publish."""
     stuck: Unkillable | None = None
     at_end: Callable[[], None] = lambda: None
     ends: list = field(default_factory=list)
@@ -123,8 +123,8 @@ class Takers(WorkerPool):
             return
         if agent.does == SPEAKS:
             batch = Batch(first=agent.first, count=1, durable=True)
-            told = ((batch, b"told"),)
-            self.floor.receive(worker.peer, Write(records=(), completed=(), number=1), told)
+            reported = ((batch, b"told"),)
+            self.floor.receive(worker.peer, Write(records=(), completed=(), number=1), reported)
             self.floor.receive(worker.peer, Started(), ())
             self.floor.receive(worker.peer, HostWanted(address="/x/host"), ())
             self.floor.receive(worker.peer, ExitNotice(reason=EARLY), ())
@@ -249,12 +249,12 @@ def test_only_the_process_that_the_journal_knows_is_kept(agent, is_kept):
 
 
 @pytest.mark.parametrize(
-    ("told", "incarnation", "is_kept"),
+    ("reported", "incarnation", "is_kept"),
     [(1, 3, True), (2, 3, True), (3, 3, False), (None, 1, True)],
 )
-def test_process_whose_end_was_reported_is_not_kept(told, incarnation, is_kept):
+def test_process_whose_end_was_reported_is_not_kept(reported, incarnation, is_kept):
     """Its monitors know that it is gone; the end of one before it says nothing of it."""
-    down = DownRow(session_id="s", incarnation=told, restarting=True, at_ms=1, body=b"")
+    down = DownRow(session_id="s", incarnation=reported, restarting=True, at_ms=1, body=b"")
     agent = Agent("s", incarnation)
 
     _, taken, ended = taken_over([row_of("s", incarnation)], [agent], [down])
@@ -496,11 +496,11 @@ def test_what_ended_under_an_earlier_daemon_is_listed_with_what_ended_now(monkey
         ("d", "ended"),
         ("b", "ended"),
     ]
-    told = [str(one.reason) for one in found]
-    assert told[0] == str(GONE)
-    assert told[1] == str(Shutdown(detail="enough"))
-    assert "cannot be read" in told[2]
-    assert told[3] == str(Other(detail="b"))
+    reported = [str(one.reason) for one in found]
+    assert reported[0] == str(GONE)
+    assert reported[1] == str(Shutdown(detail="enough"))
+    assert "cannot be read" in reported[2]
+    assert reported[3] == str(Other(detail="b"))
 
 
 @pytest.mark.parametrize("has_agent", [True, False])

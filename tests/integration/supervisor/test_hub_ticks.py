@@ -16,9 +16,9 @@ WAIT_S = 10.0
 IDLE_BEATS = 4
 BEATS = 20
 NEWS = [*range(1, WATERMARKS_AFTER + 1)]
-"""The ticks that tell what is new."""
+"""The ticks that publish what is new."""
 IDLE = [*range(WATERMARKS_AFTER + IDLE_BEATS, BEATS + 1, IDLE_BEATS)]
-"""Those that tell it again, while somebody listens."""
+"""Those that publish it again, while somebody listens."""
 MARK = topic_of("mark")
 
 

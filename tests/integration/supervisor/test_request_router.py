@@ -231,7 +231,7 @@ UNSETTLED = JournalUnsettled("a commit may be there or not")
 
 
 @pytest.mark.parametrize(
-    ("error", "again", "is_told"),
+    ("error", "again", "is_reported"),
     [
         (FULL, False, True),
         (FULL, True, True),  # it was looked for, and is not there
@@ -245,7 +245,7 @@ UNSETTLED = JournalUnsettled("a commit may be there or not")
         (UNSETTLED, True, False),
     ],
 )
-def test_error_is_reported_only_of_what_has_no_effect(tmp_path, error, again, is_told):
+def test_error_is_reported_only_of_what_has_no_effect(tmp_path, error, again, is_reported):
     """What may be safe from before is asked for again, until its answer is known."""
 
     async def begin(sessions, journal):
@@ -257,10 +257,10 @@ def test_error_is_reported_only_of_what_has_no_effect(tmp_path, error, again, is
         journal.write = refuse
 
     frame = msgspec.structs.replace(send(carries_code=False, durable=True), again=again)
-    wait_s = WAIT_S if is_told else SILENT_S
+    wait_s = WAIT_S if is_reported else SILENT_S
     answer = asyncio.run(answered(tmp_path, frame, wait_s=wait_s, begin=begin))
 
-    assert (answer and answer.code) == (error.code if is_told else None)
+    assert (answer and answer.code) == (error.code if is_reported else None)
 
 
 @pytest.mark.parametrize("again", [False, True])

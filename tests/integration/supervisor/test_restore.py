@@ -120,11 +120,15 @@ def test_a_backup_becomes_the_journal_of_another_machine(state, file, tmp_path):
     """Everything that was in it is there, and its checksums are known from the first start on."""
     other = tmp_path / "other"
     done = restore(file, other, "--json")
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert (told["sessions"], told["live"], told["kept_as"]) == (SESSIONS, SESSIONS, None)
-    assert told["journal"] == str(other / JOURNAL_FILE)
+    assert (reported["sessions"], reported["live"], reported["kept_as"]) == (
+        SESSIONS,
+        SESSIONS,
+        None,
+    )
+    assert reported["journal"] == str(other / JOURNAL_FILE)
     assert (other / SUMS_FILE).exists()
     assert other.stat().st_mode & 0o777 == 0o700
     assert (other / JOURNAL_FILE).stat().st_mode & 0o777 == 0o600
@@ -203,20 +207,20 @@ async def end(journal):
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reported"),
     [
         (prompt, "not in it: 0; of which the journal has more: 1"),
         (start, "not in it: 1; of which the journal has more: 0"),
         (end, "not in it: 0; of which the journal has more: 1"),
     ],
 )
-def test_a_newer_journal_is_replaced_by_force_alone(state, file, more, told):
+def test_a_newer_journal_is_replaced_by_force_alone(state, file, more, reported):
     """It is said what it has, and up to when both go."""
     with_journal(state, more)
     before = contents(state)
     done = restore(file, state)
 
-    refused(done, 1, told, "Its last entry is of 2026-09-21 ", "the backup of 20", "--force")
+    refused(done, 1, reported, "Its last entry is of 2026-09-21 ", "the backup of 20", "--force")
     assert contents(state) == before
     assert restore(file, state, "--force").returncode == 0
     assert [len(one.unanswered) for one in with_journal(state, look)] == [0] * SESSIONS
@@ -460,13 +464,13 @@ def test_an_older_backup_is_brought_to_the_format_of_today(state, file, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("pragma", "told"),
+    ("pragma", "reported"),
     [
         ("user_version = 1", "has not the tables of a journal"),
         ("application_id = 7", "belongs to another program"),
     ],
 )
-def test_a_database_of_another_program_is_refused(state, file, tmp_path, pragma, told):
+def test_a_database_of_another_program_is_refused(state, file, tmp_path, pragma, reported):
     """Though it was sealed, and by force, too; what is advised is about the file."""
     other = tmp_path / "other.sqlite3"
     with closing(sqlite3.connect(other)) as db:
@@ -475,7 +479,7 @@ def test_a_database_of_another_program_is_refused(state, file, tmp_path, pragma,
     before = contents(state)
     done = restore(sealed(other, tmp_path / "other"), state, "--force")
 
-    refused(done, 1, told)
+    refused(done, 1, reported)
     assert "state directory" not in done.stderr
     assert contents(state) == before
 
@@ -508,10 +512,14 @@ def test_what_cannot_be_read_is_reported(state, tmp_path, name, why, flags):
 def test_a_check_says_what_a_backup_is(state, file):
     """And needs no place."""
     done = restore(file, state.parent / "nowhere", "--check", "--json")
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
 
-    assert (told["file"], told["sessions"], told["live"]) == (str(file), SESSIONS, SESSIONS)
-    assert told["last_ms"] == 3
+    assert (reported["file"], reported["sessions"], reported["live"]) == (
+        str(file),
+        SESSIONS,
+        SESSIONS,
+    )
+    assert reported["last_ms"] == 3
     assert not (state.parent / "nowhere").exists()
     shown = restore(file, state, "--check").stdout
     assert shown.startswith(f"{file} is whole: {SESSIONS} sessions, {SESSIONS} live, as of 20")

@@ -53,36 +53,36 @@ def reported_by(prelude=""):
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module", name="told")
-def _told():
+@pytest.fixture(scope="module", name="reported")
+def _reported():
     """What a worker says of itself that took one limit after the other."""
     return reported_by()
 
 
-def test_open_files_are_limited_for_the_process_and_what_it_starts(told):
+def test_open_files_are_limited_for_the_process_and_what_it_starts(reported):
     """The limit is hard, so no program takes it back, and None changes nothing."""
-    assert told["files"][1] > 100
-    assert told["fewer"] == [100, 100]
-    assert told["full"] == 24
-    assert told["child"] == [100, 100]
+    assert reported["files"][1] > 100
+    assert reported["fewer"] == [100, 100]
+    assert reported["full"] == 24
+    assert reported["child"] == [100, 100]
 
 
-def test_more_than_the_system_allows_is_refused_by_name(told):
+def test_more_than_the_system_allows_is_refused_by_name(reported):
     """The error names the option, the value, the bound, and what can be done."""
-    assert told["refused"].startswith("max_open_files: 200 is more than the 100 ")
-    assert "LimitNOFILE=" in told["refused"]
+    assert reported["refused"].startswith("max_open_files: 200 is more than the 100 ")
+    assert "LimitNOFILE=" in reported["refused"]
 
 
-def test_no_core_is_written(told):
+def test_no_core_is_written(reported):
     """A core would hold what the session has read."""
-    assert told["core"] == [0, 0]
+    assert reported["core"] == [0, 0]
 
 
-def test_a_worker_is_chosen_before_the_daemon_when_memory_runs_out(told):
+def test_a_worker_is_chosen_before_the_daemon_when_memory_runs_out(reported):
     """Its score is raised once, and what was higher already stays."""
     own = int(Path("/proc/self/oom_score_adj").read_text())
     raised = "open('/proc/self/oom_score_adj', 'w').write('700')\n"
 
-    assert told["stepped"] == [True, True]
-    assert told["score"] == max(own, 300)
+    assert reported["stepped"] == [True, True]
+    assert reported["score"] == max(own, 300)
     assert reported_by(raised)["score"] == 700
