@@ -97,7 +97,7 @@ def test_what_has_no_schema_is_refused(form):
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "reported"),
     [
         ({"type": "text"}, "no JSON Schema: 'text' is not valid"),
         ({"properties": []}, "no JSON Schema: [] is not of type 'object' at $.properties"),
@@ -123,11 +123,11 @@ def test_what_has_no_schema_is_refused(form):
         ({"description": "x" * 500, "type": "y" * 500}, "no JSON Schema: "),
     ],
 )
-def test_a_dict_that_is_no_schema_is_reported(schema, told):
+def test_a_dict_that_is_no_schema_is_reported(schema, reported):
     """Where in it, in a line that stays short."""
     problem = schema_problem(schema)
 
-    assert problem.startswith(told)
+    assert problem.startswith(reported)
     assert len(problem) <= PROBLEM_CHARS_MAX
 
 

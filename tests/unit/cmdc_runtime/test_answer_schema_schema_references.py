@@ -89,33 +89,33 @@ def made(schema):
     return Odd()
 
 
-@pytest.mark.parametrize(("properties", "told"), (WRONG | HIDDEN).values(), ids=WRONG | HIDDEN)
-def test_a_tool_with_a_reference_to_no_schema_is_refused(properties, told):
+@pytest.mark.parametrize(("properties", "reported"), (WRONG | HIDDEN).values(), ids=WRONG | HIDDEN)
+def test_a_tool_with_a_reference_to_no_schema_is_refused(properties, reported):
     """Where it is defined, and not at the first call."""
     with pytest.raises(InvalidTool) as caught:
         as_tool(made(schema_with(properties)))
 
-    assert str(caught.value) == f"tool 'odd': parameters: the schema {told}"
+    assert str(caught.value) == f"tool 'odd': parameters: the schema {reported}"
 
 
-@pytest.mark.parametrize(("properties", "told"), (WRONG | HIDDEN).values(), ids=WRONG | HIDDEN)
-def test_an_answer_with_a_reference_to_no_schema_is_refused(properties, told):
+@pytest.mark.parametrize(("properties", "reported"), (WRONG | HIDDEN).values(), ids=WRONG | HIDDEN)
+def test_an_answer_with_a_reference_to_no_schema_is_refused(properties, reported):
     """Of the options of a session, as of a branch or a plugin."""
     schema = schema_with(properties)
     with pytest.raises(InvalidOptions) as caught:
         parse(None, {"model": "openai:gpt-4o", "response_format": schema})
 
-    assert schema_problem(schema) == f"the schema {told}"
-    assert f"response_format: the schema {told}" in str(caught.value)
+    assert schema_problem(schema) == f"the schema {reported}"
+    assert f"response_format: the schema {reported}" in str(caught.value)
 
 
-@pytest.mark.parametrize(("properties", "told"), WRONG.values(), ids=WRONG)
-def test_an_older_schema_is_reported_in_the_same_words(properties, told):
+@pytest.mark.parametrize(("properties", "reported"), WRONG.values(), ids=WRONG)
+def test_an_older_schema_is_reported_in_the_same_words(properties, reported):
     """A session may have one from before the check; its first call or answer shows it."""
     with pytest.raises(UncheckableError) as caught:
         mismatches(DRAFT7, schema_with(properties), {"a": "x", "b": 1})
 
-    assert str(caught.value) == told
+    assert str(caught.value) == reported
 
 
 @pytest.mark.parametrize("parts", RIGHT.values(), ids=RIGHT)

@@ -147,7 +147,7 @@ def test_every_wrong_key_and_value_of_a_file_is_reported_with_its_line(written):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('default_model = "gpt-4o"', ":1: default_model: expected 'provider:model_id', got"),
         ("default_tools = 3", ":1: default_tools: expected a list of tools"),
@@ -172,11 +172,11 @@ def test_every_wrong_key_and_value_of_a_file_is_reported_with_its_line(written):
         ("#" * (FILE_BYTES_MAX + 1), ": it has more than 1,048,576 bytes"),
     ],
 )
-def test_a_wrong_value_is_reported_by_its_place(written, text, told):
+def test_a_wrong_value_is_reported_by_its_place(written, text, reported):
     """A file that can't be read, too."""
     (problem,) = problems_of(written(text))
 
-    assert told in problem
+    assert reported in problem
 
 
 def test_a_file_that_is_not_there_is_an_error_where_it_was_named(tmp_path):
@@ -256,8 +256,8 @@ def test_a_subagent_of_another_model_is_reached_as_the_config_says():
 
     found = parse(None, {"config": config, "model": "x:z", "subagents": kinds}).subagents
 
-    told = [one.provider_opts for one in found]
-    assert told == [{"api_base": "http://h/v1"}, {"timeout": 1}, None]
+    reported = [one.provider_opts for one in found]
+    assert reported == [{"api_base": "http://h/v1"}, {"timeout": 1}, None]
 
 
 def test_a_wrong_config_is_reported_by_field():

@@ -73,15 +73,15 @@ def raising(error):
 @EACH
 def test_every_error_can_be_reported(error):
     """Its text and its traceback are plain texts that can be written down."""
-    told, trace = foreign.summary_of(error), foreign.traceback_of(error)
+    reported, trace = foreign.summary_of(error), foreign.traceback_of(error)
 
-    assert (type(told), type(trace)) == (str, str)
-    assert told.encode()
+    assert (type(reported), type(trace)) == (str, str)
+    assert reported.encode()
     assert trace.encode()
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (ValueError("no"), "ValueError: no"),
         (ValueError(), "ValueError"),
@@ -94,9 +94,9 @@ def test_every_error_can_be_reported(error):
     ],
     ids=["text", "none", "utf-8", "long", "mute", "nameless", "odd", "wrapped"],
 )
-def test_an_error_is_reported_by_its_type_and_its_text(error, told):
+def test_an_error_is_reported_by_its_type_and_its_text(error, reported):
     """Bounded, and as valid UTF-8."""
-    assert foreign.summary_of(error) == told
+    assert foreign.summary_of(error) == reported
 
 
 @EACH
@@ -285,22 +285,22 @@ def test_a_loop_that_is_gone_is_no_failure():
 
 def test_what_was_kept_is_reported_without_running_code():
     """The texts of an error are made once, where the code that raised it ran."""
-    told = []
+    reported = []
 
     class Counted(Exception):
         def __str__(self):
-            told.append(1)
+            reported.append(1)
             return "counted"
 
     with pytest.raises(ForeignError) as caught:
         foreign.call(raising(Counted()))
-    told.clear()
+    reported.clear()
     failed = caught.value
 
     assert foreign.summary_of(failed) == str(failed) == "Counted: counted"
     assert foreign.text_of(failed, 5) == "count"
     assert foreign.traceback_of(failed).endswith("Counted: counted\n")
-    assert not told
+    assert not reported
 
 
 @pytest.fixture

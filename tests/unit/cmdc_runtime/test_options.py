@@ -266,13 +266,13 @@ UNKEPT = {
 }
 
 
-@pytest.mark.parametrize(("fields", "told"), UNKEPT.values(), ids=UNKEPT)
-def test_a_message_that_cannot_be_kept_is_reported_with_its_place(fields, told):
+@pytest.mark.parametrize(("fields", "reported"), UNKEPT.values(), ids=UNKEPT)
+def test_a_message_that_cannot_be_kept_is_reported_with_its_place(fields, reported):
     """In the words that every other option has, before anything is encoded."""
     kept = Message(id="m", role="user")
     wrong = Message(**{"id": "m", "role": "assistant", **fields})
 
-    assert problems(messages=[kept, wrong]) == (f"messages[1]{told}",)
+    assert problems(messages=[kept, wrong]) == (f"messages[1]{reported}",)
 
 
 TYPES = {
@@ -293,13 +293,13 @@ TYPES = {
 @pytest.mark.parametrize("name", Message.__struct_fields__)
 def test_a_field_of_a_message_is_checked_whoever_made_it(name):
     """By place, in the words of every other option, of a struct as of a dict."""
-    value, told = TYPES[name]
+    value, reported = TYPES[name]
     fields = {"role": "user", name: value}
 
     for wrong in (Message(**fields), fields):
         (line,) = problems(messages=[Message.user("a"), wrong])
         assert line.startswith(f"messages[1].{name}: ")
-        assert line.endswith(told)
+        assert line.endswith(reported)
 
 
 def test_a_history_has_images_as_messages_gives_them():

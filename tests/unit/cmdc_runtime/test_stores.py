@@ -14,7 +14,7 @@ def travelled(reference):
 
 
 @pytest.mark.parametrize(
-    ("reference", "told"),
+    ("reference", "written"),
     [
         (stores.InMemory(), {"kind": "in_memory"}),
         (stores.InMemory(name="a"), {"kind": "in_memory", "name": "a"}),
@@ -26,9 +26,9 @@ def travelled(reference):
         (stores.Custom(create="module:name"), {"kind": "custom", "create": "module:name"}),
     ],
 )
-def test_a_reference_is_its_kind_and_options(reference, told):
+def test_a_reference_is_its_kind_and_options(reference, written):
     """It comes back as what it was."""
-    assert msgspec.to_builtins(reference) == told
+    assert msgspec.to_builtins(reference) == written
     assert travelled(reference) == reference
 
 

@@ -68,16 +68,16 @@ class Acks:
     written = 0
 
     def __init__(self):
-        self.told = []
+        self.heard = []
 
     def publish(self):
-        self.told.append("publish")
+        self.heard.append("publish")
 
     def store(self, number):
-        self.told.append(number)
+        self.heard.append(number)
 
     def close(self):
-        self.told.append("close")
+        self.heard.append("close")
 
 
 def made():
@@ -172,12 +172,12 @@ def test_its_ward_learns_whose_it_is(how):
     """And for how long it may say nothing once it is up."""
 
     async def scenario():
-        process, told = made(), []
-        setattr(process.worker.containment, how, lambda *args: told.append(args))
+        process, heard = made(), []
+        setattr(process.worker.containment, how, lambda *args: heard.append(args))
         process.take_over(POLICY) if how == "assign" else process.adopt(POLICY, 3)
         process.begin(POLICY)
         await settle()
-        return told, process.worker.containment.expected
+        return heard, process.worker.containment.expected
 
     assert play(scenario) == ([(7, "s", 4, POLICY)], [7.0])
 
@@ -239,7 +239,7 @@ def test_an_adopted_agent_whose_history_is_gone_is_ended():
 
 
 @pytest.mark.parametrize(
-    ("frame", "told", "has_spoken"),
+    ("frame", "heard", "has_spoken"),
     [
         (Write(records=(), completed=(), number=1), (), True),
         (EVENT, ((EVENT, b"x"),), True),
@@ -247,15 +247,15 @@ def test_an_adopted_agent_whose_history_is_gone_is_ended():
     ],
     ids=["a write", "an event", "neither"],
 )
-def test_who_has_written_or_published_has_spoken(frame, told, has_spoken):
+def test_who_has_written_or_published_has_spoken(frame, heard, has_spoken):
     """Another process may take the place of one that has not."""
 
     async def scenario():
         process = acquired()
         process._acks = Acks()
         before = process.has_spoken
-        process.worker.owner.on_frame(frame, told)
-        return before, process.has_spoken, process._acks.told
+        process.worker.owner.on_frame(frame, heard)
+        return before, process.has_spoken, process._acks.heard
 
     before, after, acks = play(scenario)
 
@@ -273,7 +273,7 @@ def test_who_gives_way_ends_unheard_if_another_one_takes_its_place(goes_on):
         process.give_way(lambda: goes_on)
         process.worker.ends(-9)
         await settle()
-        return process.worker.signals, len(process.owner.ended), process._acks.told
+        return process.worker.signals, len(process.owner.ended), process._acks.heard
 
     assert play(scenario) == ([9], *((0, []) if goes_on else (1, ["close"])))
 
@@ -316,8 +316,8 @@ def test_while_the_disk_is_full_an_outcome_does_not_wait_for_its_write(is_full, 
     """The session knows to whom it is sent: what the journal had no room for was not accepted."""
 
     async def scenario():
-        process, told = acquired(), []
-        process.owner.reply_early = lambda *outcome: told.append(outcome)
+        process, heard = acquired(), []
+        process.owner.reply_early = lambda *outcome: heard.append(outcome)
         process.services.journal.answers[AppendRecords] = lambda _write: loop.create_future()
         loop = asyncio.get_running_loop()
         if is_full:
@@ -325,7 +325,7 @@ def test_while_the_disk_is_full_an_outcome_does_not_wait_for_its_write(is_full, 
         process.worker.says(
             Write(records=(), completed=(Completed(id="c-1", frame=b"done"),), number=2)
         )
-        return told
+        return heard
 
     assert play(scenario) == early
 
@@ -357,6 +357,6 @@ def test_what_settles_with_a_write_is_answered_when_that_is_stored(is_stored):
 
     assert command_id == "c-1"
     if is_stored:
-        assert (before, frame, process._acks.told) == ([], b"done", [2])
+        assert (before, frame, process._acks.heard) == ([], b"done", [2])
     else:
         assert (type(frame).__name__, process.worker.signals) == ("FailedReply", [9])

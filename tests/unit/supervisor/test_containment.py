@@ -166,7 +166,7 @@ def test_what_comes_after_the_end_is_watched_by_nobody():
 
 
 @pytest.mark.parametrize(
-    ("looks", "at_end", "told"),
+    ("looks", "at_end", "reported"),
     [
         ((), 1, "OutOfMemory"),
         ((0, 1), 1, "OutOfMemory"),  # the last look was on the dying process itself
@@ -174,7 +174,7 @@ def test_what_comes_after_the_end_is_watched_by_nobody():
         ((1, 1), 2, "OutOfMemory"),
     ],
 )
-def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, told):
+def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, reported):
     """A look that comes while a large process dies does not take that away."""
 
     async def scenario():
@@ -188,7 +188,7 @@ def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, told)
         containment.ended()
         return classify(await examined(containment))
 
-    assert type(play(scenario)).__name__ == told
+    assert type(play(scenario)).__name__ == reported
 
 
 def test_cell_without_cgroups_is_not_asked_for_each_process():

@@ -53,14 +53,14 @@ def test_warm_zygote_is_up():
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "reported"),
     [
         (ZygoteFailed("preload", "no litellm"), "zygote failed at preload: no litellm"),
         (ZygoteLost("it died"), "it died"),
         (RuntimeError("a bug"), "RuntimeError: a bug"),
     ],
 )
-def test_zygote_that_cannot_be_warmed_is_an_end(problem, told):
+def test_zygote_that_cannot_be_warmed_is_an_end(problem, reported):
     """Whatever was raised: a tree that hears nothing would wait for ever."""
 
     async def scenario():
@@ -72,8 +72,8 @@ def test_zygote_that_cannot_be_warmed_is_an_end(problem, told):
 
     made, state = play(scenario)
 
-    assert made == [f"exited: {StartFailed(stage='zygote', message=told)} (crash)"]
-    assert state == f"lost: {told}"
+    assert made == [f"exited: {StartFailed(stage='zygote', message=reported)} (crash)"]
+    assert state == f"lost: {reported}"
 
 
 def test_loss_is_reported_once_and_of_the_present_one_only():

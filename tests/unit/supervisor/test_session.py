@@ -269,14 +269,14 @@ def test_cell(phase, what):
     async def scenario():
         case = Case()
         await case.reach(phase)
-        made, told = len(case.services.runtime.made), len(case.services.downs)
+        made, reported = len(case.services.runtime.made), len(case.services.downs)
         await case.do(what)
         asked = tuple(case.services.runtime.made[made:])
-        return case.session.phase, asked, len(case.services.downs) - told
+        return case.session.phase, asked, len(case.services.downs) - reported
 
-    after, asked, told = TABLE[phase][what]
+    after, asked, reported = TABLE[phase][what]
 
-    assert play(scenario) == (after or phase, asked, told)
+    assert play(scenario) == (after or phase, asked, reported)
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -310,7 +310,7 @@ def test_polite_request_says_why():
 
 
 @pytest.mark.parametrize(
-    ("stopped", "said", "told"),
+    ("stopped", "said", "reported"),
     [
         ("normal", Shutdown(detail=HIBERNATE), Normal()),
         ("enough", Shutdown(detail=HIBERNATE), Shutdown(detail="enough")),
@@ -319,7 +319,7 @@ def test_polite_request_says_why():
         ("enough", KILLED, KILLED),
     ],
 )
-def test_caller_s_reason_stands_for_what_only_obeyed(stopped, said, told):
+def test_caller_s_reason_stands_for_what_only_obeyed(stopped, said, reported):
     """A process that fell asleep when it was stopped says so; a crash stays what it is."""
 
     async def scenario():
@@ -330,7 +330,7 @@ def test_caller_s_reason_stands_for_what_only_obeyed(stopped, said, told):
         case.session.departed(departed)
         return case.session.last_reason
 
-    assert play(scenario) == told
+    assert play(scenario) == reported
 
 
 def test_commands_wait_for_a_process_and_then_for_the_answer():

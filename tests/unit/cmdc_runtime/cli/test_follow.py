@@ -53,11 +53,11 @@ class Quiet(Monitor):
         return super().wait(timeout)
 
 
-@pytest.mark.parametrize(("is_told", "note"), [(True, ""), (False, "watching s from now on\n")])
-def test_who_waits_learns_that_somebody_watches(capsys, is_told, note):
+@pytest.mark.parametrize(("is_known", "note"), [(True, ""), (False, "watching s from now on\n")])
+def test_who_waits_learns_that_somebody_watches(capsys, is_known, note):
     """The note goes to standard error, and only where nothing is known already."""
     watch = Quiet("s")
-    if is_told:
+    if is_known:
         watch.on_down(down(Normal()))
     found = _first(watch, Terminal())
     said = capsys.readouterr()

@@ -15,11 +15,11 @@ STARTS = events.AgentStart(command_id=MINE)
 ENDS = events.AgentAbort(reason="enough", command_id=MINE)
 
 
-def ended(view, *told, is_finished):
+def ended(view, *heard, is_finished):
     """Return what is raised at the end of these events; ``is_finished``: the stream ends, too."""
     opened = OpenedCycle(SessionId("s-1"), MINE, subscription=None, result=ABORTED)
     reader = CycleReader(opened, view, Clock(None))
-    for number, event in enumerate(told):
+    for number, event in enumerate(heard):
         reader.take(Envelope(session_id="s-1", index=number + 1, at_ms=0, event=event))
     if is_finished:
         assert reader.fail(UsageError("the cycle is over")) is None
@@ -27,7 +27,7 @@ def ended(view, *told, is_finished):
 
 
 @pytest.mark.parametrize(
-    ("view", "told", "is_raised"),
+    ("view", "heard", "is_raised"),
     [
         (CycleEvents(), (STARTS, ENDS), False),
         (CycleEvents(), (STARTS,), True),
@@ -35,8 +35,8 @@ def ended(view, *told, is_finished):
         (Pieces(), (STARTS,), True),
     ],
 )
-def test_an_end_is_raised_unless_its_event_was_shown(view, told, is_raised):
+def test_an_end_is_raised_unless_its_event_was_shown(view, heard, is_raised):
     """Also where the session was asked, since events were lost, and the event came all the same."""
-    error = ended(view, *told, is_finished=ENDS not in told)
+    error = ended(view, *heard, is_finished=ENDS not in heard)
 
     assert isinstance(error, AgentAborted) == is_raised

@@ -32,7 +32,7 @@ def problems(**given):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         (
             {"plugins": ["cost_gard"]},
@@ -77,11 +77,11 @@ def problems(**given):
         ),
     ],
 )
-def test_a_name_that_no_built_in_has_is_refused_before_anything_starts(given, told):
+def test_a_name_that_no_built_in_has_is_refused_before_anything_starts(given, reported):
     """Also one of an option; the error says which there are, or the nearest."""
     (problem,) = problems(**given)
 
-    assert problem.startswith(told)
+    assert problem.startswith(reported)
 
 
 def test_a_name_that_no_built_in_tool_has_is_refused_before_anything_starts():
@@ -178,23 +178,23 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize(("number", "told"), NUMBERS.values(), ids=NUMBERS)
-def test_a_number_among_the_options_of_a_plugin_is_one_that_can_be_kept(way, number, told):
+@pytest.mark.parametrize(("number", "reported"), NUMBERS.values(), ids=NUMBERS)
+def test_a_number_among_the_options_of_a_plugin_is_one_that_can_be_kept(way, number, reported):
     """In the words that other options have for it, however the plugin is given."""
     (problem,) = problems(plugins=[way(number)])
     (plain,) = problems(provider_opts={"x": number})
 
-    assert problem.endswith(f": {told}")
-    assert plain.endswith(f": {told}")
+    assert problem.endswith(f": {reported}")
+    assert plain.endswith(f": {reported}")
 
 
-@pytest.mark.parametrize(("number", "told"), NUMBERS.values(), ids=NUMBERS)
-def test_a_number_of_a_plugin_that_is_made_here_is_one_that_can_be_kept(number, told):
+@pytest.mark.parametrize(("number", "reported"), NUMBERS.values(), ids=NUMBERS)
+def test_a_number_of_a_plugin_that_is_made_here_is_one_that_can_be_kept(number, reported):
     """Where it is written."""
     for make in (
         lambda: Guard(limit=number),
         lambda: cmdc.plugins.CostGuard(max_cost_usd=number),
         lambda: cmdc.reasoning.Adaptive(agreement=number),
     ):
-        with pytest.raises(cmdc.InvalidOptions, match=f": {told}$"):
+        with pytest.raises(cmdc.InvalidOptions, match=f": {reported}$"):
             make()

@@ -141,11 +141,11 @@ def test_a_decision_may_bring_a_new_state(decision):
     assert parted((decision, "new"), "old") == (decision, "new")
 
 
-@pytest.mark.parametrize("told", [None, "x", ("x", "y"), (Done(1), 2, 3), (Branch("x"),), 3])
-def test_anything_else_is_no_decision(told):
+@pytest.mark.parametrize("given", [None, "x", ("x", "y"), (Done(1), 2, 3), (Branch("x"),), 3])
+def test_anything_else_is_no_decision(given):
     """It says what there is."""
     with pytest.raises(TypeError, match="is no decision: return Continue_"):
-        parted(told, None)
+        parted(given, None)
 
 
 def test_what_is_reported_is_reported_once():

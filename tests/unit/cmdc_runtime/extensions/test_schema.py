@@ -119,15 +119,15 @@ def test_a_key_that_never_arrives_is_refused_by_name(annotation, key):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ({"one": "a"}, "Expected `int`, got `str` - at `key` in `$.x`"),
         ({"1": 2}, "Expected `str`, got `int` - at `$.x[...]`"),
     ],
 )
-def test_a_key_or_value_that_does_not_fit_is_reported(given, told):
+def test_a_key_or_value_that_does_not_fit_is_reported(given, reported):
     """Keys alone are made of text; a value is as the annotation says."""
     with pytest.raises(ToolError) as caught:
         tool(taking(dict[int, str])).check({"x": given})
 
-    assert str(caught.value) == f"Invalid arguments for f: {told}"
+    assert str(caught.value) == f"Invalid arguments for f: {reported}"

@@ -423,18 +423,18 @@ BY_HAND = {
 # fmt: on
 
 
-@pytest.mark.parametrize(("function", "told"), UNSENDABLE.values(), ids=UNSENDABLE)
-def test_a_function_whose_schema_is_no_json_is_no_tool(function, told):
+@pytest.mark.parametrize(("function", "reported"), UNSENDABLE.values(), ids=UNSENDABLE)
+def test_a_function_whose_schema_is_no_json_is_no_tool(function, reported):
     """It is refused where it is decorated, by the tool, the field and the way out."""
     with pytest.raises(InvalidTool) as caught:
         tool(function)
 
     assert str(caught.value).startswith("tool 'f': ")
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
-@pytest.mark.parametrize(("schema", "told"), BY_HAND.values(), ids=BY_HAND)
-def test_a_schema_written_by_hand_that_is_no_json_is_refused(schema, told):
+@pytest.mark.parametrize(("schema", "reported"), BY_HAND.values(), ids=BY_HAND)
+def test_a_schema_written_by_hand_that_is_no_json_is_refused(schema, reported):
     """Wherever tools come in, since they all come in by ``as_tool``."""
     odd = made(parameters={"type": "object", "properties": {"x": schema}})
 
@@ -442,7 +442,7 @@ def test_a_schema_written_by_hand_that_is_no_json_is_refused(schema, told):
         as_tool(odd)
 
     assert str(caught.value).startswith("tool 'multiply': parameters")
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_the_way_out_of_an_unsendable_default_is_named():

@@ -197,7 +197,7 @@ def test_a_plain_value_of_another_type_is_a_protocol_error():
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "reported"),
     [
         (AgentSpec, "not the session's definition: Expected `object`, got `str`"),
         (Down, "not a down: Expected `object`, got `str`"),
@@ -205,12 +205,12 @@ def test_a_plain_value_of_another_type_is_a_protocol_error():
         (AnyReason, "not what should be here: Expected `object`, got `str`"),
     ],
 )
-def test_what_should_have_come_is_named_in_words(kind, told):
+def test_what_should_have_come_is_named_in_words(kind, reported):
     """A person reads it as the reason of an end, and knows none of our classes."""
     with pytest.raises(ProtocolError) as raised:
         codec.decode_as(kind, codec.encode("x"))
 
-    assert str(raised.value) == told
+    assert str(raised.value) == reported
 
 
 def test_a_raw_body_is_the_value_as_it_is():

@@ -142,13 +142,13 @@ def test_only_a_goodbye_is_a_normal_end(reason, ending):
 
 def test_only_the_process_itself_says_that_no_start_can_work():
     """The daemon says of one that was not up in time that it was not built, too."""
-    told = ExitRecord(EXIT_BAD_OPTIONS, not_started=NOT_BUILT)
+    reported = ExitRecord(EXIT_BAD_OPTIONS, not_started=NOT_BUILT)
     late = ExitRecord(-9, fail_reason=NOT_BUILT)
-    judge(told)
+    judge(reported)
     judge(late)
 
     assert ending_of(NOT_BUILT, said_hopeless=True) is Ending.FINAL
-    assert (told.reason, told.ending) == (NOT_BUILT, Ending.FINAL)
+    assert (reported.reason, reported.ending) == (NOT_BUILT, Ending.FINAL)
     assert (late.reason, late.ending) == (NOT_BUILT, Ending.CRASH)
 
 
@@ -176,14 +176,14 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize("told", Told)
+@pytest.mark.parametrize("reported", Told)
 @pytest.mark.parametrize("said", Said)
-def test_every_pair_of_words_makes_a_reason(told, said):
+def test_every_pair_of_words_makes_a_reason(reported, said):
     """No pair is left to chance, and none is normal but a goodbye that the kernel bears out."""
-    reported_alone = STATUSES[told]
+    reported_alone = STATUSES[reported]
     record = ExitRecord(reported_alone.status, said=WORDS[said], oom_kills=reported_alone.oom_kills)
     reason = classify(record)
-    is_borne_out = told in (Told.ZERO, Told.NOTHING) and said is Said.GOODBYE
+    is_borne_out = reported in (Told.ZERO, Told.NOTHING) and said is Said.GOODBYE
 
     assert isinstance(reason, reasons.DownReason)
     assert (ending_of(reason) is Ending.NORMAL) == is_borne_out
@@ -272,9 +272,9 @@ def test_a_down_without_a_heartbeat_says_what_there_is():
 
 def test_a_crash_in_native_code_comes_with_its_stack():
     """What faulthandler wrote is apart from the rest."""
-    told = evidence_of(ExitRecord(-11, output=f"loading\n{STACK}"))
+    reported = evidence_of(ExitRecord(-11, output=f"loading\n{STACK}"))
 
-    assert (told.output, told.stack) == ("loading", STACK.rstrip())
+    assert (reported.output, reported.stack) == ("loading", STACK.rstrip())
 
 
 def test_a_traceback_that_is_not_the_reason_is_kept():
@@ -291,7 +291,7 @@ def test_everything_that_a_process_wrote_has_a_bound():
     long = "ä" * 2**20
     raised = reasons.Exception(type=long, message=long, traceback=f"{long}\nthe end")
     reason = classify(ExitRecord(70, said=raised))
-    told = evidence_of(
+    reported = evidence_of(
         ExitRecord(
             -9,
             said=raised,
@@ -311,8 +311,8 @@ def test_everything_that_a_process_wrote_has_a_bound():
     assert len(reason.message) > exits.NAME_CHARS_MAX
     assert len(reason.message.encode()) <= exits.MESSAGE_BYTES_MAX
     assert len(reason.traceback.encode()) <= exits.TRACEBACK_BYTES_MAX
-    assert (reason.traceback[-7:], told.output[-7:]) == ("the end", "the end")
-    assert len(told.output.encode()) <= exits.OUTPUT_BYTES_MAX
-    assert len(told.stack.encode()) <= exits.STACK_BYTES_MAX
-    assert (len(told.tools), len(told.tools[0])) == (exits.TOOLS_MAX, exits.NAME_CHARS_MAX)
-    assert len(told.state) == exits.NAME_CHARS_MAX
+    assert (reason.traceback[-7:], reported.output[-7:]) == ("the end", "the end")
+    assert len(reported.output.encode()) <= exits.OUTPUT_BYTES_MAX
+    assert len(reported.stack.encode()) <= exits.STACK_BYTES_MAX
+    assert (len(reported.tools), len(reported.tools[0])) == (exits.TOOLS_MAX, exits.NAME_CHARS_MAX)
+    assert len(reported.state) == exits.NAME_CHARS_MAX

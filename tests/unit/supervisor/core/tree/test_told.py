@@ -21,23 +21,23 @@ def asked(sim, who):
     return sim.note("ask", who).fact
 
 
-@pytest.mark.parametrize(("own", "told"), [(None, "enough"), ("bye", "bye")])
-def test_a_child_hears_why_its_supervisor_ends(own, told):
+@pytest.mark.parametrize(("own", "heard"), [(None, "enough"), ("bye", "bye")])
+def test_a_child_hears_why_its_supervisor_ends(own, heard):
     """That is what the supervisor was given, unless it has a word of its own for it."""
     sim = started(one_for_one(child("a"), stop_reason=own))
     sim.stop("enough")
 
-    assert asked(sim, "a1") == told
+    assert asked(sim, "a1") == heard
 
 
-@pytest.mark.parametrize(("own", "told"), [(None, SIBLING_ENDED), ("bye", "bye")])
-def test_a_child_hears_why_its_group_is_restarted(own, told):
+@pytest.mark.parametrize(("own", "heard"), [(None, SIBLING_ENDED), ("bye", "bye")])
+def test_a_child_hears_why_its_group_is_restarted(own, heard):
     """A sibling has ended, unless the supervisor has a word of its own for it."""
     sim = started(one_for_all(child("a"), child("b"), stop_reason=own))
     sim.crash("a")
     sim.settle()
 
-    assert asked(sim, "b1") == told
+    assert asked(sim, "b1") == heard
 
 
 def test_who_was_asked_to_end_is_kept_apart_from_who_ended_first():
