@@ -21,7 +21,7 @@ LIMIT_S = 2.0
 LATE_S = 0.8
 """Of ``LIMIT_S``; what has gone by when the process is killed."""
 SLACK_S = 0.1
-"""A cycle begins before its first event is told, and both are told in whole milliseconds."""
+"""A cycle begins before its first event is published, and both are given in whole milliseconds."""
 HALF = "The first half of it, "
 
 

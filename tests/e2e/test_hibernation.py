@@ -18,7 +18,7 @@ from cmdc_runtime.testing import Hold, Text
 
 TURN_S = 20.0
 REAPED_S = 1.0
-"""For the zygote to reap what has ended: its end is told when the kernel tells it."""
+"""For the zygote to reap what has ended: its end is reported when the kernel reports it."""
 SOON_S = 0.2
 
 

@@ -13,7 +13,7 @@ from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 
 TURN_S = 20.0
 REAPED_S = 1.0
-"""For the zygote to reap what has ended: its end is told when the kernel tells it."""
+"""For the zygote to reap what has ended: its end is reported when the kernel reports it."""
 TASK = "Find out where the river ends."
 DONE = Shutdown(detail="the task is done")
 

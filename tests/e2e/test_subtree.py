@@ -17,7 +17,7 @@ from cmdc_runtime.testing import Hold
 
 TURN_S = 20.0
 REAPED_S = 1.0
-"""For the zygote to reap what has ended: its end is told when the kernel tells it."""
+"""For the zygote to reap what has ended: its end is reported when the kernel reports it."""
 KILLED = Signal(number=9, name="SIGKILL")
 PARENT_ENDED = Shutdown(detail="the parent's process ended")
 

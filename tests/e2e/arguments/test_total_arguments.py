@@ -150,7 +150,7 @@ VALUES = HOSTILE | STRANGE
 TRACED_CHARS_MAX = 3 * TEXT_CHARS_MAX
 """Of an error with its traceback."""
 LISTS = {"tuple", "set", "of strangers", "large list", "large pair", "pair", "foreign list"}
-"""Of what is not there, which is told by its own name."""
+"""Of what is not there, which is reported by its own name."""
 MEANT = {
     "timeout": {"5", "None"},
     "since": {"5", "None"},
@@ -187,7 +187,7 @@ MEANT = {
     "response": {*VALUES} - {"surrogate", "object", "nan", "2**70"},
 }
 """What may be taken; an argument that is not named here takes none. A monitor takes an id that
-nobody has, and tells so."""
+nobody has, and says so."""
 ANYTHING = {"reason"}
 """Plain data of any kind, or one line of text; the call says which."""
 CALLED = {
@@ -218,7 +218,7 @@ RIGHT = {
     "timeout": TURN_S,
 }
 NOT_CALLS = {"close", "connect", "wait", "create_agent"}
-"""Without arguments, told by other tests, or (``create_agent``) options, which have a test."""
+"""Without arguments, covered by other tests, or (``create_agent``) options, which have a test."""
 
 
 def calls_of(kind):
