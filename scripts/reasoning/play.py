@@ -18,7 +18,7 @@ from workers.reasoning.inputs import (
     EndBranch,
     Finish,
     Output,
-    Publish,
+    PublishEvent,
     Recorded,
     RunBegun,
     StartBranch,
@@ -128,7 +128,7 @@ class Play:
                 case EndBranch(branch_id=name):
                     _must(name in self.active, f"{name} does not run")
                     self.ended.add(name)
-                case Publish(event=event):
+                case PublishEvent(event=event):
                     self.published.append(event)
                 case Finish(result=result):
                     is_cut = bool(self.inputs) and not isinstance(self.inputs[-1], ThoughtCame)

@@ -166,11 +166,11 @@ def test_it_is_deterministic(given):
     whole = played(given, flaky)
     for inputs in range(0, len(whole.inputs) + 1, 3):
         play = played(given, flaky)
-        told = [*play.told_before, len(play.told)][inputs]
+        told = [*play.published_before, len(play.published)][inputs]
         run = play.again(loaded(given), QUESTION, inputs, told)
         if play.result is None:
             play.go_on(run)
-        assert play.told == whole.told
+        assert play.published == whole.published
 
 
 @cases

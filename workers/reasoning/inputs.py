@@ -112,8 +112,8 @@ class EndBranch(msgspec.Struct, frozen=True, kw_only=True):
     branch_id: str
 
 
-class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """Publish to the session's subscribers."""
+class PublishEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """PublishEvent to the session's subscribers."""
 
     event: ReasoningEvent
 
@@ -124,7 +124,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     result: ReasoningResult
 
 
-Output: TypeAlias = StartBranch | EndBranch | Publish | Finish
+Output: TypeAlias = StartBranch | EndBranch | PublishEvent | Finish
 
 
 # --- budget ---------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ from workers.reasoning.inputs import (
     MisuseError,
     NotDeterministicError,
     Output,
-    Publish,
+    PublishEvent,
     Recorded,
     RunAborted,
     RunBegun,
@@ -268,7 +268,7 @@ class Run:
         return decision
 
     def _note(self) -> None:
-        """Publish the scores and prunings that the strategy has noted."""
+        """PublishEvent the scores and prunings that the strategy has noted."""
         notes = drained(self._strategy)
         for thought in notes.scored:
             self._score(thought)
@@ -508,10 +508,10 @@ class Run:
         self._publish(event)
 
     def _publish(self, event: ReasoningEvent) -> None:
-        """Publish an event, unless it was published in an earlier life."""
+        """PublishEvent an event, unless it was published in an earlier life."""
         if not self._to_pass:
             self._events.append(event)
-            self._outputs.append(Publish(event=event))
+            self._outputs.append(PublishEvent(event=event))
             return
         heard = self._to_pass.popleft()
         self._events.append(event if heard is None else heard)

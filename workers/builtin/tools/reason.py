@@ -43,7 +43,7 @@ from workers.reasoning.inputs import (
     EndBranch,
     Finish,
     Output,
-    Publish,
+    PublishEvent,
     Recorded,
     RunBegun,
     StartBranch,
@@ -174,7 +174,7 @@ class Driver:
         return rest.result
 
     async def _end_open(self, status: RunStatus) -> None:
-        """Publish each open branch as it ends."""
+        """PublishEvent each open branch as it ends."""
         while self._remains.open:
             while not self._arrived:
                 await self._heard()
@@ -292,7 +292,7 @@ class Driver:
         left = sum(isinstance(one, StartBranch) for one in wanted)
         for output in wanted:
             match output:
-                case Publish():
+                case PublishEvent():
                     await self._publish(output.event)
                 case StartBranch():
                     self._start(output, left)

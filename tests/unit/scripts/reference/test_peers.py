@@ -62,7 +62,7 @@ def test_a_page_without_a_record_says_what_makes_one(tmp_path):
 
 def test_the_page_shows_every_candidate_twice():
     """Its figures, and what it is."""
-    lines = peers.told(run(), SCRIPTS).splitlines()
+    lines = peers.table_of(run(), SCRIPTS).splitlines()
 
     for one in CANDIDATES:
         count = sum(line.startswith(f"| {one.name} |") for line in lines)
@@ -72,7 +72,7 @@ def test_the_page_shows_every_candidate_twice():
 
 def test_the_page_says_with_what_it_was_made():
     """Day, commit, machine, versions, sizes, and what else ran."""
-    page = peers.told(run(), SCRIPTS)
+    page = peers.table_of(run(), SCRIPTS)
 
     place = "2026-01-02 00:00:00, `c0ffee`, x, 2 cores, Python 3.11, openai 3, ray 2; 3 rounds;"
     assert f"{place} nice 19, load before 0.1." in page
@@ -81,13 +81,13 @@ def test_the_page_says_with_what_it_was_made():
 
 def test_a_loaded_machine_is_reported():
     """Such figures have an order, and no digits."""
-    assert "somebody else was working" not in peers.told(run(load=0.5), QUIET)
-    assert "somebody else was working" in peers.told(run(load=0.6), QUIET)
+    assert "somebody else was working" not in peers.table_of(run(load=0.5), QUIET)
+    assert "somebody else was working" in peers.table_of(run(load=0.6), QUIET)
 
 
 def test_the_quickstarts_stand_side_by_side():
     """Each program of them has a row, who was left out too."""
-    page = peers.told(run(), SCRIPTS)
+    page = peers.table_of(run(), SCRIPTS)
 
     assert "2026-01-04 00:00:00, `c0ffee`; the median of 4 turns, load before 3: **somebody" in page
     assert "| cmdc-runtime | 1.25 | 1.5 | 0.75 |" in page

@@ -6,7 +6,7 @@ import pytest
 
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, ToolCall
-from scripts.soak.history import entries_of, entries_told, problems_of
+from scripts.soak.history import entries_heard, entries_of, problems_of
 
 
 def calling(*ids, name="look"):
@@ -15,7 +15,7 @@ def calling(*ids, name="look"):
 
 
 def asked(*messages):
-    return problems_of(entries_told(messages), is_request=True)
+    return problems_of(entries_heard(messages), is_request=True)
 
 
 GOOD = (

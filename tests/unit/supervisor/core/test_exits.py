@@ -25,8 +25,8 @@ from supervisor.core.exits import (
     VERDICTS,
     Asked,
     ExitRecord,
+    Reported,
     Said,
-    Told,
     classify,
     ending_of,
     evidence_of,
@@ -154,10 +154,10 @@ def test_only_the_process_itself_says_that_no_start_can_work():
 
 def test_every_pair_of_words_has_a_verdict():
     """What the kernel reported and what the process said: the rows missing are shown."""
-    missing = set(product(Told, Said)) - set(VERDICTS)
+    missing = set(product(Reported, Said)) - set(VERDICTS)
 
     assert missing == set(), "add rows to VERDICTS in supervisor/core/exits.py"
-    assert set(VERDICTS) == set(product(Told, Said))
+    assert set(VERDICTS) == set(product(Reported, Said))
 
 
 WORDS = {
@@ -168,22 +168,22 @@ WORDS = {
     Said.OTHER: TERMINATED,
 }
 STATUSES = {
-    Told.NOTHING: ExitRecord(None),
-    Told.ZERO: ExitRecord(0),
-    Told.CODE: ExitRecord(70),
-    Told.SIGNAL: ExitRecord(-9),
-    Told.OUT_OF_MEMORY: ExitRecord(-9, oom_kills=1),
+    Reported.NOTHING: ExitRecord(None),
+    Reported.ZERO: ExitRecord(0),
+    Reported.CODE: ExitRecord(70),
+    Reported.SIGNAL: ExitRecord(-9),
+    Reported.OUT_OF_MEMORY: ExitRecord(-9, oom_kills=1),
 }
 
 
-@pytest.mark.parametrize("reported", Told)
+@pytest.mark.parametrize("reported", Reported)
 @pytest.mark.parametrize("said", Said)
 def test_every_pair_of_words_makes_a_reason(reported, said):
     """No pair is left to chance, and none is normal but a goodbye that the kernel bears out."""
     reported_alone = STATUSES[reported]
     record = ExitRecord(reported_alone.status, said=WORDS[said], oom_kills=reported_alone.oom_kills)
     reason = classify(record)
-    is_borne_out = reported in (Told.ZERO, Told.NOTHING) and said is Said.GOODBYE
+    is_borne_out = reported in (Reported.ZERO, Reported.NOTHING) and said is Said.GOODBYE
 
     assert isinstance(reason, reasons.DownReason)
     assert (ending_of(reason) is Ending.NORMAL) == is_borne_out

@@ -21,15 +21,15 @@ MANY = 1_000
 
 def fed(chunks, lines_max=MANY):
     """Return the lines, the number of dropped ones and of dropped bytes of a whole stream."""
-    cutter, told, dropped, dropped_bytes = LineCutter(), [], 0, 0
+    cutter, logged, dropped, dropped_bytes = LineCutter(), [], 0, 0
     for chunk in chunks:
         lines = cutter.feed(chunk, lines_max)
-        told += lines.told
+        logged += lines.logged
         dropped += lines.dropped
         dropped_bytes += lines.dropped_bytes
     if last := cutter.end():
-        told.append(last)
-    return told, dropped, dropped_bytes
+        logged.append(last)
+    return logged, dropped, dropped_bytes
 
 
 def split(text, every):
@@ -53,12 +53,12 @@ def test_lines_are_whole_however_they_arrive():
 def test_a_long_line_is_cut_once_and_its_rest_is_counted(lines, every):
     """Each line is logged once, at most as long as it may be, whatever the chunks are."""
     text = b"".join(line + b"\n" for line in lines)
-    told, dropped, dropped_bytes = fed(split(text, every))
+    logged, dropped, dropped_bytes = fed(split(text, every))
     kept = [line[:LINE_BYTES_MAX] for line in lines]
     missing = sum(map(len, lines)) - sum(map(len, kept))
 
-    assert [line.raw for line in told] == kept
-    assert [line.is_cut for line in told] == [len(line) > LINE_BYTES_MAX for line in lines]
+    assert [line.raw for line in logged] == kept
+    assert [line.is_cut for line in logged] == [len(line) > LINE_BYTES_MAX for line in lines]
     assert dropped == 0
     assert missing <= dropped_bytes <= missing + len(lines)
 
@@ -67,10 +67,10 @@ def test_a_long_line_is_cut_once_and_its_rest_is_counted(lines, every):
 def test_lines_beyond_the_allowance_are_counted(lines, lines_max):
     """What is logged and what is dropped is all there was."""
     text = b"".join(line + b"\n" for line in lines)
-    told, dropped, dropped_bytes = fed([text], lines_max)
+    logged, dropped, dropped_bytes = fed([text], lines_max)
 
-    assert (len(told), dropped) == (min(lines_max, len(lines)), max(0, len(lines) - lines_max))
-    assert (dropped_bytes > 0) == (dropped > 0 or any(line.is_cut for line in told))
+    assert (len(logged), dropped) == (min(lines_max, len(lines)), max(0, len(lines) - lines_max))
+    assert (dropped_bytes > 0) == (dropped > 0 or any(line.is_cut for line in logged))
 
 
 def test_a_cut_line_that_may_not_be_logged_is_dropped_with_its_rest():
@@ -79,24 +79,24 @@ def test_a_cut_line_that_may_not_be_logged_is_dropped_with_its_rest():
 
     assert cutter.feed(LONG, 0).dropped == 1
     assert (cutter.feed(LONG, 0).dropped, cutter.end()) == (0, None)
-    assert cutter.feed(b"rest\nnext\n", 1).told == [Line(b"next")]
+    assert cutter.feed(b"rest\nnext\n", 1).logged == [Line(b"next")]
 
 
 @pytest.mark.parametrize(
-    ("chunk", "lines_max", "told", "dropped"),
+    ("chunk", "lines_max", "logged", "dropped"),
     [
         (LONG, 1, [Line(LONG[:LINE_BYTES_MAX], is_cut=True)], 0),
         (b"a\n" + LONG, 1, [Line(b"a")], 1),
         (b"a\nb\n" + LONG, 1, [Line(b"a")], 2),
         (LONG[:LINE_BYTES_MAX] + b"\n", 1, [Line(LONG[:LINE_BYTES_MAX])], 0),
     ],
-    ids=["the last that may be told", "one too many", "two too many", "as long as it may be"],
+    ids=["the last that may be logged", "one too many", "two too many", "as long as it may be"],
 )
-def test_a_long_beginning_counts_as_any_line(chunk, lines_max, told, dropped):
+def test_a_long_beginning_counts_as_any_line(chunk, lines_max, logged, dropped):
     """It is logged while there is room for one, and counted with the others where there is none."""
     lines = LineCutter().feed(chunk, lines_max)
 
-    assert (lines.told, lines.dropped) == (told, dropped)
+    assert (lines.logged, lines.dropped) == (logged, dropped)
 
 
 def test_a_pending_line_counts_with_what_is_dropped():

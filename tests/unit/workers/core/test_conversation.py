@@ -11,9 +11,9 @@ from workers.core.budget import Grant
 from workers.core.children import Branch, Child
 from workers.core.conversation import (
     NOTES,
+    PUBLISHED_CHARS_MAX,
     REPAIR,
     STEERING,
-    TOLD_CHARS_MAX,
     cycle_result,
     find_call,
     find_loop,
@@ -248,7 +248,7 @@ def test_calls_leave_fingerprints():
 def test_the_end_of_a_cycle_publishes_the_newest_messages():
     """What is published at once has a bound; the last message is always there."""
     small = Message(role="user", content="x")
-    large = Message(role="user", content="x" * TOLD_CHARS_MAX)
+    large = Message(role="user", content="x" * PUBLISHED_CHARS_MAX)
 
     assert newest((small, small)) == (small, small)
     assert newest((large, small)) == (small,)
@@ -362,7 +362,7 @@ def test_steps_that_a_call_reports_are_counted():
     """Each for itself."""
     memory = runs.count_step(runs.count_step(asking("a", "b"), "a"), "a")
 
-    assert [open_.told for open_ in memory.calls] == [2, 0]
+    assert [open_.steps for open_ in memory.calls] == [2, 0]
 
 
 def test_every_call_of_the_conversation_has_its_tools_name():
@@ -453,8 +453,8 @@ def test_guidance_that_is_dropped_waits_no_more():
 
 def test_what_just_fits_into_a_frame_is_published():
     """One character more, and the oldest message is left out."""
-    half = Message.user("x" * (TOLD_CHARS_MAX // 2))
-    rest = Message.user("y" * (TOLD_CHARS_MAX - TOLD_CHARS_MAX // 2 - 12))  # around both
+    half = Message.user("x" * (PUBLISHED_CHARS_MAX // 2))
+    rest = Message.user("y" * (PUBLISHED_CHARS_MAX - PUBLISHED_CHARS_MAX // 2 - 12))  # around both
     one_more = Message.user(rest.content + "y")
 
     assert newest((half, rest)) == (half, rest)

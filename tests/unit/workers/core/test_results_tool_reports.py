@@ -152,7 +152,7 @@ def test_a_call_that_runs_again_knows_what_it_has_reported(session):
     again = told.report(ToolStepReported, "a", STEP).crash()
 
     assert [run.steps_before for run in again.of(RunTools)] == [{"a": 2}]
-    assert again.report(ToolStepReported, "a", STEP).memory.calls[0].told == 3
+    assert again.report(ToolStepReported, "a", STEP).memory.calls[0].steps == 3
 
 
 def test_a_clock_that_steps_back_makes_no_negative_duration(session):

@@ -273,7 +273,7 @@ def test_a_notification_goes_to_who_subscribed(board):
     assert from_server(board, method="notifications/tools/list_changed", params=stray) == []
 
 
-@pytest.mark.parametrize("method", sorted(switchboard.TOLD_ALL))
+@pytest.mark.parametrize("method", sorted(switchboard.FOR_ALL))
 def test_a_list_that_has_changed_is_reported_to_all(board, method):
     """It belongs to no session."""
     assert [to for to, _ in from_server(board, method=method)] == [1, 2]

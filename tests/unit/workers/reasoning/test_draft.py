@@ -35,7 +35,7 @@ def test_of_a_decision_that_cannot_be_nothing_is_published(decision, reason):
 
     assert play.result.status == "failed"
     assert reason in play.result.reason
-    assert [one.kind for one in play.told] == ["reasoning_done"]
+    assert [one.kind for one in play.published] == ["reasoning_done"]
     assert not play.result.nodes
 
 
@@ -51,7 +51,7 @@ def test_nothing_of_a_revision_is_published_that_names_nobody():
 def test_a_revision_that_names_a_branch_twice_runs_it_once(named):
     """Whichever of its revisions are named."""
     play = played(Branch("a"), Revise("x"), Revise("y", named), Done(1))
-    asked = [one.branch_id for one in play.told if isinstance(one, ReasoningBranch)]
+    asked = [one.branch_id for one in play.published if isinstance(one, ReasoningBranch)]
 
     assert play.result.status == "done"
     assert asked == ["b1", "b1.r1", "b1.r2"]
@@ -79,5 +79,5 @@ def test_parts_of_a_decision_may_go_on_from_one_another():
     assert [(one.id, one.parent_id) for one in play.result.nodes] == [
         ("x", None), ("y", "x"), ("z", None), ("b1", "z"),
     ]  # fmt: skip
-    told = [one.thought_id for one in play.told if isinstance(one, ReasoningThought)]
+    told = [one.thought_id for one in play.published if isinstance(one, ReasoningThought)]
     assert told == ["x", "y", "z", "b1"]

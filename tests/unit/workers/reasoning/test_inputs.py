@@ -4,7 +4,7 @@ from cmdc_runtime.events import ReasoningThought
 from cmdc_runtime.extensions.reasoning import Branch, ReasoningStrategy
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasoning import RunLimits
-from workers.reasoning.inputs import RunBegun, RunBudget, StartBranch, Tell, ThoughtCame
+from workers.reasoning.inputs import PublishEvent, RunBegun, RunBudget, StartBranch, ThoughtCame
 from workers.reasoning.run import Run
 
 QUICK = TokenUsage(prompt_tokens=4, completion_tokens=6, total_tokens=10, cost_usd=0.1)
@@ -32,7 +32,7 @@ def test_a_branch_that_is_cut_counts_with_all_that_was_reserved():
     outputs = run.handle(ThoughtCame(branch_id="b1", content="x", usage=QUICK))
     (third,) = [one for one in outputs if isinstance(one, StartBranch)]
     cut = run.handle(ThoughtCame(branch_id="b2", error="it was ended", is_cut=True))
-    (thought,) = [one.event for one in cut if isinstance(one, Tell)]
+    (thought,) = [one.event for one in cut if isinstance(one, PublishEvent)]
 
     assert isinstance(thought, ReasoningThought)
     assert (thought.thought_id, thought.error) == ("b2", "pruned: decided")

@@ -103,10 +103,13 @@ def meddler(seed):
 
 def check(play):
     """See that a run that is over is accounted for."""
-    asked = [one.branch_id for one in play.told if isinstance(one, ReasoningBranch)]
-    came = Counter(one.thought_id for one in play.told if isinstance(one, ReasoningThought))
+    asked = [one.branch_id for one in play.published if isinstance(one, ReasoningBranch)]
+    came = Counter(one.thought_id for one in play.published if isinstance(one, ReasoningThought))
     pruned = [
-        name for one in play.told if isinstance(one, ReasoningPrune) for name in one.thought_ids
+        name
+        for one in play.published
+        if isinstance(one, ReasoningPrune)
+        for name in one.thought_ids
     ]
     result, limits = play.result, play.limits
 
@@ -114,7 +117,7 @@ def check(play):
     assert set(play.started) <= set(asked) <= set(came)
     assert set(came.values()) <= {1}
     assert len(set(pruned)) == len(pruned) == result.pruned
-    assert result == ReasoningResult.of(play.told)
+    assert result == ReasoningResult.of(play.published)
     assert result.branches == len(asked)
     assert len(result.thoughts) == len(result.nodes) == len(came)
     assert result.revisions <= limits.max_revisions
@@ -150,18 +153,18 @@ def test_a_run_that_dies_goes_on_as_if_it_had_not(seed, limits, data):
     """Wherever it dies, also between a thought and its events: the same events, none paid twice."""
     play = Play(model, limits, run_id=f"r-{seed}")
     play.play(Wanderer(), "Where to?")
-    whole, result = list(play.told), play.result
+    whole, result = list(play.published), play.result
     for _ in range(data.draw(st.integers(1, 3))):
         inputs = data.draw(st.integers(0, len(play.inputs)))
-        marks = [*play.told_before, len(play.told)]
+        marks = [*play.published_before, len(play.published)]
         least = marks[inputs - 1] if inputs else 0
         told = data.draw(st.integers(least, marks[inputs]))
         run = play.again(Wanderer(), "Where to?", inputs, told)
-        del play.told_before[inputs:]
+        del play.published_before[inputs:]
         if play.result is None:
             play.go_on(run)
 
-        assert play.told == whole
+        assert play.published == whole
         assert play.result == result
         check(play)
 
@@ -173,13 +176,13 @@ def test_so_it_does_when_others_are_quicker_after_it(seed, limits, order, data):
     play = Play(model, limits, Random(order), meddler(order), run_id=f"r-{seed}")
     play.play(Wanderer(), "Where to?")
     inputs = data.draw(st.integers(0, len(play.inputs)))
-    told = [*play.told_before, len(play.told)][inputs]
-    before = play.told[:told]
+    told = [*play.published_before, len(play.published)][inputs]
+    before = play.published[:told]
     run = play.again(Wanderer(), "Where to?", inputs, told)
     if play.result is None:
         play.go_on(run)
 
-    assert play.told[:told] == before
+    assert play.published[:told] == before
     check(play)
 
 
@@ -225,9 +228,9 @@ def test_a_seeded_scorer_does_not_feel_who_was_quicker(seed, parallel, orders):
         play = Play(model, RunLimits(max_parallel=parallel), order, run_id=f"r-{seed}")
         play.play(Chancy(), "Where to?")
         nodes = sorted(play.result.nodes, key=lambda one: one.id)
-        pruned = [one.thought_ids for one in play.told if isinstance(one, ReasoningPrune)]
+        pruned = [one.thought_ids for one in play.published if isinstance(one, ReasoningPrune)]
         scores = [
-            (one.thought_id, one.score) for one in play.told if isinstance(one, ReasoningScore)
+            (one.thought_id, one.score) for one in play.published if isinstance(one, ReasoningScore)
         ]
         found.append((play.result.status, play.result.answer, nodes, scores, pruned))
 

@@ -25,7 +25,9 @@ def test_what_was_published_and_paid_stays_where_a_strategy_decides_otherwise(ro
     other = list(rounds)
     other[round_] = [Branch("other")]
     again = Run(Scripted(*other))
-    outputs = again.handle(RunBegun(run_id="r", question="Why?", played=tuple(inputs), told=told))
+    outputs = again.handle(
+        RunBegun(run_id="r", question="Why?", played=tuple(inputs), published=told)
+    )
     ended = [one.branch_id for one in of(outputs, EndBranch)]
     outputs += again.handle(came("b4", error="ended", usage=USAGE))
     result = outputs[-1].result

@@ -38,7 +38,7 @@ def test_a_best_that_fails_is_reported_and_the_best_thought_is_the_answer(best, 
     """By the rule of a strategy without one; a run that was paid for had no answer at all."""
     play = Play(echo, SHORT)
     result = play.play(Best([Branch("a"), Branch("b")], Continue_("c"), best=best), "Why?")
-    (done,) = [one for one in play.told if isinstance(one, ReasoningDone)]
+    (done,) = [one for one in play.published if isinstance(one, ReasoningDone)]
 
     assert (result.status, result.answer) == ("max_steps_exceeded", "on b")
     note = f"the strategy's best() failed, so the best thought is the answer: {why}"

@@ -25,11 +25,11 @@ from workers.reasoning.inputs import (
     Deadline,
     EndBranch,
     Finish,
+    PublishEvent,
     Recorded,
     RunAborted,
     RunBegun,
     StartBranch,
-    Tell,
     ThoughtCame,
 )
 from workers.reasoning.run import Run
@@ -112,12 +112,12 @@ def test_branches_become_thoughts_and_an_answer():
     assert (result.status, result.answer, result.branches) == ("done", "on b", 2)
     assert [one.content for one in result.thoughts] == ["on a", "on b"]
     assert (result.usage.total_tokens, result.usage.cost_usd) == (20, 0.02)
-    assert [one.kind for one in play.told] == [
+    assert [one.kind for one in play.published] == [
         "reasoning_branch", "reasoning_branch", "reasoning_thought", "reasoning_thought",
         "reasoning_done",
     ]  # fmt: skip
-    assert {one.run_id for one in play.told} == {"r-1"}
-    assert {one.strategy for one in play.told} == {"scripted"}
+    assert {one.run_id for one in play.published} == {"r-1"}
+    assert {one.strategy for one in play.published} == {"scripted"}
 
 
 def test_one_branch_needs_no_list():
@@ -289,7 +289,7 @@ def score_and_prune(strategy, _, thoughts):
 def test_scores_and_prunings_are_published():
     """In the order in which they were noted, before what is decided."""
     play = played([Branch("a"), Branch("b")], score_and_prune)
-    told = [one for one in play.told if isinstance(one, ReasoningScore | ReasoningPrune)]
+    told = [one for one in play.published if isinstance(one, ReasoningScore | ReasoningPrune)]
 
     assert [one.kind for one in told] == ["reasoning_score", "reasoning_score", "reasoning_prune"]
     assert (told[2].thought_ids, told[2].reason) == (("b2",), "weak")
@@ -374,7 +374,7 @@ def test_what_a_budget_leaves_out_is_noted():
         model=lambda one: broke if one.id != "b3" else Answer("x", tokens=5),
     )
     unbegun = played([Branch("a")], [Branch("b"), Branch("c")], limits=limits, model=spender)
-    (done,) = [one for one in poor.told if isinstance(one, ReasoningDone)]
+    (done,) = [one for one in poor.published if isinstance(one, ReasoningDone)]
     which = "budget_tokens=25 and budget_usd=1.0 is too little for them"
 
     assert poor.result.status == "done"
@@ -454,13 +454,13 @@ def test_a_run_is_played_again():
 
 def events(outputs):
     """Return what outputs publish."""
-    return [one.event for one in of(outputs, Tell)]
+    return [one.event for one in of(outputs, PublishEvent)]
 
 
 def run_again(decisions, played_, told):
     """Return what a run that is played again wants done."""
     known = told if isinstance(told, int) else tuple(told)
-    begin = RunBegun(run_id="r", question="Why?", played=played_, told=known)
+    begin = RunBegun(run_id="r", question="Why?", played=played_, published=known)
     return Run(Scripted(*decisions)).handle(begin)
 
 
@@ -477,7 +477,7 @@ def test_a_strategy_that_decides_otherwise_is_refused():
     """A branch that is known under other words ends the run before anything is paid."""
     told = events(run_again(TWO_ROUNDS, (), ()))
     run = Run(Scripted([Branch("a"), Branch("B")], Done(1)))
-    begin = RunBegun(run_id="r", question="Why?", told=tuple(told))
+    begin = RunBegun(run_id="r", question="Why?", published=tuple(told))
     outputs = run.handle(begin)
     ended = [one.branch_id for one in of(outputs, EndBranch)]
     outputs += run.handle(came("b1", error="ended", usage=USAGE))
@@ -500,7 +500,7 @@ def test_an_end_that_was_begun_goes_on():
     told = events(first)
     outputs = run_again(TWO_ROUNDS, (Deadline(at_ms=9), came("b1", error="killed")), told)
 
-    assert [type(one).__name__ for one in outputs] == ["EndBranch", "Tell"]
+    assert [type(one).__name__ for one in outputs] == ["EndBranch", "PublishEvent"]
     assert outputs[0].branch_id == "b2"
 
 
@@ -511,8 +511,10 @@ def test_an_end_that_was_begun_goes_on():
 )
 def test_what_comes_can_be_kept(given):
     """As one of its kind, and within the beginning of the next life."""
-    begin = RunBegun(run_id="r", question="Why?", played=(given,), told=tuple(events(begun([])[1])))
-    counted = msgspec.structs.replace(begin, told=3)
+    begin = RunBegun(
+        run_id="r", question="Why?", played=(given,), published=tuple(events(begun([])[1]))
+    )
+    counted = msgspec.structs.replace(begin, published=3)
     kept = msgspec.msgpack.decode(msgspec.msgpack.encode(begin), type=RunBegun)
 
     assert kept == begin

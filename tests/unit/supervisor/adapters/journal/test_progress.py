@@ -24,9 +24,9 @@ class Awaited(Progress):
         assert self.reported.wait(WAIT_S)
         super().begin(doing, total_bytes)
 
-    def tell(self):
+    def report(self):
         """Say that it came."""
-        super().tell()
+        super().report()
         self.reported.set()
 
 
@@ -50,9 +50,9 @@ def test_what_is_not_known_is_not_reported():
     with capture_logs() as logs:
         progress.begin("checking all pages", 8 * 2**20)
         progress.done_bytes = 3 * 2**20
-        progress.tell()
+        progress.report()
         progress.begin("having SQLite check all of the copy")
-        progress.tell()
+        progress.report()
     reported = [
         {k: v for k, v in one.items() if k not in {"elapsed_s", "log_level"}} for one in logs
     ]

@@ -38,7 +38,7 @@ def answered(plugin, project, digest, call_id="c-1"):
 
 def digest_of(plugin, project):
     plugin.session_start(SessionStart(), context(project))
-    return next(iter(plugin.state.told.values()))
+    return next(iter(plugin.state.known.values()))
 
 
 def test_a_text_is_asked_for_once(project):

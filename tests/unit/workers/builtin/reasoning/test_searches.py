@@ -74,7 +74,7 @@ def numbered(branch):
 
 def pruned(play):
     """Return who was given up."""
-    return [one.thought_ids for one in play.told if isinstance(one, ReasoningPrune)]
+    return [one.thought_ids for one in play.published if isinstance(one, ReasoningPrune)]
 
 
 def test_the_best_of_each_level_are_pursued():

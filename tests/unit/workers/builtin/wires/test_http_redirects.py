@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.builtin.wires.http import goal_of, told
+from workers.builtin.wires.http import goal_of, redirect_problem
 
 AT = "http://host:81/v1/chat"
 FOLLOWED = {
@@ -74,10 +74,12 @@ def test_where_a_redirect_leads_is_reported(location, goal):
     """Without what may be a credential."""
     words = f"it is redirected to {goal!r}, which is not followed; give api_base as it is there"
 
-    assert [told(AT, status, location) for status in (300, 302, 307, 399)] == [words] * 4
+    assert [redirect_problem(AT, status, location) for status in (300, 302, 307, 399)] == [
+        words
+    ] * 4
 
 
 @pytest.mark.parametrize(("status", "location"), [(302, None), (302, ""), (201, "/x"), (400, "/x")])
 def test_any_other_answer_is_no_redirect(status, location):
     """It has words of its own."""
-    assert told(AT, status, location) is None
+    assert redirect_problem(AT, status, location) is None

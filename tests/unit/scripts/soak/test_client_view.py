@@ -8,8 +8,8 @@ from cmdc_runtime.commands import Status
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Down, Normal
 from scripts.soak.checks import end_problems
+from scripts.soak.client_view import ClientView
 from scripts.soak.recall import OF_A_PROCESS, Recalled, differences
-from scripts.soak.told import Told
 
 USED = TokenUsage(prompt_tokens=1, completion_tokens=2, total_tokens=3)
 MESSAGE = Message(id="m-1", role="assistant", content="yes")
@@ -43,7 +43,7 @@ def recalled(incarnation=1, **memory):
 
 
 def books_of(*happened):
-    books = Told("m", ["look"], ["p"])
+    books = ClientView("m", ["look"], ["p"])
     for event in happened:
         books.feed(event)
     return books
