@@ -76,7 +76,7 @@ class _Place:
             took_ms = (at_s - start) * 1e3
             (times.downs if isinstance(arrived, Down) else times.ready).append(took_ms)
         if len(times.downs) != len(times.ready):
-            raise RuntimeError(f"{len(times.told)} have a Down, {len(times.ready)} are back")
+            raise RuntimeError(f"{len(times.downs)} have a Down, {len(times.ready)} are back")
 
     def kill_raw(self, count: int) -> float:
         """Return how long it takes until the last of as many raw forks has ended, in ms."""
