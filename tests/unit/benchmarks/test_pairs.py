@@ -63,8 +63,8 @@ def test_a_metric_that_one_revision_lacks_is_named():
 
     assert [one.metric for one in found.metrics] == ["a"]
     assert found.left_out == [
-        "new is not told by the old revision",
-        "gone is not told by the new revision",
+        "new is not measured by the old revision",
+        "gone is not measured by the new revision",
     ]
 
 
@@ -73,7 +73,7 @@ def test_a_metric_that_is_reported_now_and_then_counts_where_both_report_it():
     found = compare([(play(a=1, b=1), play(a=2)), (play(), play(a=3, b=1))])
 
     assert [(one.metric, one.n, one.ratio) for one in found.metrics] == [("a", 1, 2)]
-    assert found.left_out == ["b is not told by both revisions in any pair"]
+    assert found.left_out == ["b is not measured by both revisions in any pair"]
 
 
 def test_two_units_are_not_compared():
@@ -81,7 +81,7 @@ def test_two_units_are_not_compared():
     found = compare([(play("s", a=1), play("ms", a=1000))])
 
     assert found.metrics == []
-    assert found.left_out == ["a is told in different units: ms, s"]
+    assert found.left_out == ["a is measured in different units: ms, s"]
 
 
 def test_the_table_has_a_line_for_each_metric():
