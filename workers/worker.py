@@ -536,8 +536,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     step_forward()
     is_sent = "output" in boot and send_output(str(boot["output"]), str(boot["worker_id"]))
     faulthandler.enable()
-    # The daemon asks a silent process for its stacks: it writes them without its interpreter's
-    # help, and goes on.
+    # The daemon asks a silent process for its stacks; they need no interpreter, and it goes on.
     faulthandler.register(signal.SIGQUIT, all_threads=True, chain=False)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     lines = own_lines() if is_sent else None
