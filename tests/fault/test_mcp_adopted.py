@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.e2e.mcp_servers import call, declared, is_gone, result_of
+from tests.e2e.mcp_servers import call, declared, result_of
+from tests.ended import has_ended
 from tests.fault.conftest import poll_for
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -34,7 +35,7 @@ def test_an_agent_that_is_taken_over_keeps_its_servers(cradle, scripted, tmp_pat
         client.stop("mcp")
 
     assert int(same) == pid
-    assert poll_for(lambda: is_gone(pid) and is_gone(stray))
+    assert poll_for(lambda: has_ended(pid) and has_ended(stray))
 
 
 def test_an_agent_that_does_not_wait_takes_its_servers_along(cradle, scripted, tmp_path):
@@ -42,7 +43,7 @@ def test_an_agent_that_does_not_wait_takes_its_servers_along(cradle, scripted, t
     pid, stray = started(cradle, scripted(call("pid"), "Done."), tmp_path / "left")
     cradle.kill()
 
-    assert poll_for(lambda: is_gone(pid) and is_gone(stray))
+    assert poll_for(lambda: has_ended(pid) and has_ended(stray))
 
 
 def test_a_shared_server_ends_with_its_daemon_and_the_next_one_has_another(
@@ -55,7 +56,7 @@ def test_a_shared_server_ends_with_its_daemon_and_the_next_one_has_another(
     pid, stray = started(cradle, model, left, share="daemon")
     left.unlink()
     cradle.kill()
-    gone = poll_for(lambda: is_gone(pid) and is_gone(stray))
+    gone = poll_for(lambda: has_ended(pid) and has_ended(stray))
     cradle.start()
     with cradle.client() as client:
         client.run("mcp", "again", timeout=TURN_S)
@@ -66,4 +67,4 @@ def test_a_shared_server_ends_with_its_daemon_and_the_next_one_has_another(
 
     assert gone
     assert int(other) != pid
-    assert poll_for(lambda: is_gone(int(other)) and is_gone(second))
+    assert poll_for(lambda: has_ended(int(other)) and has_ended(second))
