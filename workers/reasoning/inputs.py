@@ -113,7 +113,7 @@ class EndBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """PublishEvent to the session's subscribers."""
+    """Publish to the session's subscribers."""
 
     event: ReasoningEvent
 

@@ -235,12 +235,12 @@ class Run:
     def _asked(self, method: Callable[[], Any], name: str) -> Decision | None:
         """Return what a method decides, and publish what it has noted meanwhile."""
         self._method = name
-        heard = foreign.call(method)
+        decided = foreign.call(method)
         self._note()
-        if heard is None:
+        if decided is None:
             return None
         try:
-            decision, self._state = parted(heard, self._state)
+            decision, self._state = parted(decided, self._state)
         except TypeError as error:
             raise MisuseError(f"{type(error).__name__}: {error}") from error
         return decision
@@ -268,7 +268,7 @@ class Run:
         return decision
 
     def _note(self) -> None:
-        """PublishEvent the scores and prunings that the strategy has noted."""
+        """Publish the scores and prunings that the strategy has noted."""
         notes = drained(self._strategy)
         for thought in notes.scored:
             self._score(thought)
@@ -285,17 +285,17 @@ class Run:
         if (score, detail) == (node.thought.score, node.thought.score_detail):
             return
         node.thought = msgspec.structs.replace(node.thought, score=score, score_detail=detail)
-        heard = ReasoningScore(**self._whose(), thought_id=node.id, score=score, detail=detail)
-        self._publish(heard)
+        event = ReasoningScore(**self._whose(), thought_id=node.id, score=score, detail=detail)
+        self._publish(event)
 
     def _prune(self, ids: Sequence[str], reason: str) -> None:
         known = {node.id: node for node in map(self._known, ids)}
         fresh = [node for node in known.values() if not node.is_pruned]
         if not fresh:
             return
-        heard = tuple(node.id for node in fresh)
+        pruned = tuple(node.id for node in fresh)
         self._publish(
-            ReasoningPrune(**self._whose(), thought_ids=heard, reason=foreign.bare_text_of(reason))
+            ReasoningPrune(**self._whose(), thought_ids=pruned, reason=foreign.bare_text_of(reason))
         )
         for node in fresh:
             node.is_pruned = True
@@ -363,7 +363,7 @@ class Run:
         for node in draft.fresh.values():
             self._nodes[node.id] = node
             if (branch := node.branch) is not None:
-                heard = ReasoningBranch(
+                event = ReasoningBranch(
                     **self._whose(),
                     branch_id=node.id,
                     parent_id=branch.parent_id,
@@ -372,7 +372,7 @@ class Run:
                     metadata=branch.metadata,
                     revision=node.revision,
                 )
-                self._publish(heard)
+                self._publish(event)
             elif (thought := node.thought) is not None:
                 node.thought = msgspec.structs.replace(thought, score=None, score_detail={})
                 self._publish_thought(node.thought, TokenUsage(), thought.metadata)
@@ -508,7 +508,7 @@ class Run:
         self._publish(event)
 
     def _publish(self, event: ReasoningEvent) -> None:
-        """PublishEvent an event, unless it was published in an earlier life."""
+        """Publish an event, unless it was published in an earlier life."""
         if not self._to_pass:
             self._events.append(event)
             self._outputs.append(PublishEvent(event=event))
