@@ -201,11 +201,11 @@ def _settle_in(place: CallPlace) -> Sandbox | Exception:
 
 
 def look_ahead(begin: Begin) -> None:
-    """Find out in the host what a built-in sandbox asks of the machine, so that no fork has to.
+    """Import in the host what a built-in sandbox is, and ask the machine, so that no fork has to.
 
     What is wrong is reported where a call is made.
     """
-    if begin.sandbox is not None and begin.sandbox.is_built_in:
+    if begin.sandbox is None or begin.sandbox.is_built_in:
         with suppress(LoadError, SandboxUnavailable, OSError):
             open_sandbox(begin.sandbox, _place_of(begin))
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cmdc_runtime import sandbox
 from cmdc_runtime.extensions import Context, Effect, Tool, tool
 from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.packing import pack
 from workers.core.step import ChangeTools
 from workers.performers import toolhost_link
 from workers.performers.tools import LoadedTool
@@ -267,3 +269,34 @@ def test_an_agent_that_does_not_read_holds_up_its_calls(opened):
 
     assert size < RSS_BYTES_MAX
     assert emitted == 200
+
+
+RECORDS_IMPORTS = (
+    "sys.addaudithook(lambda event, given: event == 'import'"
+    " and print(os.getpid(), given[0], file=open({!r}, 'a')))"
+)
+
+
+@pytest.mark.parametrize(
+    "layer", [None, sandbox.Local(), sandbox.Landlock(), sandbox.Bubblewrap()], ids=repr
+)
+def test_a_call_imports_nothing(opened, folder, layer):
+    """The host has what any sandbox needs, so that a fork finds it."""
+
+    @tool(effects="read")
+    def pid() -> str:
+        """Return who calls."""
+        return str(os.getpid())
+
+    given = {} if layer is None else {"packed_sandbox": pack(layer, "sandbox")}
+
+    async def scenario():
+        async with opened(pid, **given) as stage:
+            stage.bounds = RECORDS_IMPORTS.format(str(folder / "imports"))
+            return [*await stage.texts("pid"), *await stage.texts("pid"), str(stage.hosts[0].pid)]
+
+    *calls, host = asyncio.run(scenario())
+
+    imports = [line.split() for line in (folder / "imports").read_text().splitlines()]
+    assert [name for pid, name in imports if pid in calls] == []
+    assert host in {pid for pid, _ in imports}
