@@ -12,6 +12,7 @@ which answers for its own upgrades. Installed packages that an application's cod
 looked at, nor is what a module imports after it was opened.
 """
 
+import functools
 import hashlib
 import io
 import os
@@ -300,9 +301,10 @@ def _opened(value: object, kind: CodeKind) -> object:
     return _unpack(packed, kind)
 
 
-def _built_in_names(kind: CodeKind) -> set[str]:
+@functools.cache
+def _built_in_names(kind: CodeKind) -> frozenset[str]:
     found = pkgutil.iter_modules(kind.built_in.__path__)
-    return {module.name for module in found if not module.name.startswith("_")}
+    return frozenset(module.name for module in found if not module.name.startswith("_"))
 
 
 def _check_python(packed: Packed, kind: CodeKind) -> None:

@@ -35,6 +35,7 @@ _MODULES: Final = (
     "jsonschema",
     "zmq",
     "cmdc_runtime.process",
+    "cmdc_runtime.guarded_task",
     "workers.builtin.providers.default",
     "workers.worker",
     "workers.toolhost.start",

@@ -4,11 +4,13 @@ msgspec builds its decoders, and Python its caches, at the first use. Paid for h
 shared by every agent: without this each one spends milliseconds on it between Assign and Started.
 """
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from cmdc_runtime.commands import AwaitCycle, Command, GetMessages, Prompt, Status
+from cmdc_runtime.extensions.sandbox import SandboxPlace
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.options import Options
@@ -44,7 +46,7 @@ from workers.core.inputs import (
 from workers.core.records import decode_record
 from workers.core.state import Memory
 from workers.core.step import Publish, Step
-from workers.loader import load_provider
+from workers.loader import load_provider, open_sandbox
 from workers.session_code import SessionCode
 
 _SESSION: Final = SessionId("rehearsal")
@@ -58,6 +60,8 @@ def rehearse() -> None:
     spec: AgentSpec = codec.decode_as(AgentSpec, assign.agent)
     policy = policy_of(assign, spec, load_provider(PROVIDER))
     first = first_memory(policy, spec, (), SessionCode().tools(spec.tools))
+    here = str(Path.cwd())
+    open_sandbox(None, SandboxPlace(session_id=_SESSION, working_dir=here, real_dir=here))
     step = Step(first)
     records: list[bytes] = []
     for given in _inputs():
