@@ -240,7 +240,7 @@ class _ServedSession:
                 break
             else:
                 return True
-        _log.warning("call.not_told", extra={"ref": command.ref, "problem": str(problem)})
+        _log.warning("call.not_sent", extra={"ref": command.ref, "problem": str(problem)})
         return False
 
 
