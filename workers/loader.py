@@ -149,7 +149,9 @@ def open_sandbox(packed: Packed | None, place: SandboxPlace) -> Sandbox:
         SandboxUnavailable: what it needs is not here.
     """
     given = packed or _LOCAL
-    [sandbox] = load_all([given], SANDBOXES, as_sandbox)
+    # A built-in one keeps the contract by its tests; to check it is half of the time to open it.
+    admit = _as_it_is if given.is_built_in else as_sandbox
+    [sandbox] = load_all([given], SANDBOXES, admit)
     try:
         foreign.call(lambda: sandbox.begin(place))
     except ForeignError as failed:
@@ -157,6 +159,11 @@ def open_sandbox(packed: Packed | None, place: SandboxPlace) -> Sandbox:
             raise failed.error from failed
         raise LoadError(given.label, _explain(failed.error), SANDBOXES.noun) from failed
     return sandbox
+
+
+def _as_it_is(thing: object) -> Sandbox:
+    assert isinstance(thing, Sandbox)  # noqa: S101 - a built-in's create() returns nothing else
+    return thing
 
 
 def load_all(

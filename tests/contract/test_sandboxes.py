@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.errors import SandboxUnavailable
+from cmdc_runtime.extensions.admission import as_sandbox
 from cmdc_runtime.extensions.sandbox import (
     ExecuteSettings,
     GrepSettings,
@@ -68,6 +69,11 @@ def refused(call, *arguments):
     with pytest.raises(SandboxError) as caught:
         call(*arguments)
     return str(caught.value)
+
+
+def test_each_is_admitted(sandbox):
+    """Agents take a built-in one as it is, without the look that any other one gets."""
+    assert as_sandbox(sandbox) is sandbox
 
 
 def test_what_is_written_is_read(sandbox, folder):

@@ -427,6 +427,9 @@ def _reported(kind: FailureKind, error: Exception) -> ProviderError:
 
 # --- what a request holds -------------------------------------------------------------------------
 
+_SHELL: Final = "bash" if shutil.which("bash") else "sh"
+"""What runs commands where a session's configuration names none; looked for by the zygote once."""
+
 
 def system_of(
     spec: AgentSpec, tools: tuple[ToolSpec, ...] = (), memory: Memory | None = None
@@ -456,7 +459,7 @@ class Requests:
         self._tools = tools
         self._servers = servers
         subagents = tuple((one.name, one.description) for one in spec.subagents)
-        shell = (spec.config_facts or {}).get("shell") or ("bash" if shutil.which("bash") else "sh")
+        shell = (spec.config_facts or {}).get("shell") or _SHELL
         self._where = ToolContext(working_dir=spec.working_dir, shell=shell, subagents=subagents)
 
     def system_message(self, memory: Memory) -> Message:
