@@ -34,7 +34,7 @@ MEETING: Final = frozenset({ALL, HOST_AND_DAEMON, CHILDREN_AND_DAEMON})
 """Who has to be there together, which a death beside them would prevent."""
 AGAIN_MAX: Final = 3
 """How often what should have been reached is played again."""
-UNBORN: Final = "not started, which is told"
+UNBORN: Final = "not started, which is reported"
 GOES_ON: Final = "goes on"
 GIVEN_UP: Final = "given up"
 UNCERTAIN: Final = "uncertain"
