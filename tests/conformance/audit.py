@@ -26,7 +26,7 @@ class Audit:
     timers: set = field(default_factory=set)
     departed: Counter = field(default_factory=Counter)
     due_back: set = field(default_factory=set)
-    """The places of which monitors were told that another process follows."""
+    """The places of which a Down said that another process follows."""
 
     def expects(self, spec, path=()):
         """Record where the generations of a new child begin, and of those below it."""
@@ -55,7 +55,7 @@ class Audit:
         place = (*ref.path, ref.child)
         assert self.alive.pop(place, None) == ref, f"{named(ref)} ended twice"
 
-    def told(self, departed):
+    def delivered(self, departed):
         """Who watches hears once that a process ended, and at most once more that none follows."""
         place = (*departed.ref.path, departed.ref.child)
         (self.due_back.add if departed.restarting else self.due_back.discard)(place)
@@ -67,4 +67,4 @@ class Audit:
         """Check that nothing is left."""
         assert self.alive == {}
         assert self.timers == set()
-        assert self.due_back == set(), "who was to come back never did, and nobody was told"
+        assert self.due_back == set(), "who was to come back never did, and no Down said so"

@@ -79,15 +79,15 @@ class Tally:
         PLAYED.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
 
     def pytest_terminal_summary(self, terminalreporter):
-        """Tell the count in an ordinary run, and what is missing in one that is judged."""
+        """Write the count in an ordinary run, and what is missing in one that is judged."""
         if self.is_judged:
             for name in self._open():
                 terminalreporter.line(f"{name} did not pass: {self.cases[name]['title']}")
         elif self._played:
             terminalreporter.line(self._line())
 
-    def tell(self, terminal):
-        """Tell the count as the last line of a run that is judged."""
+    def write_count(self, terminal):
+        """Write the count as the last line of a run that is judged."""
         if self.is_judged:
             terminal.line(self._line())
 
@@ -107,13 +107,13 @@ class Tally:
 
     def _line(self):
         good = {kind: self._passed(kind) for kind in KINDS}
-        told = [
+        counts = [
             f"{len(good[kind])} of {sum(name.startswith(kind) for name in self.cases)} {kind} cases"
             for kind in KINDS
         ]
         played = [self._played[name] for names in good.values() for name in names]
         by = ", ".join(f"{name} {sum(name in one for one in played)}" for name in PLAYERS)
-        return f"conformance: {', '.join(told)} ({by})"
+        return f"conformance: {', '.join(counts)} ({by})"
 
 
 def _player(item):
@@ -148,10 +148,10 @@ def elsewhere(row):
 
 
 def pytest_unconfigure(config):
-    """Tell the count behind everything else."""
+    """Write the count behind everything else."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None:
-        config.stash[_TALLY].tell(terminal)
+        config.stash[_TALLY].write_count(terminal)
 
 
 @pytest.fixture(scope="session")

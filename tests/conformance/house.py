@@ -99,7 +99,7 @@ class Actor:
         """Return nothing: nobody waits for it before it is reaped."""
 
     def listen(self, listener):
-        """Call nobody: the troupe tells no status, the kernel does."""
+        """Call nobody: the troupe reports no status, the kernel does."""
 
     def close(self):
         """Give it back: the kernel forgets it now, if it has ended; who lives goes on."""
@@ -118,7 +118,7 @@ class Actor:
             signal.pidfd_send_signal(self.proof, number)
 
     def say(self, *words):
-        """Tell it something; False: it hears no more."""
+        """Send it something; False: it hears no more."""
         try:
             self.channel.send(json.dumps(words).encode() + b"\n")
         except OSError:
@@ -126,7 +126,7 @@ class Actor:
         return True
 
     def is_at_rest(self):
-        """Say whether it does nothing before it is told something."""
+        """Say whether it does nothing until something is sent to it."""
         if self.has_ended:
             return self.is_reaped
         if self.channel.fileno() >= 0 and _unread_there(self.channel):
@@ -165,7 +165,7 @@ class Wire:
         asyncio.get_running_loop().add_reader(actor.channel, self._hear, actor)
 
     def send(self, peer, frame):
-        """Tell a process what a frame says; False: it hears no more."""
+        """Send a process what a frame says; False: it hears no more."""
         actor = self.actors[peer]
         match frame:
             case Assign(session_id=name, incarnation=generation):
@@ -205,8 +205,8 @@ class Wire:
         try:
             word, *more = json.loads(line)
         except ValueError:
-            told = ProtocolError("not a message of this protocol")
-            self.on_refused(actor.peer, actor.pid, told)
+            refusal = ProtocolError("not a message of this protocol")
+            self.on_refused(actor.peer, actor.pid, refusal)
             return
         match word:
             case "alarm":
@@ -283,13 +283,13 @@ class StageServices:
             full=zygote,
         )
         self.pool.hear(self.wire)
-        self._on_down = stage.told_down
+        self._on_down = stage.saw_down
 
     def _receive(self, *given):
         self.pool.receive(*given)
 
     def notify(self, _session, departed, _evidence):
-        """Tell the monitors that a process ended."""
+        """Hand over the notice of an end that monitors would get."""
         self._on_down(departed)
 
     def answer(self, client, frame):

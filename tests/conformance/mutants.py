@@ -151,7 +151,7 @@ def doubled(was):
 
 
 def given_up(ask):
-    """Tell the tree of the end of a process that was only asked to end."""
+    """Report to the tree the end of a process that was only asked to end."""
 
     def mutated(self, ref, reason):
         ask(self, ref, reason)
@@ -200,7 +200,7 @@ GROUP = (test_robustness.test_a_stop_during_a_group_restart_ends_it, (one_for_al
 STUBBORN = (test_stop.test_a_child_that_ignores_is_killed_at_its_grace, ())
 DEAF = (test_stop.test_sigterm_ends_who_is_deaf_to_words, ())
 BYSTANDER = (test_strategies.test_a_temporary_bystander_is_gone, (one_for_all,))
-ONE_DOWN = (test_monitors.test_each_end_is_told_once, ())
+ONE_DOWN = (test_monitors.test_each_end_has_one_down, ())
 FAILING = (test_start.test_starts_fail_in_three_ways, ())
 BY_CLOCK = (test_stop.test_a_wall_clock_that_jumps_changes_nothing, ())
 
@@ -211,11 +211,11 @@ MUTANTS = [
     Mutant("ignores Kill", TreeRuntime, "_perform", without(Kill), *STUBBORN),
     Mutant("sets no timer", TreeRuntime, "_perform", without(SetTimer), *STUBBORN),
     Mutant("ignores CancelTimer", TreeRuntime, "_perform", without(CancelTimer), *ASKED),
-    Mutant("tells no Down", TreeRuntime, "_perform", without(Departed), *ONE_DOWN),
+    Mutant("delivers no Down", TreeRuntime, "_perform", without(Departed), *ONE_DOWN),
     Mutant("drops Replied", TreeRuntime, "_perform", without(Replied), *FAILING),
     Mutant("forgets SupervisorEnded", TreeRuntime, "_perform", without(SupervisorEnded), *ASKED),
     Mutant("launches twice", TreeRuntime, "_perform", twice(Launch), *ASKED),
-    Mutant("tells a Down twice", TreeRuntime, "_perform", twice(Departed), *ONE_DOWN),
+    Mutant("delivers a Down twice", TreeRuntime, "_perform", twice(Departed), *ONE_DOWN),
     Mutant("replies twice", TreeRuntime, "_perform", twice(Replied), *FAILING),
     Mutant("starts before the old one is gone", TreeRuntime, "_perform", too_early, *GROUP),
     Mutant("is late by a tenth", TreeRuntime, "_set", late, *STUBBORN),
@@ -226,13 +226,13 @@ MUTANTS = [
     Mutant("SIGKILL is not sent", Agent, "kill", nothing, *STUBBORN),
     Mutant("its words do not count", Agent, "_conclude", speechless, *FAILING),
     Mutant("a session asks nobody", Session, "ask", nothing, *ASKED),
-    Mutant("an end is told before it is there", Session, "ask", given_up, *GROUP),
+    Mutant("an end is reported before it is there", Session, "ask", given_up, *GROUP),
     Mutant("a Down is lost", Session, "departed", nothing, *ONE_DOWN),
     Mutant("a Down is doubled", Session, "departed", doubled, *ONE_DOWN),
-    Mutant("an end is not told", Session, "process_ended", nothing, *ASKED),
-    Mutant("a start is not told", Session, "process_up", nothing, *ASKED),
+    Mutant("an end is not reported", Session, "process_ended", nothing, *ASKED),
+    Mutant("a start is not reported", Session, "process_up", nothing, *ASKED),
     Mutant("nonsense is put up with", WorkerPool, "refused", nothing, *FAILING),
-    Mutant("an end is told twice", TreeRuntime, "exited", doubled, *ONE_DOWN),
+    Mutant("an end is reported twice", TreeRuntime, "exited", doubled, *ONE_DOWN),
     Mutant(
         "starts hold up each other",
         StartAttempt,

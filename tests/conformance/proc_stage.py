@@ -2,8 +2,8 @@
 
 ``TreeRuntime`` holds the tree and its timers. The handler of a child is a ``Session`` with all that
 is behind it: acquiring, asking, SIGTERM, SIGKILL, the sweep, the exit status and its judge. What is
-noted comes from calls that pass a handler, from what monitors are told, from the processes and from
-the kernel: so what the runtime leaves out, doubles or does too early is seen. Time is that of
+noted comes from calls that pass a handler, from what monitors get, from the processes and from the
+kernel: so what the runtime leaves out, doubles or does too early is seen. Time is that of
 ``clock``.
 """
 
@@ -54,7 +54,7 @@ class Watched(TreeRuntime):
     """The daemon's runtime of the tree, looked at; what it does it does by itself."""
 
     def __init__(self, spec, stage):
-        super().__init__(spec, stage.told_report, chance=lambda: 0.0)  # no back-off is spread
+        super().__init__(spec, stage.saw_report, chance=lambda: 0.0)  # no back-off is spread
         self._stage = stage
 
     def up(self, ref, handle=None):
@@ -278,7 +278,7 @@ class ProcStage(Stage):
         self._news.set()
 
     def saw_launch(self, ref, script):
-        """A handler was told to start a process: no other one of the child may live."""
+        """A handler is to start a process: no other one of the child may live."""
         with self._guard():
             self.audit.launched(ref)
             self.write("launch", named(ref))
@@ -293,9 +293,9 @@ class ProcStage(Stage):
         self._processes[ref] = actor
         self._news.set()
         life = script.life(generation)
-        told = asdict(life) | {"end": _leaving(life.end), "exit_code": EXIT_CODE}
-        told["hopeless"] = EXIT_BAD_OPTIONS
-        return told | ({"stop": _leaving(life.stop)} if life.stop in ENDS else {})
+        sent = asdict(life) | {"end": _leaving(life.end), "exit_code": EXIT_CODE}
+        sent["hopeless"] = EXIT_BAD_OPTIONS
+        return sent | ({"stop": _leaving(life.stop)} if life.stop in ENDS else {})
 
     def heard(self, what, actor, fact):
         """A process said something of itself."""
@@ -303,7 +303,7 @@ class ProcStage(Stage):
         self.write(what, named(ref), fact)
 
     def saw_up(self, ref):
-        """The runtime is told that a process is ready; return what that said beside."""
+        """The runtime learns that a process is ready; return what that said beside."""
         process = self._processes[ref]
         with self._guard():
             self.audit.due_back.discard((*ref.path, ref.child))
@@ -311,27 +311,27 @@ class ProcStage(Stage):
         return process.extra or None
 
     def saw_end(self, ref, reason):
-        """The runtime is told of an end; False: it is that of one that wants no process."""
+        """The runtime learns of an end; False: it is that of one that wants no process."""
         process = self._processes.get(ref)
         has_ignored = process is not None and process.has_ignored
         with self._guard():
-            assert process is None or process.has_ended, f"{named(ref)} lives, and its end is told"
+            assert process is None or process.has_ended, f"{named(ref)} lives, and its end comes"
             self.audit.ended(ref)
             self.write("ignored" if has_ignored else "exit", named(ref), reason)
         return not has_ignored
 
-    def told_down(self, departed):
+    def saw_down(self, departed):
         with self._guard():
-            self.audit.told(departed)
+            self.audit.delivered(departed)
             self.write("down", named(departed.ref), departed)
 
-    def told_report(self, report):
+    def saw_report(self, report):
         with self._guard():
-            assert report.label is not Label.UNEXPECTED, f"told of nobody: {report.context}"
+            assert report.label is not Label.UNEXPECTED, f"news of nobody: {report.context}"
         self.write("report", str(report.label), report)
 
     def performed(self, effect):
-        """The runtime has done what the tree wants; of these two nobody else tells."""
+        """The runtime has done what the tree wants; nobody else reports these two."""
         match effect:
             case SupervisorUp(path=path):
                 self.write("sup_up", "/".join(path))

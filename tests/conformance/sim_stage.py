@@ -142,7 +142,7 @@ class SimStage(Stage):
                 assert timer in self.audit.timers
                 self._cancel(timer)
             case Departed(ref=ref):
-                self.audit.told(effect)
+                self.audit.delivered(effect)
                 self.write("down", named(ref), effect)
             case Replied(call=call, result=answer):
                 self.replied(call, answer)

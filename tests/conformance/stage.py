@@ -91,7 +91,7 @@ class Stage:
         process = self.process_of(name, path)
         who, mark = named(self.audit.alive[(*path, name)]), self.mark()
         self.order(process, how)
-        self.wait(lambda: who in self.told("exit", mark), f"{name} to end")
+        self.wait(lambda: who in self.noted("exit", mark), f"{name} to end")
 
     def answer(self, call):
         """Wait for the answer of a call."""
@@ -112,12 +112,12 @@ class Stage:
     def until_up(self, *names, path=()):
         """Wait until these processes are up, named by child and generation."""
         whole = ["/".join((*path, name)) for name in names]
-        self.wait(lambda: set(whole) <= set(self.told("up")), f"{names} to be up")
+        self.wait(lambda: set(whole) <= set(self.noted("up")), f"{names} to be up")
 
     # --- what a case asserts ----------------------------------------------------------------
 
-    def told(self, what, mark=0):
-        """Return who it was told of, in order: ``stage.told("launch") == ["a1", "b1"]``."""
+    def noted(self, what, mark=0):
+        """Return of whom it was noted, in order: ``stage.noted("launch") == ["a1", "b1"]``."""
         return [note.who for note in self.log[mark:] if note.what == what]
 
     def story(self, *kinds, mark=0):
@@ -143,7 +143,7 @@ class Stage:
         return [report for report in facts if report.label == label]
 
     def down(self, who):
-        """Return what monitors were told of a process at last."""
+        """Return the last Down of a process."""
         return [note.fact for note in self.log if (note.what, note.who) == ("down", who)][-1]
 
     def states(self, path=()):
@@ -151,7 +151,7 @@ class Stage:
         return {view.id: str(view.state) for view in self.tree.which_children(path)}
 
     def view(self, name, path=()):
-        """Return what ``which_children`` tells of a child, None where there is none."""
+        """Return what ``which_children`` has of a child, None where there is none."""
         return self.tree.child(path, name)
 
     def pids(self, *names, path=()):
@@ -160,7 +160,7 @@ class Stage:
 
     def is_up(self, path=()):
         """Say whether all children of a supervisor were started."""
-        return "/".join(path) in self.told("sup_up")
+        return "/".join(path) in self.noted("sup_up")
 
     def story_of_all(self):
         """Return the whole log as a person reads it."""

@@ -35,7 +35,7 @@ def give_up(stage, name="x", path=INNER):
     """Spend the whole budget of an inner supervisor, which is 0."""
     mark = stage.mark()
     stage.end(name, path=path)
-    stage.wait(lambda: "/".join(path) in stage.told("sup_end", mark), "the inner end")
+    stage.wait(lambda: "/".join(path) in stage.noted("sup_end", mark), "the inner end")
 
 
 @case("C58")
@@ -63,8 +63,8 @@ def test_budgets_multiply_along_the_tree(sim):
     sim.start(one_for_one(below("inner", middle), max_restarts=3, max_seconds=60.0))
     sim.wait(sim.has_ended, "the end")
 
-    assert len(sim.told("launch")) == (2 + 1) * (3 + 1)
-    assert sim.told("sup_end") == ["inner"] * 4 + [""]
+    assert len(sim.noted("launch")) == (2 + 1) * (3 + 1)
+    assert sim.noted("sup_end") == ["inner"] * 4 + [""]
 
 
 @case("C59")
@@ -112,7 +112,7 @@ def test_a_transient_supervisor_that_was_killed_comes_back(stage):
 
 
 @case("C61")
-def test_a_nested_failed_start_tells_the_innermost_cause(stage):
+def test_a_nested_failed_start_names_the_innermost_cause(stage):
     """The start of the whole fails with what failed at the bottom, and undoes all levels."""
     bottom = below("c", one_for_one(child("x"), child("y", Life(start="exit"))))
     middle = below("b", one_for_one(child("v"), bottom))
@@ -122,8 +122,8 @@ def test_a_nested_failed_start_tells_the_innermost_cause(stage):
     assert stage.tree.end.reason.code == EXIT_CODE
     assert stage.tree.end.ending == "crash"
     assert errors == [("y", EXIT_CODE), ("c", EXIT_CODE), ("b", EXIT_CODE)]
-    assert stage.told("exit") == ["b/c/y1", "b/c/x1", "b/v1", "a1"]
-    assert "never1" not in stage.told("launch")
+    assert stage.noted("exit") == ["b/c/y1", "b/c/x1", "b/v1", "a1"]
+    assert "never1" not in stage.noted("launch")
 
 
 @case("C61", "C10")
@@ -148,8 +148,8 @@ def test_a_supervisor_is_restarted_with_its_group(stage, make):
     stage.crash("a")
     stage.until_up("a2", "inner/x2", "inner/y2", "b2")
 
-    assert stage.told("exit", mark) == ["a1", "b1", "inner/y1", "inner/x1"]
-    assert stage.told("launch", mark) == ["a2", "inner/x2", "inner/y2", "b2"]
+    assert stage.noted("exit", mark) == ["a1", "b1", "inner/y1", "inner/x1"]
+    assert stage.noted("launch", mark) == ["a2", "inner/x2", "inner/y2", "b2"]
 
 
 @case("X06")
@@ -163,7 +163,7 @@ def test_children_that_resume_hold_up_nobody(stage):
     stage.until_up("bad2", "slow1")
 
     assert was_up
-    assert stage.told("up") == ["bad2", "slow1"]
+    assert stage.noted("up") == ["bad2", "slow1"]
     assert [report.in_window for report in stage.reported("start_error")] == [1]
 
 
@@ -173,7 +173,7 @@ def test_a_group_that_resumes_starts_in_order(stage):
     stage.open(rest_for_one(child("a", Life(start="exit"), Life()), child("b"), resumes=True))
     stage.until_up("a2", "b1")
 
-    assert stage.told("launch") == ["a1", "a2", "b1"]
+    assert stage.noted("launch") == ["a1", "a2", "b1"]
 
 
 @case("C70")
@@ -204,7 +204,7 @@ def test_a_generation_is_counted_for_each_attempt(stage):
     stage.crash("a")
     stage.until_up("a10")
 
-    assert stage.told("launch") == ["a7", "a8", "a9", "a10"]
+    assert stage.noted("launch") == ["a7", "a8", "a9", "a10"]
 
 
 @case("C70", "X08")
@@ -215,7 +215,7 @@ def test_dynamic_children_begin_where_their_specification_says(stage):
     stage.ask_for("terminate_child", "a")
     stage.ask_for("start_child", child("a", generation=4))
 
-    assert stage.told("launch") == ["a4", "a5"]
+    assert stage.noted("launch") == ["a4", "a5"]
 
 
 # --- the daemon, which is the supervisor that is a process --------------------------------------

@@ -40,7 +40,7 @@ def test_without_a_budget_the_first_crash_is_the_last(stage, strategy):
     stage.crash("b")
     stage.wait(stage.has_ended, "the end")
 
-    assert stage.told("launch") == ["a1", "b1"]
+    assert stage.noted("launch") == ["a1", "b1"]
     assert stage.tree.end.ending == "normal"
     assert isinstance(stage.tree.end.reason, RestartIntensityExceeded)
 
@@ -125,7 +125,7 @@ def test_each_failed_attempt_is_charged(stage, strategy):
     stage.start(kept(strategy, child("a"), child("b", *lives), max_restarts=3))
     stage.crash("b")
     answer = stage.answer(stage.call("start_child", child("x")))
-    stage.wait(lambda: stage.states().get("b") == "up" and stage.told("up")[-1:], "b again")
+    stage.wait(lambda: stage.states().get("b") == "up" and stage.noted("up")[-1:], "b again")
     stage.until_up("b4")
 
     assert [report.in_window for report in stage.reported("start_error")] == [2, 3]
@@ -142,20 +142,20 @@ def test_calls_are_answered_in_a_restart_loop(stage, strategy):
     stage.ask_for("start_child", child("a"))
     stage.ask_for("start_child", child("b", Life(), failing))
     stage.crash("b")
-    stage.wait(lambda: "b4" in stage.told("launch"), "the loop")
+    stage.wait(lambda: "b4" in stage.noted("launch"), "the loop")
     states = stage.states()
     running = [
         stage.ask_for("delete_child", "b") in {"running", "restarting"},
         stage.ask_for("restart_child", "b") in {"running", "restarting"},
     ]
     ended = stage.ask_for("terminate_child", "b")
-    launched = stage.told("launch")
+    launched = stage.noted("launch")
     stage.pass_time(0.02)
 
     assert set(states) == {"a", "b"}
     assert running == [True, True]
     assert ended == "ok"
-    assert stage.told("launch") == launched
+    assert stage.noted("launch") == launched
     assert stage.states().get("b", "down") == "down"
 
 
@@ -167,7 +167,7 @@ def test_a_restart_loop_can_be_stopped(stage, strategy):
     stage.start(kept(strategy, max_restarts=10**6))
     stage.ask_for("start_child", child("b", Life(), failing))
     stage.crash("b")
-    stage.wait(lambda: "b4" in stage.told("launch"), "the loop")
+    stage.wait(lambda: "b4" in stage.noted("launch"), "the loop")
     took_s = stage.stop()
 
     assert took_s < 5.0
@@ -191,7 +191,7 @@ def test_a_restarting_child_is_counted_but_not_active(stage):
 
 
 def waits(sim, name):
-    """Return for how long each restart of a child was put off, as monitors were told."""
+    """Return for how long each restart of a child was put off, as its Downs say."""
     facts = [note.fact for note in sim.log if note.what == "down"]
     return [fact.delay_s for fact in facts if fact.ref.child == name and fact.restarting]
 
@@ -219,7 +219,7 @@ def test_a_back_off_hides_no_crash_from_the_window(sim):
     sim.start(one_for_one(spec, max_restarts=3, max_seconds=5.0))
     sim.wait(sim.has_ended, "the end")
 
-    assert sim.told("launch") == ["a1", "a2", "a3", "a4"]
+    assert sim.noted("launch") == ["a1", "a2", "a3", "a4"]
 
 
 @case("X04")
@@ -239,7 +239,7 @@ def test_a_back_off_is_forgotten_with_the_crashes(sim):
 @case("X04")
 @pytest.mark.parametrize("strategy", STATIC)
 def test_a_back_off_can_be_called_off(stage, strategy):
-    """Terminating what waits for its restart ends the waiting, and tells who watches."""
+    """Terminating what waits for its restart ends the waiting, and one more Down says so."""
     spec = child("a", restart_delay=(30.0, 30.0))
     stage.start(kept(strategy, spec, child("b"), max_restarts=3, max_seconds=5.0))
     stage.crash("a")

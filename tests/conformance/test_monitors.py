@@ -35,11 +35,11 @@ OFTEN = 40
 RACES = 4
 STAYING = 10
 LEAVING = 200
-"""Removed one after the other, which takes longer than an end to be told."""
+"""Removed one after the other, which takes longer than a Down to come."""
 
 
 def downs(stage):
-    """Return what monitors were told, in order."""
+    """Return the Downs in order: of whom, and whether another process follows."""
     return [(note.who, note.fact.restarting) for note in stage.log if note.what == "down"]
 
 
@@ -47,8 +47,8 @@ def downs(stage):
 
 
 @case("D07")
-def test_each_end_is_told_once(stage):
-    """Every process that ended is told of once, whoever ended it and in which company."""
+def test_each_end_has_one_down(stage):
+    """Every process that ended has one Down, whoever ended it and in which company."""
     inner = rest_for_one(child("x"), child("y"))
     stage.start(one_for_all(child("a"), below("inner", inner), child("b")))
     stage.crash("x", path=("inner",))
@@ -57,7 +57,7 @@ def test_each_end_is_told_once(stage):
     stage.until_up("a2", "inner/x3", "inner/y3", "b2")
     stage.stop()
 
-    assert sorted(who for who, _ in downs(stage)) == sorted(stage.told("launch"))
+    assert sorted(who for who, _ in downs(stage)) == sorted(stage.noted("launch"))
     assert [who for who, restarting in downs(stage) if not restarting] == [
         *("inner/y2", "inner/x2", "b2", "inner/y3", "inner/x3", "a2"),
     ]
@@ -66,8 +66,8 @@ def test_each_end_is_told_once(stage):
 @case("D07", "X11")
 @pytest.mark.parametrize("make", [one_for_all, rest_for_one])
 @pytest.mark.parametrize("how", ["terminate_child", "delete_child", "stop"])
-def test_who_was_to_come_back_and_does_not_is_told_of(sim, make, how):
-    """A group restart that is called off is told to those who wait for any of its members."""
+def test_who_was_to_come_back_and_does_not_has_one_more_down(sim, make, how):
+    """Those who wait for any member of a group restart learn that it is called off."""
     sim.start(make(child("a", restart_delay=(5.0, 5.0)), child("b"), max_restarts=9))
     sim.crash("a")
     sim.until_up("b2")
@@ -84,11 +84,11 @@ def test_who_was_to_come_back_and_does_not_is_told_of(sim, make, how):
 
 
 @case("D07")
-def test_a_restart_that_is_ignored_is_told_of(stage):
-    """Who was to come back and wants no process is told to be gone."""
+def test_a_restart_that_is_ignored_has_a_down(stage):
+    """It says of who was to come back, and wants no process, that nobody follows."""
     stage.start(one_for_one(child("a", Life(), Life(start="ignore"))))
     stage.crash("a")
-    stage.wait(lambda: "a2" in stage.told("ignored"), "the ignored start")
+    stage.wait(lambda: "a2" in stage.noted("ignored"), "the ignored start")
 
     assert downs(stage) == [("a1", True), ("a2", False)]
     assert isinstance(stage.down("a2").reason, Shutdown)
@@ -116,7 +116,7 @@ def take_turns(proc, lock, *, company):
 
 @case("D05")
 @pytest.mark.process
-def test_what_a_process_had_is_free_when_its_end_is_told(proc, tmp_path):
+def test_what_a_process_had_is_free_when_its_down_comes(proc, tmp_path):
     """Again and again the next process has the lock at once that the last one held."""
     take_turns(proc, tmp_path / "lock", company=False)
 
@@ -125,7 +125,7 @@ def test_what_a_process_had_is_free_when_its_end_is_told(proc, tmp_path):
 
 @case("D05")
 @pytest.mark.process
-def test_what_its_company_had_is_free_when_its_end_is_told(proc_in_cells, tmp_path):
+def test_what_its_company_had_is_free_when_its_down_comes(proc_in_cells, tmp_path):
     """Where there are cgroups that holds for the processes that it has started, too."""
     take_turns(proc_in_cells, tmp_path / "lock", company=True)
 
@@ -147,7 +147,7 @@ def test_what_its_company_had_is_free_when_its_end_is_told(proc_in_cells, tmp_pa
     ],
 )
 def test_the_kernel_says_who_killed_a_process(known, reason, by):
-    """That memory ran out is told by the kernel's count, and never by signal 9 alone."""
+    """That memory ran out is known by the kernel's count, and never by signal 9 alone."""
     record = exits.ExitRecord(**known)
 
     assert (exits.classify(record), exits.killed_by(record)) == (reason, by)
@@ -250,14 +250,14 @@ def test_nothing_is_heard_after_demonitor_however_close_the_end(
 @case("D04", "D08")
 @pytest.mark.process
 def test_every_event_of_a_process_comes_before_its_down(cmdc_session, scripted):
-    """The last index that a Down tells of is the last event that the process published."""
+    """The last index that a Down names is the last event that the process published."""
     model = scripted((*(Text(f"{number} ") for number in range(200)), Hold(), "never"))
     session = cmdc_session(model, restart="temporary")
     witness, stream = session.subscribe(), session.subscribe()
     monitor = session.monitor()
     session.prompt("Count.")
     text = ""
-    while not text.endswith("199 "):  # a stopped process may have more to tell than it has told
+    while not text.endswith("199 "):  # a stopped process may not have published all
         text += getattr(witness.get(TURN_S).event, "delta", "")
     os.kill(session.agent_pid(), signal.SIGSTOP)
     session.stop(timeout=0.2)

@@ -1,4 +1,4 @@
-"""What is told of everything that happens in a tree."""
+"""What is reported of everything that happens in a tree."""
 
 from cmdc_runtime.ids import Incarnation
 from supervisor.core.tree.messages import (
@@ -40,7 +40,7 @@ def every_report(sim):
 
 @case("C68")
 def test_every_report_has_every_field(sim):
-    """Whatever is told, it is told of a child at a place, with its budget and what comes next."""
+    """Whatever is reported, it is of a child at a place, with its budget and what comes next."""
     reports = every_report(sim)
     crash = next(one for one in reports if one.label is Label.CHILD_TERMINATED)
     progress = next(one for one in reports if one.label is Label.PROGRESS)

@@ -1,4 +1,4 @@
-"""Which child is started again after which end, and what is told of it."""
+"""Which child is started again after which end, and what is reported of it."""
 
 import pytest
 
@@ -75,16 +75,16 @@ def test_a_temporary_child_never_comes_back(stage, how):
 @case("X05")
 @pytest.mark.parametrize("restart", ["permanent", "transient"])
 def test_an_end_that_no_restart_helps_ends_the_supervisor(stage, restart):
-    """It is not restarted, its siblings are ended, and the supervisor tells why as a clean end."""
+    """It is not restarted, its siblings are ended, and the supervisor says why as a clean end."""
     inner = one_for_one(child("b", restart=restart), child("c"))
     stage.start(one_for_one(child("a"), below("inner", inner, restart="transient")))
     mark = stage.mark()
     stage.end("b", "chosen", path=("inner",))
-    stage.wait(lambda: "inner" in stage.told("sup_end", mark), "the inner end")
+    stage.wait(lambda: "inner" in stage.noted("sup_end", mark), "the inner end")
     ended = stage.note("sup_end", "inner").fact
 
-    assert stage.told("exit", mark) == ["inner/b1", "inner/c1"]
-    assert stage.told("launch", mark) == []
+    assert stage.noted("exit", mark) == ["inner/b1", "inner/c1"]
+    assert stage.noted("launch", mark) == []
     assert stage.states() == {"a": "up", "inner": "down"}
     assert ended.cause == CHOSEN
     assert ended.reason.detail == str(ended.cause)
@@ -107,7 +107,7 @@ def test_a_hopeless_restart_ends_the_supervisor(stage):
     stage.crash("a")
     stage.wait(stage.has_ended, "the end")
 
-    assert stage.told("launch") == ["a1", "a2"]
+    assert stage.noted("launch") == ["a1", "a2"]
     assert stage.tree.end.cause == HOPELESS
 
 

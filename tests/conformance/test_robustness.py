@@ -58,13 +58,13 @@ def test_news_of_nobody_are_reported_and_ignored(sim, ref):
     """What is said of an unknown child, place or generation changes nothing."""
     sim.start(one_for_one(child("a")))
     before = sim.tree.which_children()
-    told = [
+    reports = [
         *sim.tree.handle(Up(ref, 1), sim.now()),
         *sim.tree.handle(ChildExited(ref, KILLED, Ending.CRASH), sim.now()),
         *sim.tree.handle(Ignored(ref), sim.now()),
     ]
 
-    assert [effect.label for effect in told] == [Label.UNEXPECTED] * 3
+    assert [effect.label for effect in reports] == [Label.UNEXPECTED] * 3
     assert sim.tree.which_children() == before
 
 
@@ -80,8 +80,8 @@ def test_timers_of_nobody_are_ignored(sim):
 
 
 @case("C69")
-def test_an_end_that_is_told_twice_is_one(sim):
-    """The second telling is reported; the next process is not taken for the first."""
+def test_an_end_that_comes_twice_is_one(sim):
+    """The second time it is reported as unexpected; the next process is not taken for the first."""
     sim.start(one_for_one(child("a", restart_delay=(0.0, 0.0)), max_restarts=1))
     sim.crash("a")
     sim.until_up("a2")
@@ -95,12 +95,12 @@ def test_an_end_that_is_told_twice_is_one(sim):
 
 @case("C69")
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
-def test_an_end_that_is_told_twice_at_once_is_one(sim, restart):
+def test_an_end_that_comes_twice_at_once_is_one(sim, restart):
     """Before its next process, or where there is none, an end counts once too."""
     spec = child("a", Life(ends_s=0.0), restart=restart, restart_delay=(5.0, 5.0))
     sim.start(one_for_one(spec, child("b")))
     last = 1 if restart == "temporary" else 2  # the third one waits for its back-off
-    sim.wait(lambda: f"a{last}" in sim.told("exit"), "the crashes")
+    sim.wait(lambda: f"a{last}" in sim.noted("exit"), "the crashes")
     before = sim.states()
     ref = Ref((), "a", Incarnation(last))
     again = sim.tree.handle(ChildExited(ref, Normal(), Ending.NORMAL), sim.now())
@@ -112,12 +112,12 @@ def test_an_end_that_is_told_twice_at_once_is_one(sim, restart):
 @case("C69")
 @pytest.mark.process
 def test_a_process_that_announces_its_end_ends_once(proc):
-    """Its last words and its status are two tellings of one end."""
+    """Its last words and its status are two proofs of one end."""
     proc.start(one_for_one(child("a"), max_restarts=1))
     proc.crash("a", "exception")
     proc.until_up("a2")
 
-    assert proc.told("exit") == ["a1"]
+    assert proc.noted("exit") == ["a1"]
     assert [report.in_window for report in proc.reported("child_terminated")] == [1]
 
 
@@ -164,8 +164,8 @@ def test_a_change_starts_and_ends_nothing(stage):
     assert stage.pids("b", "c") == pids
     assert stage.ask_for("restart_child", "new") == "ok"
     stage.stop()
-    assert stage.told("exit") == ["a1", "b1", "c1", "new1"]
-    assert stage.told("ask") == ["a1", "c1", "new1"]
+    assert stage.noted("exit") == ["a1", "b1", "c1", "new1"]
+    assert stage.noted("ask") == ["a1", "c1", "new1"]
 
 
 @case("C64")
@@ -303,7 +303,7 @@ def test_a_slow_start_delays_nobody(stage, strategy):
     stage.start(kept(strategy))
     stage.ask_for("start_child", child("quick"))
     slow = stage.call("start_child", child("slow", Life(start_s=9.0), start_timeout=30.0))
-    stage.wait(lambda: "slow1" in stage.told("launch"), "the slow start")
+    stage.wait(lambda: "slow1" in stage.noted("launch"), "the slow start")
     stage.crash("quick")
     stage.until_up("quick2")
     took_s = stage.note("up", "quick2").at_s - stage.note("exit", "quick1").at_s
@@ -322,7 +322,7 @@ def test_one_child_too_many_is_refused(stage):
     stage.ask_for("terminate_child", "a")
 
     assert outcomes == ["ok", "ok", "max_children"]
-    assert stage.told("launch") == ["a1", "b1"]
+    assert stage.noted("launch") == ["a1", "b1"]
     assert stage.ask_for("start_child", child("d")) == "ok"
 
 
@@ -332,13 +332,13 @@ def test_a_stop_during_the_start_undoes_it(stage, strategy):
     """Who starts is aborted, who was to come never does, who was up is ended in reverse."""
     slow = child("c", Life(start="never"), start_timeout=9.0)
     stage.open(kept(strategy, child("a"), child("b"), slow, child("d")))
-    stage.wait(lambda: "c1" in stage.told("launch"), "the third start")
+    stage.wait(lambda: "c1" in stage.noted("launch"), "the third start")
     call = stage.call("start_child", child("x"))
     took_s = stage.stop()
 
     assert took_s < 5.0
-    assert stage.told("launch") == ["a1", "b1", "c1"]
-    assert stage.told("exit") == ["c1", "b1", "a1"]
+    assert stage.noted("launch") == ["a1", "b1", "c1"]
+    assert stage.noted("exit") == ["c1", "b1", "a1"]
     assert str(call.answer.outcome) == "noproc"
 
 
@@ -351,8 +351,8 @@ def test_a_stop_during_a_group_restart_ends_it(stage, make):
     stage.crash("a")
     stage.stop()
 
-    assert stage.told("launch") == ["a1", "b1", "c1"]
-    assert stage.told("exit") == ["a1", "c1", "b1"]
+    assert stage.noted("launch") == ["a1", "b1", "c1"]
+    assert stage.noted("exit") == ["a1", "c1", "b1"]
 
 
 @case("C72")

@@ -32,7 +32,7 @@ def test_any_significant_ends_with_the_first(stage, strategy):
     stage.crash("b", "normal")
     stage.wait(stage.has_ended, "the end")
 
-    assert stage.told("exit") == ["b1", "d1", "c1", "a1"]
+    assert stage.noted("exit") == ["b1", "d1", "c1", "a1"]
     assert stage.tree.end.ending == "normal"
     assert "significant child b ended" in str(stage.tree.end.reason)
 
@@ -51,7 +51,7 @@ def test_all_significant_ends_with_the_last(stage):
     stage.wait(stage.has_ended, "the end")
 
     assert lived
-    assert stage.told("exit")[-2:] == ["d2", "c1"]
+    assert stage.noted("exit")[-2:] == ["d2", "c1"]
 
 
 @case("C54")
@@ -89,7 +89,7 @@ def test_any_end_of_a_temporary_child_counts(stage, how):
     stage.crash("a", how)
     stage.wait(stage.has_ended, "the end")
 
-    assert stage.told("launch") == ["a1"]
+    assert stage.noted("launch") == ["a1"]
 
 
 @case("C56")
@@ -159,5 +159,5 @@ def test_an_end_during_the_start_of_siblings_counts_later(sim, mode):
     sim.wait(sim.has_ended, "the end")
 
     assert went_on
-    assert sim.told("up") == ["a1", "inner/b1"]
+    assert sim.noted("up") == ["a1", "inner/b1"]
     assert sim.when("exit", "inner/b1") == pytest.approx(5.0)

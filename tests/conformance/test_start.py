@@ -35,7 +35,7 @@ STATIC = ["one_for_one", "one_for_all", "rest_for_one"]
 
 
 def problems_of(make, given):
-    """Return what a person is told of a wrong specification."""
+    """Return the problems that the error of a wrong specification names."""
     with pytest.raises(InvalidOptions) as caught:
         make(given)
     return caught.value.problems
@@ -73,9 +73,9 @@ def test_a_dynamic_supervisor_starts_empty(stage):
 )
 def test_wrong_flags_are_refused_by_name(given, problem):
     """Each wrong flag has a line that names it and says what would be right."""
-    (told,) = problems_of(flags_from, given)
+    (line,) = problems_of(flags_from, given)
 
-    assert told.startswith(problem)
+    assert line.startswith(problem)
 
 
 @case("C01", "C02")
@@ -107,7 +107,7 @@ GOOD = {"id": "a", "start": "it"}
 )
 def test_a_wrong_child_is_refused_by_name(given, problem):
     """Each wrong field of a child has a line that names it."""
-    assert [told[: len(problem)] for told in problems_of(child_from, given)] == [problem]
+    assert [line[: len(problem)] for line in problems_of(child_from, given)] == [problem]
 
 
 @case("C02")
@@ -121,11 +121,11 @@ def test_an_id_is_unique_below_its_supervisor():
 
 
 @case("X02")
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_named_at_once():
     """A person corrects a specification once, not line by line."""
     given = {"strategy": "x", "max_restarts": "3", "max_seconds": -1, "colour": "red"}
 
-    assert [told.split(":")[0] for told in problems_of(flags_from, given)] == [
+    assert [line.split(":")[0] for line in problems_of(flags_from, given)] == [
         "colour",
         "max_restarts",
         "max_seconds",
@@ -185,9 +185,9 @@ def test_a_failed_start_undoes_those_before_it(stage, strategy):
     (error,) = stage.reported("start_error")
     (given_up,) = stage.reported("shutdown")
 
-    assert stage.told("launch") == ["a1", "b1", "c1"]
+    assert stage.noted("launch") == ["a1", "b1", "c1"]
     assert stage.story("ask", "exit") == ["exit c1", "ask b1", "exit b1", "ask a1", "exit a1"]
-    assert stage.told("sup_up") == []
+    assert stage.noted("sup_up") == []
     assert end.reason.code == EXIT_CODE
     assert (error.child.id, error.reason) == ("c", end.reason)
     assert (given_up.context, given_up.child.id) == ("failed_to_start_child", "c")
@@ -202,7 +202,7 @@ def test_an_ignored_start_leaves_a_specification(stage):
     assert stage.view("a").handle is None
     assert stage.ask_for("restart_child", "a") == "ok"
     assert stage.states() == {"a": "up", "b": "up"}
-    assert stage.told("down") == []
+    assert stage.noted("down") == []
 
 
 @case("C07")
@@ -238,7 +238,7 @@ def test_an_id_is_started_once(stage):
 
     assert (str(live.outcome), live.handle) == ("already_started", handle)
     assert (str(down.outcome), down.handle) == ("already_present", None)
-    assert stage.told("launch") == ["a1"]
+    assert stage.noted("launch") == ["a1"]
 
 
 @case("C10")
@@ -280,14 +280,14 @@ def test_a_child_that_is_never_up_is_killed(stage):
     assert isinstance(error.reason, StartFailed)
     assert error.reason.stage == "handshake"
     assert error.in_window == 2
-    assert stage.told("kill") == ["a2"]
+    assert stage.noted("kill") == ["a2"]
     since = stage.when("kill", "a2") - stage.when("launch", "a2")
     assert since == pytest.approx(0.15)
 
 
 @case("C13")
 def test_starts_fail_in_three_ways(stage):
-    """Each tells its caller what it was: the exception, the status, or that it is no agent."""
+    """Each reports to its caller what it was: the exception, the status, or that it is no agent."""
     stage.start(dynamic())
     stage.ask_for("start_child", child("before"))
     answers = [
@@ -295,7 +295,7 @@ def test_starts_fail_in_three_ways(stage):
         for how in ("raise", "exit", "garbage")
     ]
     raised, left, garbage = (answer.reason for answer in answers)
-    (killed,) = stage.told("kill") or ["garbage1"]  # on the engine nobody reads what it says
+    (killed,) = stage.noted("kill") or ["garbage1"]  # on the engine nobody reads what it says
 
     assert (raised, left) == (RAISED, ExitCode(code=EXIT_CODE))
     assert isinstance(garbage, Other)
@@ -333,7 +333,7 @@ def test_the_start_of_a_temporary_child_is_not_kept(sim):
 
 @case("C32", "X07")
 def test_a_temporary_child_whose_start_is_gone_can_not_rest(sim):
-    """What could not be woken is not put to rest, and its caller is told so."""
+    """What could not be woken is not put to rest, and its caller gets an error."""
     sim.start(dynamic())
     sim.ask_for("start_child", child("a", restart="temporary"))
     answer = sim.answer(sim.call("rest_child", "a", stop=Stop()))

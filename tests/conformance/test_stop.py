@@ -1,4 +1,4 @@
-"""How children are made to end: in which order, within which time, and what is told of it."""
+"""How children are made to end: in which order, within which time, and what is reported of it."""
 
 import itertools
 import time
@@ -82,7 +82,7 @@ def test_a_child_that_ignores_is_killed_at_its_grace(stage):
     assert lasts(rungs[1] - rungs[0], 0.1)
     assert lasts(rungs[2] - rungs[0], 0.2)
     assert (error.child.id, error.reason) == ("a", KILLED)
-    assert stage.told("cleaned") == []
+    assert stage.noted("cleaned") == []
 
 
 @case("X10")
@@ -92,7 +92,7 @@ def test_sigterm_ends_who_is_deaf_to_words(stage):
     took_s = stage.stop()
 
     assert lasts(took_s, 0.5)
-    assert stage.told("kill") == []
+    assert stage.noted("kill") == []
     assert stage.down("a1").reason.name == "SIGTERM"
 
 
@@ -143,8 +143,8 @@ def test_each_child_of_a_dynamic_group_has_its_own_grace(stage):
     took_s = stage.stop()
 
     assert lasts(took_s, 0.6)
-    assert stage.told("kill") == ["none1", "short1", "long1"]
-    assert stage.told("exit") == ["none1", "short1", "good1", "long1"]
+    assert stage.noted("kill") == ["none1", "short1", "long1"]
+    assert stage.noted("exit") == ["none1", "short1", "good1", "long1"]
 
 
 @case("C21")
@@ -154,11 +154,11 @@ def test_a_child_that_unlinked_holds_up_no_stop(stage):
     took_s = stage.stop()
 
     assert lasts(took_s, 0.1)
-    assert stage.told("exit") == ["a1"]
+    assert stage.noted("exit") == ["a1"]
 
 
 @case("C22")
-def test_an_end_before_the_request_tells_its_own_reason(stage):
+def test_an_end_before_the_request_has_its_own_reason(stage):
     """A child that died as the stop began is no victim of it: its reason is what it died of."""
     stage.start(one_for_one(child("a", Life(stop="ignore"), shutdown=5.0)))
     stage.end("a", "exit")
@@ -171,8 +171,8 @@ def test_an_end_before_the_request_tells_its_own_reason(stage):
 
 @case("C22")
 @pytest.mark.parametrize("strategy", STATIC)
-def test_an_end_that_nobody_has_judged_yet_is_told(sim, strategy):
-    """A child that dies while its siblings start is told of, though the supervisor is stopped."""
+def test_an_end_that_nobody_has_judged_yet_is_reported(sim, strategy):
+    """A child that dies while its siblings start is reported, though the supervisor is stopped."""
     sim.open(kept(strategy, child("a"), child("b", Life(start_s=9.0))))
     sim.until_up("a1")
     sim.crash("a", "exit")
@@ -302,7 +302,7 @@ def test_a_deadline_is_one_moment_for_the_whole_tree(sim):
     took_s = sim.stop(within_s=8.0)
 
     assert took_s == pytest.approx(8.0)
-    assert sim.told("exit") == ["a/b/c/e1", "a/b/c/d1", "a/b/w1", "a/w1", "w1"]
+    assert sim.noted("exit") == ["a/b/c/e1", "a/b/c/d1", "a/b/w1", "a/w1", "w1"]
 
 
 @case("X09")
@@ -317,7 +317,7 @@ def test_a_second_stop_may_only_hasten(stage):
     stage.wait(stage.has_ended, "the stop")
 
     assert lasts(stage.now() - since, 0.1)
-    assert stage.told("ask") == ["a1"]
+    assert stage.noted("ask") == ["a1"]
 
 
 @case("X09")
@@ -359,7 +359,7 @@ def test_a_killed_child_takes_its_group_with_it(proc, shutdown):
 
 
 @case("X16")
-def test_children_are_told_why(stage):
+def test_children_get_the_reason(stage):
     """The reason of the caller is passed on, unless a supervisor has its own for its children."""
     inner = one_for_all(child("x"), stop_reason="parent ended")
     stage.start(one_for_one(child("a"), below("inner", inner)))
@@ -388,4 +388,4 @@ def test_a_wall_clock_that_jumps_changes_nothing(stage, monkeypatch):
     assert [report.in_window for report in stage.reported("child_terminated")] == [1, 2, 3]
     assert lasts(stage.when("launch", "a3") - stage.when("exit", "a2"), 0.5)
     assert lasts(took_s, 0.2)
-    assert stage.told("kill") == ["b1", "a4"]
+    assert stage.noted("kill") == ["b1", "a4"]

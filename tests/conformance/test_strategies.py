@@ -14,7 +14,7 @@ from tests.conformance.script import (
 
 
 def five(**more):
-    """Return five children, which are told apart by their names alone."""
+    """Return five children, which differ by their names alone."""
     return [child(name, **more) for name in "abcde"]
 
 
@@ -28,7 +28,7 @@ def test_one_for_one_leaves_siblings_alone(stage):
 
     assert stage.pids(*"abde") == before
     assert [view.generation for view in stage.tree.which_children()] == [1, 1, 2, 1, 1]
-    assert stage.told("ask") == []
+    assert stage.noted("ask") == []
 
 
 @case("C45")
@@ -40,8 +40,8 @@ def test_one_for_all_ends_all_and_starts_all(stage):
     stage.crash("c")
     stage.until_up("a2", "b2", "c2", "d2", "e2")
 
-    assert stage.told("exit", mark) == ["c1", "e1", "d1", "b1", "a1"]
-    assert stage.told("launch", mark) == ["a2", "b2", "c2", "d2", "e2"]
+    assert stage.noted("exit", mark) == ["c1", "e1", "d1", "b1", "a1"]
+    assert stage.noted("launch", mark) == ["a2", "b2", "c2", "d2", "e2"]
     assert stage.story("exit", "launch", mark=mark)[4:6] == ["exit a1", "launch a2"]
     assert set(stage.pids(*"abcde")).isdisjoint(before)
     assert [stage.down(f"{name}1").restarting for name in "abcde"] == [True] * 5
@@ -88,7 +88,7 @@ def test_rest_for_one_is_tried_again_from_the_later_failure(stage):
     stage.start(rest_for_one(child("a"), child("b"), failing, child("e")))
     mark = stage.mark()
     stage.crash("b")
-    stage.wait(lambda: "d2" in stage.told("exit"), "the failure")
+    stage.wait(lambda: "d2" in stage.noted("exit"), "the failure")
     meanwhile = stage.states()
     stage.until_up("d3", "e2")
 
@@ -104,7 +104,7 @@ def test_rest_for_one_is_tried_again_from_the_later_failure(stage):
 @case("C49")
 @pytest.mark.parametrize("make", [one_for_all, rest_for_one])
 def test_a_temporary_bystander_is_gone(stage, make):
-    """A temporary sibling is ended with its group, told so, never started again and forgotten."""
+    """A temporary sibling is ended with its group, has its Down, and is never started again."""
     stage.start(make(child("a"), child("b", restart="temporary"), child("c")))
     mark = stage.mark()
     stage.crash("a")
@@ -115,15 +115,15 @@ def test_a_temporary_bystander_is_gone(stage, make):
     assert stage.story("ask", "exit", "launch", mark=mark) == [
         *("exit a1", "ask c1", "exit c1", "ask b1", "exit b1", "launch a2", "launch c2"),
     ]
-    assert [stage.told(what, mark).count("b1") for what in ("exit", "down")] == [1, 1]
+    assert [stage.noted(what, mark).count("b1") for what in ("exit", "down")] == [1, 1]
     assert stage.ask_for("restart_child", "b") == "not_found"
     assert stage.ask_for("start_child", child("b")) == "ok"
     assert list(stage.states()) == ["a", "c", "b"]
 
 
 @case("C49")
-def test_a_temporary_bystander_that_died_meanwhile_is_told_of(sim):
-    """Its end waits to be judged when the group is restarted: it is told, and nothing follows."""
+def test_a_temporary_bystander_that_died_meanwhile_is_reported(sim):
+    """Its end waits to be judged when the group is restarted: one Down, and nothing follows."""
     behind = child("c", Life(start_s=5.0, start="exit"), Life())
     sim.start(one_for_all(child("a"), child("b", restart="temporary"), behind, resumes=True))
     sim.until_up("b1")
@@ -141,7 +141,7 @@ def test_a_dynamic_child_that_ignores_its_restart_is_gone(stage):
     stage.start(dynamic())
     stage.ask_for("start_child", child("a", Life(), Life(start="ignore")))
     stage.crash("a")
-    stage.wait(lambda: "a2" in stage.told("ignored"), "the ignored start")
+    stage.wait(lambda: "a2" in stage.noted("ignored"), "the ignored start")
 
     assert stage.states() == {}
 
@@ -155,8 +155,8 @@ def test_two_deaths_at_once_are_one_group_restart(sim):
     sim.end("d")
     sim.until_up("e2")
 
-    assert sim.told("exit", mark) == ["b1", "d1", "e1", "c1", "a1"]
-    assert sim.told("launch", mark) == ["a2", "b2", "c2", "d2", "e2"]
+    assert sim.noted("exit", mark) == ["b1", "d1", "e1", "c1", "a1"]
+    assert sim.noted("launch", mark) == ["a2", "b2", "c2", "d2", "e2"]
     assert [report.in_window for report in sim.reported("child_terminated")] == [1]
 
 
@@ -169,7 +169,7 @@ def test_two_real_deaths_at_once_never_mix_their_restarts(proc):
     proc.end("b")
     proc.end("d")
     proc.wait(
-        lambda: set(proc.states().values()) == {"up"} and proc.told("up", mark), "all of them"
+        lambda: set(proc.states().values()) == {"up"} and proc.noted("up", mark), "all of them"
     )
     charges = [report.in_window for report in proc.reported("child_terminated")]
     words = [line.split()[0] for line in proc.story("exit", "launch", mark=mark)]
@@ -185,11 +185,11 @@ def test_a_death_during_the_restart_is_the_next_one(sim):
     sim.start(one_for_all(child("a"), child("b"), child("c", *slow)))
     mark = sim.mark()
     sim.crash("b")
-    sim.wait(lambda: "c2" in sim.told("launch"), "the last start")
+    sim.wait(lambda: "c2" in sim.noted("launch"), "the last start")
     sim.crash("a")
     sim.until_up("c3")
 
-    assert sim.told("launch", mark) == ["a2", "b2", "c2", "a3", "b3", "c3"]
+    assert sim.noted("launch", mark) == ["a2", "b2", "c2", "a3", "b3", "c3"]
     assert [report.in_window for report in sim.reported("child_terminated")] == [1, 2]
 
 
@@ -199,7 +199,7 @@ def test_a_death_during_a_restart_that_fails_is_judged_before_the_next_try(sim):
     lives = Life(), Life(start_s=1.0, start="exit"), Life()
     sim.start(one_for_all(child("a"), child("b"), child("c", *lives)))
     sim.crash("b")
-    sim.wait(lambda: "c2" in sim.told("launch"), "the last start")
+    sim.wait(lambda: "c2" in sim.noted("launch"), "the last start")
     sim.crash("a", "exit")
     sim.until_up("c3")
     charges = [(report.child.id, report.in_window) for report in sim.reported("child_terminated")]
@@ -211,11 +211,11 @@ def test_a_death_during_a_restart_that_fails_is_judged_before_the_next_try(sim):
 
 @case("C51")
 def test_two_deaths_during_a_restart_are_one_more(sim):
-    """The first is charged; the second belongs to the restart that this begins, and is told."""
+    """The first is charged; the second belongs to the restart that this begins, and is reported."""
     lives = Life(), Life(start_s=1.0), Life()
     sim.start(one_for_all(child("a"), child("b"), child("c", *lives)))
     sim.crash("b")
-    sim.wait(lambda: "c2" in sim.told("launch"), "the last start")
+    sim.wait(lambda: "c2" in sim.noted("launch"), "the last start")
     sim.crash("a", "exit")
     sim.crash("b", "exit")
     sim.until_up("c3")
@@ -239,4 +239,4 @@ def test_a_death_before_a_back_off_widens_the_group(sim):
     sim.until_up("d3")
     sim.pass_time(20.0)
 
-    assert sim.told("launch", mark) == ["b2", "c3", "d3"]
+    assert sim.noted("launch", mark) == ["b2", "c3", "d3"]

@@ -117,7 +117,7 @@ def test_a_start_that_can_not_be_killed_is_given_up(sim):
     sim.pass_time(2.0 + UNKILLABLE_AFTER_S / 2)
     took_s = sim.stop()
 
-    assert sim.told("kill") == ["a2"]
+    assert sim.noted("kill") == ["a2"]
     assert took_s == pytest.approx(UNKILLABLE_AFTER_S / 2)
 
 
@@ -142,8 +142,8 @@ def test_a_first_start_that_can_not_be_killed_fails_the_start(sim):
     sim.start(one_for_one(child("a"), stuck, child("c")))
 
     assert sim.tree.end.ending == "crash"
-    assert sim.told("launch") == ["a1", "b1"]
-    assert sim.told("exit") == ["a1"]
+    assert sim.noted("launch") == ["a1", "b1"]
+    assert sim.noted("exit") == ["a1"]
 
 
 @case("X08", "X06")

@@ -138,7 +138,7 @@ class Player:
         self.leave(status, words)
 
     def say(self, words):
-        """Tell the stage something; one that unlinked has nobody to tell."""
+        """Send the stage something; one that unlinked has no channel for it."""
         if self.channel is not None:
             self.channel.sendall(json.dumps(words).encode() + b"\n")
 

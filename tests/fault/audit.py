@@ -138,10 +138,10 @@ class Audit:
         ]
 
     def _journal_problems(self):
-        """Check the file itself, and that each end was told once.
+        """Check the file itself, and that each end has one Down.
 
-        A sleep is an end that nobody is told of, of which the journal keeps the newest only: how
-        many processes a session has had that slept cannot be counted there. It is named for that,
+        A sleep is an end without a Down, of which the journal keeps the newest only: how many
+        processes a session has had that slept cannot be counted there. It is named for that,
         as is one that is resumed, whose earlier ends count as another session's.
         """
         with self._journal_copy() as db:
@@ -151,16 +151,16 @@ class Audit:
                 "WHERE incarnation IS NOT NULL "
                 "GROUP BY session_id, incarnation, restarting HAVING count(*) > 1"
             ).fetchall()
-            untold = db.execute(
-                "SELECT s.session_id, s.incarnation, count(DISTINCT d.incarnation) AS told "
+            missing = db.execute(
+                "SELECT s.session_id, s.incarnation, count(DISTINCT d.incarnation) AS recorded "
                 "FROM sessions s LEFT JOIN downs d ON d.session_id = s.session_id "
                 "AND d.incarnation IS NOT NULL GROUP BY s.session_id "
-                "HAVING told < s.incarnation - (s.ended_ms IS NULL) "
+                "HAVING recorded < s.incarnation - (s.ended_ms IS NULL) "
                 f"AND s.session_id NOT LIKE '{SLEEPER}%'"
             ).fetchall()
         found = [] if verdict == "ok" else [f"the journal: {verdict}"]
-        found += [f"told twice: {row}" for row in doubled]
-        return found + [f"an end that was not told: {row}" for row in untold]
+        found += [f"two Downs of one end: {row}" for row in doubled]
+        return found + [f"an end without a Down: {row}" for row in missing]
 
     @contextlib.contextmanager
     def _journal_copy(self):

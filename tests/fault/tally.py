@@ -1,11 +1,11 @@
-"""Which of the named cases of a table were played and passed, told at the end of a run.
+"""Which of the named cases of a table were played and passed, written at the end of a run.
 
 The table is a TOML file of names and what they mean; a test says by a marker which ones it plays.
 A case has passed when all of its tests have, and in part when some of them were skipped. A run with
 every test of every case, in all folders beside that of the table, fails where a case is missing.
 
 A run in lanes is one run: with ``LANE_PARTS=DIR`` each lane writes its part of a tally there, and
-``python -m tests.fault.tally``, when all have ended, tells what they make together.
+``python -m tests.fault.tally``, when all have ended, writes what they make together.
 """
 
 import os
@@ -87,7 +87,7 @@ class Part(msgspec.Struct):
         return count(known, self.plays, self.outcomes)
 
     def has_run(self):
-        """Say whether there is anything to tell."""
+        """Say whether there is anything to count."""
         return "passed" in self.outcomes.values() or "failed" in self.outcomes.values()
 
     def has_failed(self):
@@ -147,7 +147,7 @@ class Tally:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter):
-        """Tell the count, what was played in part, and what is missing."""
+        """Write the count, what was played in part, and what is missing."""
         if self._part.has_run() and not self._parts:
             terminalreporter.line(self._part.count().line(self._part.what))
 
@@ -169,7 +169,7 @@ def joined(parts):
 
 
 def main():
-    """Tell what the lanes have made together; 1 where a case is missing."""
+    """Write what the lanes have made together; 1 where a case is missing."""
     tallies = list(joined(os.environ[PARTS]))
     sys.stdout.writelines(f"{one.count().line(one.what)}\n" for one in tallies if one.has_run())
     return int(any(one.has_failed() for one in tallies))

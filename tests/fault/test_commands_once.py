@@ -55,7 +55,7 @@ def extra() -> str:
 
 @dataclass(frozen=True)
 class Deed:
-    """One kind of command: what has to be there, and the event that tells its effect."""
+    """One kind of command: what has to be there, and the event that shows its effect."""
 
     name: str
     effect: type

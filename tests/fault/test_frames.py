@@ -213,7 +213,7 @@ def wrong_messages(name, session_id):
     chance = random.Random(name)
     kind, base = TARGETS[name]
     made = [message(chance, base, session_id) for _ in range(MESSAGES)]
-    if kind == zmq.XSUB:  # its subscriptions come by the same way: the first byte tells
+    if kind == zmq.XSUB:  # its subscriptions come by the same way: the first byte says which
         made = [[bytes([chance.randrange(3)]) + parts[0], *parts[1:]] for parts in made]
     return made
 
@@ -257,7 +257,7 @@ def test_flood_of_wrong_messages_ends_nothing(served, scripted, name, poll):
     assert process.memory_info().rss - memory < GROWTH_BYTES_MAX
 
 
-def test_wrong_version_is_told_to_who_can_read_it(served):
+def test_wrong_version_is_named_to_who_can_read_it(served):
     """A client of another version gets an answer that names both versions."""
     cradle, _ = served
     context = zmq.Context()

@@ -112,7 +112,7 @@ def test_sessions_that_come_and_go_leave_nothing(client, new_cradle, poll):
 
 @pytest.mark.timeout(LONG_S if COUNT > 1_000 else 240)
 def test_processes_that_die_and_come_back_leave_nothing(client, new_cradle, poll):
-    """So are they after as many restarts, each of which is told once."""
+    """So are they after as many restarts, each of which has one Down."""
     budget = {"max_restarts": 1_000_000, "restart_delay": (0.0, 0.0)}
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(ScriptedModel([], default="fine"))

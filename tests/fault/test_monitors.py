@@ -21,7 +21,7 @@ RESTARTED = Other(detail="the daemon was restarted")
 NAMES = tuple(f"busy-{number}" for number in range(8))
 SLEEPER = "sleeper"
 APART_S = 0.02
-"""Between two kills: when the daemon is killed, too, it has told of some, and of others not yet."""
+"""Between two kills: when the daemon is killed, too, it has reported some, and others not yet."""
 
 AWAY = """
 import json, sys

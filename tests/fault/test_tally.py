@@ -102,7 +102,7 @@ def play_lanes(small_run, pytester, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "known", "told", "status"),
+    ("arguments", "known", "counted", "status"),
     [
         ((), ("A1", "A2"), "1 of 2 passed; A2 in part", OK),
         ((), ("A1", "A2", "A3"), "1 of 3 passed; A2 in part; without A3", FAILED),
@@ -113,11 +113,11 @@ def play_lanes(small_run, pytester, monkeypatch):
     ],
     ids=["all", "one missing", "nothing run", "a folder", "a choice", "a test"],
 )
-def test_a_run_of_all_cases_has_none_missing(small_run, arguments, known, told, status):
+def test_a_run_of_all_cases_has_none_missing(small_run, arguments, known, counted, status):
     """A run of a part says what it is without, and is no failure for that."""
     result = small_run(FILES, *arguments, known=known)
 
-    assert counted_by(result) == told
+    assert counted_by(result) == counted
     assert result.ret == status
 
 

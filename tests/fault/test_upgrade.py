@@ -37,7 +37,7 @@ CHANGES = {
     ),
 }
 """What the other code has in place of what, in which file."""
-WAYS = ("killed", "told to leave")
+WAYS = ("killed", "asked to leave")
 
 
 class Code:

@@ -77,7 +77,7 @@ def found(name, *, is_fine=True):
 
 
 class Life:
-    """One session, its journal, and what its clients were told."""
+    """One session, its journal, and what its clients got."""
 
     def __init__(self, **policy):
         """Begin at rest."""
@@ -101,7 +101,7 @@ class Life:
         self.journal = []
         self.incarnation, self.number = 1, 0
         self.events, self.settled, self.ordered = [], Counter(), []
-        self.asked, self.told = [], Counter()
+        self.asked, self.replied = [], Counter()
         self.clear()
 
     def clear(self):
@@ -143,7 +143,7 @@ class Life:
             case step.Publish(event=event):
                 self.events.append(event)
             case step.Answer(id=waiter) | step.Refuse(id=waiter):
-                self.told[waiter] += 1
+                self.replied[waiter] += 1
             case step.CallModel(messages=messages):
                 assert repair(messages) == messages == self.memory.messages
                 self.summary = None

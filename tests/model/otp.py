@@ -62,7 +62,7 @@ class Otp:
         if path in self.bosses:
             self.bosses[path].killed()
 
-    def told(self, path, child, generation, event, *about):
+    def hear(self, path, child, generation, event, *about):
         """Hear of a process; of an earlier one there is nothing to hear."""
         kid = self.stuck.get((path, child))
         if kid is not None and kid.generation == generation and event == "exited":

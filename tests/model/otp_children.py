@@ -1,4 +1,4 @@
-"""The children of one ``Boss``, one by one: started, asked to end, timed, told of.
+"""The children of one ``Boss``, one by one: started, asked to end, timed, reported.
 
 Nothing here knows of other children: what an end means is the boss's. The rungs of an end are the
 contract's: the request, SIGTERM after half of the grace, SIGKILL at its end, and ten seconds later
@@ -29,7 +29,7 @@ class Kid:
     boss: object = None
     failure: tuple | None = None  # of its last start
     unread: object = None  # its exit waits in the mailbox
-    promised: bool = False  # somebody was told that it comes back
+    promised: bool = False  # its Down said that it comes back
     new: bool = False  # made by a call that waits for it
     rests: bool = False
     forgot_start: bool = False  # a temporary child that was added: nobody can start it again
@@ -131,7 +131,7 @@ class Children:
             self.otp.timers.pop((self.path, kid.id, kind), None)
 
     def gone(self, kid, reason, comes_back=False):
-        """Tell who watches that a process is gone, and whether another one follows."""
+        """Say that a process is gone, and whether another one follows."""
         kid.promised = comes_back
         if kid.boss is None and not isinstance(kid.spec.start, SupervisorSpec):
             self.otp.say(
@@ -143,7 +143,7 @@ class Children:
             self.gone(kid, Shutdown())
 
     def settle(self, kid, *, comes_back):
-        """An exit that nobody has read is told when the job has decided what follows."""
+        """An exit that nobody has read is reported when the job has decided what follows."""
         reason, kid.unread = kid.unread, None
         if reason is not None:
             self.note_end(kid, reason)

@@ -78,7 +78,7 @@ class Groups(Children):
     def rise(self):
         self.phase = "up"
         self.otp.say("supervisor up", self.path)
-        self.tell_above(lambda above, seat: above.up(seat))
+        self.send_above(lambda above, seat: above.up(seat))
 
     def first_start(self):
         """In order, each when the one before is ready; the first failure ends it."""
@@ -90,7 +90,7 @@ class Groups(Children):
                 yield
         self.rise()
 
-    def tell_above(self, letter):
+    def send_above(self, letter):
         seat = self.seat
         if seat is not None:
             above, generation = self.otp.bosses[self.path[:-1]], seat.generation
@@ -144,7 +144,7 @@ class Groups(Children):
                 self.otp.stuck[self.path, name] = kid
         if self.seat is None:
             self.otp.ended = reason
-        self.tell_above(lambda above, seat: above.exited(seat, reason, ending))
+        self.send_above(lambda above, seat: above.exited(seat, reason, ending))
 
     def share(self, kid):
         """Until when a child must be gone; a subtree leaves some of the time to those after it."""

@@ -1,6 +1,6 @@
 """The supervision engine and its reference side by side: ``Pair`` gives each input to both.
 
-It compares at once: who is started, asked and killed, in which order; who is told to be gone, and
+It compares at once: who is started, asked and killed, in which order; who is said to be gone, and
 whether to come back; each answer; each report; every timer; the children of every supervisor. So
 what happens while starts and ends are under way is compared too. The rules that need no reference
 are those of ``scripts.simulate``.
@@ -144,12 +144,12 @@ class Pair:
 
     def up(self, ref):
         self.audit.ready(ref)
-        self.take("told", lambda: self.tree.handle(Up(ref), self.now), *ref, "up")
+        self.take("hear", lambda: self.tree.handle(Up(ref), self.now), *ref, "up")
 
     def ignore(self, ref):
         self.forget(ref)
         self.audit.ignored(ref)
-        self.take("told", lambda: self.tree.handle(Ignored(ref), self.now), *ref, "ignored")
+        self.take("hear", lambda: self.tree.handle(Ignored(ref), self.now), *ref, "ignored")
 
     def exit(self, ref, end):
         self.forget(ref)
@@ -159,7 +159,7 @@ class Pair:
     def exit_again(self, ref, end):
         reason, ending = end
         self.take(
-            "told",
+            "hear",
             lambda: self.tree.handle(ChildExited(ref, reason, ending), self.now),
             *ref,
             "exited",

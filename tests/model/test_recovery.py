@@ -271,9 +271,9 @@ def calls_of(journal):
 
 def guidance_shown(journal):
     """Return the references of guidance that the model was given, once for each time."""
-    told = [said.message.metadata for said in of(journal, records.MessageAdded)]
-    told += [begun.metadata for begun in of(journal, records.CycleStarted)]
-    return [ref for metadata in told for ref in metadata.get("steering", ())]
+    shown = [said.message.metadata for said in of(journal, records.MessageAdded)]
+    shown += [begun.metadata for begun in of(journal, records.CycleStarted)]
+    return [ref for metadata in shown for ref in metadata.get("steering", ())]
 
 
 def check_accepted(journal):
@@ -282,12 +282,12 @@ def check_accepted(journal):
     dropped = [record.command_id for record in of(journal, records.PromptDiscarded)]
     queued = [record.command_id for record in of(journal, records.PromptQueued)]
     steered = [record.ref for record in of(journal, records.Steered)]
-    told = guidance_shown(journal)
+    shown = guidance_shown(journal)
 
     assert [record.command_id for record in of(journal, records.CycleEnded)] == begun
     assert len(set(begun)) == len(begun)
     assert Counter(queued) == Counter(one for one in [*begun, *dropped] if one in queued)
-    assert Counter(steered) == Counter([*told, *(one for one in dropped if one in steered)])
+    assert Counter(steered) == Counter([*shown, *(one for one in dropped if one in steered)])
     assert [one for one in queued if one in begun] == [one for one in begun if one in queued]
 
 
@@ -353,13 +353,13 @@ def check_outcomes(session):
 def check_call_events(session):
     """Each call of an answer is reported twice: it starts or is not made, then it ends."""
     asked = [call.call_id for call in calls_said(session.journal)]
-    told = {call_id: [] for call_id in asked}
+    reported = {call_id: [] for call_id in asked}
     for event in session.events:
         if isinstance(event, ToolExecutionStart | ToolBlocked | ToolExecutionEnd):
-            told[event.call_id].append(type(event))
+            reported[event.call_id].append(type(event))
 
-    assert len(told) == len(asked)
-    for call_id, kinds in told.items():
+    assert len(reported) == len(asked)
+    for call_id, kinds in reported.items():
         assert kinds in (
             [ToolExecutionStart, ToolExecutionEnd],
             [ToolBlocked, ToolExecutionEnd],
@@ -405,7 +405,7 @@ def test_a_session_comes_to_rest_with_everything_reported_once(life, history, po
     check_subagents(session)
 
     assert session.memory.waiters == ()
-    assert session.told == Counter(session.asked)
+    assert session.replied == Counter(session.asked)
 
 
 @given(history=histories, policy=policies)

@@ -133,7 +133,7 @@ def calm(pair, choose):
 
 
 def late_news(pair, choose):
-    """Tell of a process of long ago, or once more of one that ended."""
+    """Report once more the end of a process, which may be of long ago."""
     if pair.old:
         ref = pick_one(choose, pair.old[-5:])
         pair.exit_again(ref, pick_one(choose, ENDS))

@@ -12,7 +12,7 @@ import threading
 
 SEIZE, INTERRUPT, CONTINUE, DETACH, EVENT_MESSAGE = 0x4206, 0x4207, 7, 17, 0x4201
 OPTION_FORKS = 0x2 | 0x4 | 0x8
-"""Tell of fork, vfork and clone, and stop what they make."""
+"""Report fork, vfork and clone, and stop what they make."""
 EVENT_FORKS = {1, 2, 3}
 EVENT_STOP = 128
 WALL = 0x40000000
@@ -64,7 +64,7 @@ def _end_child(parent):
     _call(EVENT_MESSAGE, parent, ctypes.addressof(child))
     os.kill(child.value, signal.SIGKILL)
     while os.WIFSTOPPED(os.waitpid(child.value, WALL)[1]):
-        pass  # it was about to tell us that it is there
+        pass  # it was about to report that it is there
     return child.value
 
 

@@ -23,7 +23,7 @@ have given back theirs: they hold 8 each."""
 
 @dataclass(frozen=True)
 class Shortage:
-    """What there is no more of: ``begin`` and ``end`` it, and what is told of a fork then."""
+    """What there is no more of: ``begin`` and ``end`` it, and the error of a fork then."""
 
     begin: Callable[[], None]
     end: Callable[[], None]

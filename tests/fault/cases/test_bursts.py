@@ -31,14 +31,14 @@ CUTS = ("connection.cut", "subscriber.cut")
 
 @pytest.fixture
 def nobody_cut(place):
-    """Have the test fail where somebody is cut meanwhile; the daemon's peak is told."""
+    """Have the test fail where somebody is cut meanwhile; the daemon's peak is printed."""
     before, logged = cut_by(place), len(place.log.read_text())
     with Peak(daemon_pid(place)) as peak:
         yield
-    told = [one for one in place.log.read_text()[logged:].splitlines() if any(map(one.count, CUTS))]
+    cuts = [one for one in place.log.read_text()[logged:].splitlines() if any(map(one.count, CUTS))]
     print(f"the daemon grew by {peak.grown // 2**20} MiB")
 
-    assert (told, cut_by(place)) == ([], before)
+    assert (cuts, cut_by(place)) == ([], before)
 
 
 @pytest.fixture

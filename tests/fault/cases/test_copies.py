@@ -103,7 +103,7 @@ TOOLS = [in_process, in_thread, in_task, in_task_and_waits]
 @pytest.mark.fault_case("F84")
 def test_forks_that_never_come_back_do_their_work(agent, scripted):
     """Those of multiprocessing and subprocess are what they were."""
-    session = agent(scripted(ToolCalls(ToolUse("pooled", {})), "told"), tools=[pooled])
+    session = agent(scripted(ToolCalls(ToolUse("pooled", {})), "done"), tools=[pooled])
     reply = session.run("Go.", timeout=TURN_S)
     [result] = [one.content for one in reply.messages if one.role == "tool_result"]
 
@@ -135,12 +135,12 @@ def test_a_call_is_answered_by_who_was_given_it(way, agent, scripted, audit):
     """Wherever it runs, and each time; what the child printed of its end is in the log."""
     audit.log_says = ("Traceback",) if way == "raises" else ()
     calls = ToolCalls(*(ToolUse(tool.name, {"way": way}) for tool in TOOLS))
-    session = agent(scripted(calls, calls, "told"), tools=TOOLS)
+    session = agent(scripted(calls, calls, "done"), tools=TOOLS)
     pid = session.agent_pid()
     reply = session.run("Go.", timeout=TURN_S)
     results = [one.content for one in reply.messages if one.role == "tool_result"]
 
-    assert reply.text == "told"
+    assert reply.text == "done"
     assert results == [f"parent of {WAYS[way]}"] * 2 * len(TOOLS)
     assert session.agent_pid() == pid
 
@@ -148,12 +148,12 @@ def test_a_call_is_answered_by_who_was_given_it(way, agent, scripted, audit):
 @pytest.mark.fault_case("F84")
 def test_a_copy_that_comes_back_to_the_loop_ends(agent, scripted):
     """It is no agent, though it has all that an agent has."""
-    model = scripted(ToolCalls(ToolUse("in_callback", {})), "told")
+    model = scripted(ToolCalls(ToolUse("in_callback", {})), "done")
     session = agent(model, tools=[in_callback])
     reply = session.run("Go.", timeout=TURN_S)
     [result] = [one.content for one in reply.messages if one.role == "tool_result"]
 
-    assert (result, reply.text) == ("parent of 0, parent of 0", "told")
+    assert (result, reply.text) == ("parent of 0, parent of 0", "done")
 
 
 @pytest.mark.fault_case("F84")
@@ -161,7 +161,7 @@ def test_a_copy_that_comes_back_to_the_loop_ends(agent, scripted):
 def test_a_hook_is_answered_by_who_was_asked(way, agent, scripted, audit):
     """And an observer's child hears no more than its parent."""
     audit.log_says = ("Traceback",) if way == "raises" else ()
-    session = agent(scripted("told"), plugins=[Forking])
+    session = agent(scripted("done"), plugins=[Forking])
     found = []
     with session.stream_events(way) as stream:
         found += [one for one in stream if isinstance(one, cmdc.events.PluginEvent)]

@@ -1,4 +1,4 @@
-"""The daemon dies, hangs, is stopped, doubled or replaced: what is told, and what goes on."""
+"""The daemon dies, hangs, is stopped, doubled or replaced: what is reported, and what goes on."""
 
 import contextlib
 import json
@@ -80,7 +80,7 @@ def log_since(place, start):
 
 
 @pytest.mark.fault_case("F24")
-def test_agents_of_a_killed_daemon_end_and_are_told_once(place, agent, audit, scripted, tmp_path):
+def test_agents_of_a_killed_daemon_end_with_one_down_each(place, agent, audit, scripted, tmp_path):
     """Idle, at every point of a turn and under load: each has one Down, and goes on."""
     audit.daemon_died = True
     started = tmp_path / "started"
@@ -155,9 +155,9 @@ def test_daemon_that_is_killed_while_it_recovers(place, agent, audit, scripted):
     assert unswept == []
     assert reply == "done"
     assert found == (["Once."], ["done"])
-    for told, incarnation in zip(ends, last, strict=True):
+    for downs, incarnation in zip(ends, last, strict=True):
         restarted = [(number, RESTARTED, True) for number in range(1, incarnation)]
-        assert told == [*restarted, (incarnation, Normal(), False)]
+        assert downs == [*restarted, (incarnation, Normal(), False)]
 
 
 @contextlib.contextmanager
@@ -230,7 +230,7 @@ def test_no_agent_is_blamed_for_the_time_of_a_stopped_daemon(place, agent):
 
 @pytest.mark.fault_case("F27")
 def test_no_agent_is_blamed_for_a_loop_that_stands_still(place, agent):
-    """The daemon's other thread tells of it meanwhile, with the stack; then all goes on."""
+    """The daemon's other thread logs it meanwhile, with the stack; then all goes on."""
     session = agent(unresponsive_after=QUICK_S)
     pid, monitor = session.agent_pid(), session.monitor()
     before = len(place.log.read_text(errors="replace"))
@@ -316,9 +316,9 @@ def test_stop_amid_a_mass_restart_wins(place, agent, audit):
     assert (status, early, left) == (0, 0, [])
     assert max(took_s, early_s) < STOP_S
     assert answers == ["fine"] * 8
-    for told, incarnation in zip(ends, last, strict=True):
-        assert [down.incarnation for down in told] == [*range(1, incarnation + 1)]
-        assert {down.reason for down in told[:-1]} <= {KILLED, RESTARTED}
+    for downs, incarnation in zip(ends, last, strict=True):
+        assert [down.incarnation for down in downs] == [*range(1, incarnation + 1)]
+        assert {down.reason for down in downs[:-1]} <= {KILLED, RESTARTED}
 
 
 # --- replaced ----------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_upgrade_that_a_session_asks_for(place, agent, audit, cradle, scripted):
     events = [stream.get(TURN_S)]
     while events[-1].index < session.last_index():
         events.append(stream.get(TURN_S))
-    told = said_by("tool_result", session)
+    results = said_by("tool_result", session)
     session.stop()
 
     assert (status, left) == (0, [])
@@ -359,7 +359,7 @@ def test_upgrade_that_a_session_asks_for(place, agent, audit, cradle, scripted):
     assert f"session:{session.id}" in upgraded
     assert reply == "done"
     assert gaps(events) == []
-    assert ["may or may not have taken effect" in text for text in told] == [True]
+    assert ["may or may not have taken effect" in text for text in results] == [True]
     assert ends_of(collect(monitor, 2)) == [(1, RESTARTED, True), (2, Normal(), False)]
 
 
@@ -378,7 +378,7 @@ def upgrade(cradle):
 
 
 def gaps(envelopes):
-    """Return the envelopes before which events are missing that nobody has told of."""
+    """Return the envelopes before which events are missing that none names as lost."""
     found, expected = [], envelopes[0].index
     for one in envelopes:
         lost = one.event if one.event.kind == "events_lost" else None

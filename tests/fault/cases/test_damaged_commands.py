@@ -39,7 +39,7 @@ DAMAGED_BODIES = {
     "no-utf8":   "body = x'81a474797065a3ffffff'",
     "huge":      "body = zeroblob(17825792)",
 }
-"""Whoever sent it can be told: it is refused."""
+"""Whoever sent it can have an answer: it is refused."""
 HARMLESS = {
     "control":   "command_id = 'c' || char(27) || '[31m'",
     "seq":       "seq = 'late'",

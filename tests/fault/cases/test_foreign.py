@@ -154,12 +154,12 @@ def test_a_tool_ends_its_call_and_nothing_else(way, agent, scripted):
     """In a process, in a thread, in a task: the model reads of it, and the agent is the same."""
     tools = [in_process, in_thread, in_task]
     calls = ToolCalls(*(ToolUse(tool.name, {"way": way}) for tool in tools))
-    session = agent(scripted(calls, "told"), tools=tools)
+    session = agent(scripted(calls, "done"), tools=tools)
     pid = session.agent_pid()
     reply = session.run("Go.", timeout=TURN_S)
     results = [one for one in reply.messages if one.role == "tool_result"]
 
-    assert reply.text == "told"
+    assert reply.text == "done"
     assert [one.is_error for one in results] == [True] * len(tools)
     assert all(one.content for one in results)
     assert session.agent_pid() == pid
@@ -171,12 +171,12 @@ def test_a_tool_that_cancels_its_own_task_has_one_result(way, agent, scripted, a
     """It fails, or has returned where it kept that to itself; nobody has to abort the cycle."""
     audit.log_says = () if way in RETURNS else audit.log_says
     calls = ToolCalls(ToolUse("in_task", {"way": way}), ToolUse("in_own_loop", {"way": way}))
-    session = agent(scripted(calls, "told"), tools=[in_task, in_own_loop])
+    session = agent(scripted(calls, "done"), tools=[in_task, in_own_loop])
     pid = session.agent_pid()
     reply = session.run("Go.", timeout=TURN_S)
     results = [one for one in reply.messages if one.role == "tool_result"]
 
-    assert reply.text == "told"
+    assert reply.text == "done"
     assert [one.is_error for one in results] == [way not in RETURNS] * 2
     assert session.agent_pid() == pid
 

@@ -124,10 +124,10 @@ def test_a_process_that_follows_everything_is_cut_off(place, agent, scripted):
         assert place.poll(lambda: cut_by(place) > before)
         assert session.run("2", timeout=TURN_S).text == "two"
         assert place.poll(lambda: "may try again later" in place.log.read_text()[len(logged) :])
-        told = place.log.read_text()[len(logged) :]
+        added = place.log.read_text()[len(logged) :]
 
-    assert "subscriber.cut" in told
-    assert "connection.cut" not in told  # the watch over the memory had nothing to do
+    assert "subscriber.cut" in added
+    assert "connection.cut" not in added  # the watch over the memory had nothing to do
     assert peak.grown < TOPICS_PEAK_BYTES_MAX
     indexes = [stream.get(timeout=TURN_S).index for _ in range(session.last_index())]
     assert indexes == list(range(1, len(indexes) + 1))

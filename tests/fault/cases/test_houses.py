@@ -79,7 +79,7 @@ def write_tool(path, answer):
 def test_import_that_hangs_costs_its_start_limit(client, agent, scripted, code_path):
     """The first start fails with the phase; of a restart the evidence has the line that hangs.
 
-    Two processes hang there, and the next one goes on without the tool, which is told.
+    Two processes hang there, and the next one goes on without the tool, and publishes that.
     """
     module = code_path / "gadget_slow.py"
     write_tool(module, "first")
@@ -99,7 +99,7 @@ def test_import_that_hangs_costs_its_start_limit(client, agent, scripted, code_p
     took_s = time.monotonic() - began
     killed, *hung = [monitor.wait(TURN_S) for _ in range(3)]
     with session.subscribe(since=0, types=["record_set_aside"]) as stream:
-        told = stream.get(TURN_S).event
+        event = stream.get(TURN_S).event
     answer = session.run("Go on.", timeout=TURN_S).text
     late = StartFailed(stage="load", message=f"the agent was not up within {START_S:g} s")
 
@@ -108,7 +108,7 @@ def test_import_that_hangs_costs_its_start_limit(client, agent, scripted, code_p
     assert (killed.reason, killed.restarting) == (KILLED, True)
     assert [(down.reason, down.restarting) for down in hung] == [(late, True)] * 2
     assert all(f'File "{module}", line 2 in <module>' in down.evidence.stack for down in hung)
-    assert (told.what, told.name) == ("tool", "gadget_slow:probe")
+    assert (event.what, event.name) == ("tool", "gadget_slow:probe")
     assert answer == "fine"
 
 
@@ -197,7 +197,7 @@ def mounted():
 
 
 @pytest.mark.fault_case("F66")
-def test_cell_that_cannot_be_removed_is_told_and_tried_again(
+def test_cell_that_cannot_be_removed_is_logged_and_tried_again(
     place, agent, bystander, mounted, poll
 ):
     """The session ends all the same, and the cell goes as soon as the kernel lets go of it."""
@@ -222,7 +222,7 @@ def test_cell_that_cannot_be_removed_is_told_and_tried_again(
 
 
 @pytest.mark.fault_case("F66")
-def test_runtime_directory_that_cannot_be_cleared_is_told(cradle):
+def test_runtime_directory_that_cannot_be_cleared_is_logged(cradle):
     """A daemon that may not remove its files ends as orderly as any; the next one removes them."""
     cradle.start()
     done = subprocess.run(["chattr", "+i", cradle.address], capture_output=True, check=False)

@@ -96,18 +96,18 @@ def last_commit(place):
     return begin, end
 
 
-def told_of(place):
-    """Return what is found in a journal, and what its opening has told of its files."""
+def found_and_logged(place):
+    """Return what is found in a journal, and what its opening has logged of its files."""
     with capture_logs() as logs:
         found = with_journal(place, look)
-    told = [one["event"] for one in logs if one["log_level"] in ("warning", "error")]
-    return *found, told
+    logged = [one["event"] for one in logs if one["log_level"] in ("warning", "error")]
+    return *found, logged
 
 
 @pytest.mark.fault_case("F36")
 @pytest.mark.timeout(LONG_S)
 def test_log_that_is_cut_anywhere_in_its_last_commit_ends_before_it(tmp_path):
-    """At every byte of a small journal, or at one in 97: the last record is gone, and told."""
+    """At every byte of a small journal, or one in 97: the last record is gone, which is logged."""
     made, place = tmp_path / "made", tmp_path / "state"
     with_journal(made, fill_one, is_crash=True)
     (whole, _), _ = with_journal(shutil.copytree(made, place), look)
@@ -118,10 +118,10 @@ def test_log_that_is_cut_anywhere_in_its_last_commit_ends_before_it(tmp_path):
         shutil.rmtree(place)
         shutil.copytree(made, place)
         os.truncate(wal_of(place / JOURNAL_FILE), cut)
-        (found, over), mended, told = told_of(place)
+        (found, over), mended, logged = found_and_logged(place)
         assert (found, over) == (before, {}), cut
         assert mended.torn_bytes == cut - begin
-        assert told == (["journal.tail_cut"] if cut > begin else []), cut
+        assert logged == (["journal.tail_cut"] if cut > begin else []), cut
 
 
 @pytest.mark.fault_case("F36")
@@ -150,7 +150,7 @@ def test_log_that_is_cut_anywhere_ends_with_the_last_good_commit(made, state):
 @pytest.mark.fault_case("F36")
 @pytest.mark.parametrize("name", ["closed", "left"])
 def test_file_that_is_cut_loses_no_session_in_silence(made, state, name):
-    """Who misses nothing goes on; the others are ended and told; the damaged file is kept."""
+    """Who misses nothing goes on; the others are ended and named; the damaged file is kept."""
     size = (made[0] / name / JOURNAL_FILE).stat().st_size
     chance, refused = random.Random(2), {}
     for cut in [
@@ -197,7 +197,7 @@ def test_file_that_is_emptied_is_refused(made, state):
 @pytest.mark.fault_case("F37")
 @pytest.mark.parametrize("name", ["closed", "left"])
 def test_flipped_bit_of_the_file_is_turned_back(made, state, name):
-    """Wherever it is: nothing is lost, it is told, and the file is kept as it was found."""
+    """Wherever it is: nothing is lost, it is reported, and the file is kept as it was found."""
     place = state(made, name)
     path = place / JOURNAL_FILE
     log = wal_of(path).read_bytes() if name == "left" else b""
@@ -219,8 +219,8 @@ def test_flipped_bit_of_the_file_is_turned_back(made, state, name):
 def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
     """In a header, a checksum or a page: it is turned back, or what it spoils is ended.
 
-    Only in the last commit nobody can tell it from a write that was not finished. Where it can't be
-    turned back there, this commit is lost, nothing else is, and it is told.
+    Only in the last commit it looks like a write that was not finished. Where it can't be turned
+    back there, this commit is lost, nothing else is, and it is logged.
     """
     chance = random.Random(4)
     begin, end = last_commit(state(made, "left"))
@@ -240,8 +240,8 @@ def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
     for at in places:
         place = state(made, "left")
         flip(wal_of(place / JOURNAL_FILE), at, chance.randrange(8))
-        (found, over), mended, told = told_of(place)
-        assert ("journal.tail_cut" in told) == bool(mended.torn_bytes)
+        (found, over), mended, logged = found_and_logged(place)
+        assert ("journal.tail_cut" in logged) == bool(mended.torn_bytes)
         if mended.torn_bytes:
             assert at >= begin
             assert (found, over) == before
@@ -275,7 +275,7 @@ def test_ruined_page_parks_only_who_misses_something(made, state):
 
 @pytest.mark.fault_case("F37")
 def test_what_somebody_else_wrote_is_no_damage(made, state):
-    """A person who edits the file while no daemon has it is believed, and it is told."""
+    """A person who edits the file while no daemon has it is believed, and it is reported."""
     place = state(made, "closed")
     with sqlite3.connect(place / JOURNAL_FILE) as db:
         db.execute("UPDATE records SET body = x'00' WHERE session_id = 's-003'")
@@ -340,7 +340,7 @@ def test_journal_that_is_gone_is_brought_back(tmp_path, what):
 
 @pytest.mark.fault_case("F38")
 def test_open_journal_is_made_private_again(tmp_path, capsys):
-    """Who makes it readable for others is told of, and undone with the next transaction."""
+    """That somebody makes it readable for others is logged, and undone by the next transaction."""
     path = tmp_path / "state" / JOURNAL_FILE
 
     async def work(journal):

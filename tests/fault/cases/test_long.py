@@ -164,7 +164,7 @@ def test_a_definition_that_just_fits_starts_restarts_and_resumes(place, agent, c
 
 @pytest.mark.fault_case("F83")
 def test_sleepers_sleep_on_however_many_look(place, agent, audit, scripted, client):
-    """Readers that are killed are told of; a daemon that dies wakes them with what they had."""
+    """Readers that are killed are reported; a daemon that dies wakes them with what they had."""
     audit.daemon_died = True
     sessions = [
         agent(scripted("hello", "again"), hibernate_after=SOON_S, session_id=f"{SLEEPER}{number}")
@@ -186,11 +186,11 @@ def test_sleepers_sleep_on_however_many_look(place, agent, audit, scripted, clie
         reads = [pool.submit(one.messages) for one in sessions * 3]
         kill_a_new_one(place, workers)
         answers = [read.exception(TURN_S) or said(read.result()) for read in reads]
-    told = [one for one in answers if isinstance(one, cmdc.TransientError)]
+    failed = [one for one in answers if isinstance(one, cmdc.TransientError)]
     later = [said(one.messages()) for one in sessions]
     asleep = [one.status() for one in sessions]
 
-    assert all(one == conversation for one in answers if one not in told)
+    assert all(one == conversation for one in answers if one not in failed)
     assert later == [conversation] * len(sessions)
     assert [one.state for one in asleep] == ["hibernated"] * len(sessions)
     for one in asleep:

@@ -266,9 +266,9 @@ def test_process_with_the_pid_of_a_dead_one_is_left_alone():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    outcome = json.loads(done.stdout.splitlines()[-1])
 
-    assert told == {
+    assert outcome == {
         "reused": True,
         "killed": True,
         "signalled": False,
@@ -357,7 +357,7 @@ def test_daemon_out_of_descriptors_is_no_hanging_one():
 
 @pytest.mark.fault_case("F55")
 def test_tool_out_of_descriptors_fails_alone(agent, scripted, audit):
-    """It is told to the model, and the session and its next call have all of theirs."""
+    """It is reported to the model, and the session and its next call have all of theirs."""
     audit.log_says = ("tool.crashed",)
     model = scripted(ToolCalls(ToolUse("open_all", {})), "I see.", default="fine")
     session = agent(model, tools=[open_all], max_open_files=64)
@@ -405,7 +405,7 @@ def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
 @pytest.mark.fault_case("F57")
 @pytest.mark.parametrize("end", ["full", "gone", "/dev/full"])
 def test_what_a_log_that_nobody_takes_loses_is_counted(cradle, poll, end):
-    """Whoever asks the daemon is told how many lines that were, however they were lost."""
+    """The daemon's answer says how many lines that were, however they were lost."""
     writer, reader = log_to(end)
     if end == "full":
         fill(writer)
@@ -421,7 +421,7 @@ def test_what_a_log_that_nobody_takes_loses_is_counted(cradle, poll, end):
 
 
 @pytest.mark.fault_case("F57")
-def test_what_the_log_has_lost_is_counted_and_told_when_it_is_read_again(cradle, poll):
+def test_what_the_log_has_lost_is_counted_and_logged_when_it_is_read_again(cradle, poll):
     """Nobody reads: requests are answered, and among the answers is how many lines are lost."""
     reader, writer = os.pipe()
     fill(writer)
@@ -438,7 +438,7 @@ def test_what_the_log_has_lost_is_counted_and_told_when_it_is_read_again(cradle,
     heard = []
     reading = threading.Thread(target=lambda: read_all(reader, heard))
     reading.start()
-    assert poll(lambda: told_lines(heard) == lost_lines(control))
+    assert poll(lambda: dropped_lines(heard) == lost_lines(control))
     cradle.process.send_signal(signal.SIGTERM)
     status = cradle.process.wait(END_S)
     reading.join(END_S)
@@ -490,10 +490,10 @@ def lost_lines(control):
     return facts_of(f"ipc://{control}").lost_log_lines
 
 
-def told_lines(heard):
+def dropped_lines(heard):
     """Return how many lines the log says that it has lost."""
-    told = [json.loads(line) for line in list(heard) if '"log.dropped"' in line]
-    return sum(one["lines"] for one in told)
+    dropped = [json.loads(line) for line in list(heard) if '"log.dropped"' in line]
+    return sum(one["lines"] for one in dropped)
 
 
 def shout(path, count):

@@ -72,7 +72,7 @@ async def within(kind: str) -> Any:
 
 
 @cmdc.tool(effects="read")
-async def telling(context: cmdc.Context) -> str:
+async def emitting(context: cmdc.Context) -> str:
     """Emit what cannot be emitted."""
     refused = 0
     for payload in (nested(70), 2**64, math.nan, "\ud800", Mute(), {1: 2}):
@@ -103,7 +103,7 @@ def test_results_that_nobody_can_keep_are_text_or_an_error(audit, agent, scripte
 @pytest.mark.fault_case("F92")
 def test_events_that_nobody_can_keep_are_refused(agent, scripted):
     """The tool gets an error, and no observer hears of any."""
-    session = agent(scripted(ToolCalls(ToolUse("telling", {})), "fine"), tools=[telling])
+    session = agent(scripted(ToolCalls(ToolUse("emitting", {})), "fine"), tools=[emitting])
     session.run("Go.", timeout=TURN_S)
     (read,) = [message for message in session.messages() if message.role == "tool_result"]
 
@@ -138,8 +138,8 @@ ARGUMENTS = {
 
 
 @pytest.mark.fault_case("F89")
-@pytest.mark.parametrize(("raw", "told"), ARGUMENTS.values(), ids=ARGUMENTS)
-def test_arguments_that_nobody_can_keep_are_reported_to_the_model(asking, raw, told):
+@pytest.mark.parametrize(("raw", "says"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_arguments_that_nobody_can_keep_are_reported_to_the_model(asking, raw, says):
     """It reads what is wrong and can send others; the process goes on."""
     server, session = asking(called(("c1", "note", raw)), said("fine"))
     result = session.run("Go.", timeout=TURN_S)
@@ -147,7 +147,7 @@ def test_arguments_that_nobody_can_keep_are_reported_to_the_model(asking, raw, t
     status = session.status()
 
     assert result.text == "fine"
-    assert told in read.content
+    assert says in read.content
     assert (status.incarnation, status.restarts, server.asked) == (1, 0, 2)
 
 

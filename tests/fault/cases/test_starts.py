@@ -165,10 +165,10 @@ def test_worker_that_is_killed_at_its_birth_is_a_failed_start(agent, zygote, wit
             agent(session_id="twin")
         os.kill(session.agent_pid(), signal.SIGKILL)
         downs = [monitor.wait(TURN_S) for _ in range(2)]
-    told = caught.value.reason
+    failure = caught.value.reason
 
-    assert (told.stage, "ended before it was ready (-9)" in told.message) == ("spawn", True)
-    assert int(told.message.split()[1]) in dead
+    assert (failure.stage, "ended before it was ready (-9)" in failure.message) == ("spawn", True)
+    assert int(failure.message.split()[1]) in dead
     assert [(down.incarnation, down.restarts, down.restarting) for down in downs] == [
         (1, 1, True),
         (2, 2, True),
@@ -180,7 +180,7 @@ def test_worker_that_is_killed_at_its_birth_is_a_failed_start(agent, zygote, wit
 
 @pytest.mark.fault_case("F02")
 @pytest.mark.parametrize("dies_in", [1, 2])
-def test_worker_that_is_killed_before_it_is_up_is_told_and_never_heard_again(
+def test_worker_that_is_killed_before_it_is_up_is_reported_and_never_heard_again(
     agent, place, poll, tmp_path, dies_in
 ):
     """Its identity was given to it alone: what comes under that name is refused."""
@@ -226,7 +226,7 @@ def shortage(request, place, zygote, client):
 
 
 @pytest.mark.fault_case("F21")
-def test_fork_that_fails_is_told_with_its_cause_to_who_starts_a_session(
+def test_fork_that_fails_is_reported_with_its_cause_to_who_starts_a_session(
     agent, shortage, without_spares
 ):
     """At once, and without an end of the zygote; what is there goes on."""
@@ -254,7 +254,7 @@ def test_fork_that_fails_is_told_with_its_cause_to_who_starts_a_session(
 def test_fork_that_fails_is_tried_again_for_a_session_that_is_restarted(
     agent, client, zygote, shortage, without_spares
 ):
-    """All are told of their ends, wait, and are back when there are processes to be had again."""
+    """Each end has its Down; all wait, and are back when there are processes to be had again."""
     sessions = [agent() for _ in range(shortage.killed)]
     monitors = [session.monitor() for session in sessions]
     shortage.begin()
@@ -317,10 +317,10 @@ def test_sessions_that_flap_at_once_end_each_for_itself(agent, client, scripted,
         while sum(one.report == "shutdown" for one in reports) < FLAPPING:
             reports.append(stream.get(TURN_S).event)
 
-    for told in downs:
-        assert [down.incarnation for down in told] == [1, 2, 3, 4]
-        assert [down.next_attempt_ms for down in told] == [0, 50, 100, None]
-        assert [down.reason for down in told] == [KILLED] * RESTARTS + [SPENT]
+    for of_one in downs:
+        assert [down.incarnation for down in of_one] == [1, 2, 3, 4]
+        assert [down.next_attempt_ms for down in of_one] == [0, 50, 100, None]
+        assert [down.reason for down in of_one] == [KILLED] * RESTARTS + [SPENT]
     gave_up = {one.supervisor for one in reports if one.report == "shutdown"}
     assert gave_up == {f"root/sessions/session:{session.id}" for session in sessions}
     assert len(answers) > 1
@@ -329,7 +329,7 @@ def test_sessions_that_flap_at_once_end_each_for_itself(agent, client, scripted,
 
 @pytest.mark.fault_case("F20")
 def test_more_sessions_than_there_is_room_for_are_refused(place, scripted, answers):
-    """All are wanted at the same time: as many start as may, the others are told to come later."""
+    """All are wanted at the same time: as many start as may, the others are refused for now."""
     model = scripted(default="fine")
 
     async def storm():

@@ -20,7 +20,7 @@ GRACE_S = 1.0
 """Of a session whose process hears nothing: so long the daemon's stop lasts."""
 SESSIONS = 3
 FIRST, LATER = 2, 12
-"""Prompts that each session has had when the daemon is told to stop."""
+"""Prompts that each session has had when the daemon is asked to stop."""
 LOOKS = ("status", "messages", "list_sessions", "tree", "last_index")
 AGENTS, DEAF = 5, 2
 LOOK_S = 0.01

@@ -132,7 +132,7 @@ def test_full_disk_ends_nothing_and_heals(place, client, agent, disk, scripted):
     watched.stop()
     down = monitor.wait(TURN_S)
     is_readable = running.status().state, len(running.messages()), len(client.list_sessions())
-    told = facts(client).journal
+    state = facts(client).journal
     disk.empty()
     healed = place.poll(lambda: facts(client).journal == "open")
     answer = running.run("Go on.", timeout=TURN_S).text
@@ -142,7 +142,7 @@ def test_full_disk_ends_nothing_and_heals(place, client, agent, disk, scripted):
     assert reply == "came through"
     assert down.reason == Normal()
     assert is_readable == ("idle", 3, 3)
-    assert told.startswith("full: there is no room")
+    assert state.startswith("full: there is no room")
     assert (healed, answer) == (True, "later")
     assert count < 200
 
@@ -205,7 +205,7 @@ def test_what_the_reserve_has_no_room_for_waits(place, agent, disk, scripted):
 
 @pytest.mark.fault_case("F80")
 def test_who_looks_while_the_disk_is_full_is_answered_at_once(place, client, agent, disk, scripted):
-    """Also where the answer tells of what waits for room; that it does is said with it."""
+    """Also where the answer has what waits for room; that it does is said with it."""
     long = "y" * ANSWER_CHARS
     models = [scripted((Hold(), Text(long, chunk_chars=LARGE_CHARS))) for _ in range(SPEAKERS)]
     running, other = [agent(model) for model in models], agent()
@@ -318,7 +318,7 @@ def refuses(begin):
 
 @pytest.fixture
 def faulty(cradle, tmp_path, monkeypatch):
-    """A daemon of the test's own on a disk that fails when told."""
+    """A daemon of the test's own on a disk that fails when the test wants it to."""
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("a disk that fails needs a C compiler")
     found = FaultyDisk(compiler, tmp_path, cradle.place / "state")

@@ -130,8 +130,8 @@ def test_agents_that_die_together_come_back_a_few_at_a_time(place, agent, script
 
 
 @pytest.mark.fault_case("F20")
-def test_who_finds_no_room_to_wait_is_told_when_to_come_again(place, scripted, bystander, probe):
-    """And is served then: who comes again when he is told to has his session in the end."""
+def test_who_finds_no_room_to_wait_learns_when_to_come_again(place, scripted, bystander, probe):
+    """And is served then: who comes again at that time has his session in the end."""
     model = scripted(default="fine")
 
     async def wanted(client, refusals):
@@ -140,7 +140,7 @@ def test_who_finds_no_room_to_wait_is_told_when_to_come_again(place, scripted, b
                 return await client.create_agent(model=model, plugins=[Heavy])
             except cmdc.Busy as busy:
                 refusals.append(busy)
-                await asyncio.sleep(busy.retry_after_s)  # tidy: what it was told
+                await asyncio.sleep(busy.retry_after_s)  # tidy: what the refusal says
 
     async def storm():
         refusals = []

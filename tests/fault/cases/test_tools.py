@@ -60,7 +60,7 @@ def test_session_that_stops_itself_ends_in_order(place, agent, scripted):
     session = agent(model, tools=[ask_for_stop])
     monitor, stream = session.monitor(), session.subscribe()
     session.prompt("Stop.")
-    told = next(one.event.payload for one in stream if getattr(one.event, "name", "") == "stop me")
+    error = next(one.event.payload for one in stream if getattr(one.event, "name", "") == "stop me")
     began = time.monotonic()
     session.stop(reason="asked from inside")
     down = monitor.wait(TURN_S)
@@ -68,7 +68,7 @@ def test_session_that_stops_itself_ends_in_order(place, agent, scripted):
     with pytest.raises(cmdc.SessionNotAlive) as caught:
         session.status()
 
-    assert "AccessDenied: it comes from a process that a tool of session" in told
+    assert "AccessDenied: it comes from a process that a tool of session" in error
     assert (down.reason, down.restarting) == (Shutdown(detail="asked from inside"), False)
     assert caught.value.reason == down.reason
     assert took_s < 4.0
@@ -149,12 +149,12 @@ def test_tool_that_leaves_a_daemon_behind(place, agent, scripted, tmp_path, disg
     before = len(place.log.read_text(errors="replace"))
     session.stop()
     left = sleepers(name)
-    is_told = place.poll(lambda: "killed=2" in place.log.read_text(errors="replace")[before:])
+    is_logged = place.poll(lambda: "killed=2" in place.log.read_text(errors="replace")[before:])
 
     assert reply == "done"
     assert took_s < 5.0
     assert left == []
-    assert is_told
+    assert is_logged
 
 
 def sleepers(name):

@@ -96,7 +96,7 @@ def reached(played, name=None):
 
 @pytest.mark.timeout(LONG_S if IS_FULL else SHORT_S)
 def test_whoever_dies_at_a_write_nothing_is_lost(run):
-    """History valid, prompts kept, write tools run once, indexes whole, ends told once."""
+    """History valid, prompts kept, write tools run once, indexes whole, one Down an end."""
     played, others = run
     wrong = [f"{one.cell.name}: {problem}" for one in played for problem in one.problems]
 

@@ -145,7 +145,7 @@ class Station:
     def publish(self, session_ids, count=1, *, durable=False, text=""):
         """Have each session publish so many events, one batch for each."""
 
-        async def tell():
+        async def publish_all():
             for session_id in session_ids:
                 first = self.hub.taken_index(session_id) + 1
                 made = AgentStart(command_id=text) if durable else MessageDelta(delta=text)
@@ -154,7 +154,7 @@ class Station:
                 assert self.hub.take(session_id, batch, encode_events(entries))
                 await asyncio.sleep(0)
 
-        self.do(tell())
+        self.do(publish_all())
 
     def _run(self):
         asyncio.set_event_loop(self._loop)

@@ -52,7 +52,7 @@ def heard(client):
     reader.join(TURN_S)
 
 
-def talk(cradle, sessions, rounds, chance, tell):
+def talk(cradle, sessions, rounds, chance, catch_up):
     """Give each session its prompts; the daemon is killed amid one of them."""
     fatal = chance.randrange(rounds * len(sessions))
     for turn in range(rounds):
@@ -63,7 +63,7 @@ def talk(cradle, sessions, rounds, chance, tell):
                 cradle.start()
         for session in sessions:
             session.collect_reply(timeout=TURN_S)
-            tell(session)
+            catch_up(session)
 
 
 def play(cradle, wire, model, rounds, chance):
@@ -77,10 +77,10 @@ def play(cradle, wire, model, rounds, chance):
         streams = {one.id: client.subscribe(one.id, since=0) for one in sessions}
         logs = {session_id: Log() for session_id in streams}
 
-        def tell(session):
+        def catch_up(session):
             logs[session.id].read(streams[session.id], session.last_index())
 
-        talk(cradle, sessions, rounds, chance, tell)
+        talk(cradle, sessions, rounds, chance, catch_up)
         for session in sessions:
             session.stop()
         for session_id, stream in streams.items():
@@ -100,7 +100,7 @@ def play(cradle, wire, model, rounds, chance):
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("grace", [0.0, 60.0], ids=["agents end", "agents stay"])
 def test_client_log_is_the_journal(cradle, scripted, wire_of, grace):
-    """Every durable event once, in order; of all others each index once, or told as lost."""
+    """Every durable event once, in order; of all others each index once, or named as lost."""
     chance = random.Random(SEED)
     model = scripted(default=Text(STORY, chunk_chars=5))
     wire = wire_of(cradle.address, seed=SEED, events=ROUGH, control=SHAKY)

@@ -113,12 +113,12 @@ class World:
         self.books.reconcile(daemons.monitors.notices(b"c-1"), is_new=False)
 
     def ask(self, request):
-        self.send(request)
+        self.notify(request)
         future = asyncio.get_running_loop().create_future()
         self.asked[len(self.sent)] = (request, future)
         return future
 
-    def send(self, request):
+    def notify(self, request):
         self.sent.append(request)
         self.inward.append((len(self.sent), request))
 
@@ -164,7 +164,7 @@ class World:
 
     async def ask_facts(self, _name):
         """Ask who the daemon is and how many notices it has sent."""
-        self.send(GetFacts())
+        self.notify(GetFacts())
 
     async def resend(self, _name):
         """Ask again what is open."""
