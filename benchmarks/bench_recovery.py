@@ -1,7 +1,7 @@
 """How soon are many monitors notified, and many agents there again, that were killed at once?
 
 1, 10, 100 (and with BIG=1 1,000) idle sessions, each with a monitor; all of their processes get
-SIGKILL in one go, and each is asked for its status at once. *told* is the Down, *ready* the status
+SIGKILL in one go, and each is asked for its status at once. *down* is the Down, *ready* the status
 of the next process. The baseline of the last Down is as many raw forks of a process of the same
 size, killed at once, until the last pidfd is readable; that of the last status is as many forks of
 one that has only litellm imported, each of which answers a ping.
@@ -123,9 +123,9 @@ def _measure(place: _Place, sessions: list[SessionId], rounds: int) -> Iterator[
         last_ready.append(max(one.ready))
         times.downs += one.downs
         times.ready += one.ready
-    yield measured(f"recovery.told_of_{count}", "ms", times.downs)
+    yield measured(f"recovery.down_of_{count}", "ms", times.downs)
     yield measured(f"recovery.ready_of_{count}", "ms", times.ready)
-    yield measured(f"recovery.last_told_of_{count}", "ms", last_down, baseline=raw, bar=DOWN)
+    yield measured(f"recovery.last_down_of_{count}", "ms", last_down, baseline=raw, bar=DOWN)
     yield measured(f"recovery.last_ready_of_{count}", "ms", last_ready, baseline=forks, bar=BACK)
 
 

@@ -61,12 +61,12 @@ KILLED: Final = Panel(
     "kill -9 of so many at once",
     "milliseconds since the first kill",
     (
-        _curve(r"recovery\.told_of_(\d+)", "Down, median", "blue"),
-        _curve(r"recovery\.last_told_of_(\d+)", "Down, the last one", "blue", "--"),
+        _curve(r"recovery\.down_of_(\d+)", "Down, median", "blue"),
+        _curve(r"recovery\.last_down_of_(\d+)", "Down, the last one", "blue", "--"),
         _curve(r"recovery\.ready_of_(\d+)", "ready again, median", "green"),
         _curve(r"recovery\.last_ready_of_(\d+)", "ready again, the last one", "green", "--"),
         _curve(
-            r"recovery\.last_told_of_(\d+)",
+            r"recovery\.last_down_of_(\d+)",
             "the kernel alone, raw forks",
             "gray",
             ":",

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
-REACHED: Final = "__mutants_told__"
+REACHED: Final = "__mutants_reached__"
 """What is called, by its name among Python's own; its argument is ``path:function``."""
 
 

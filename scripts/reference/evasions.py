@@ -59,12 +59,12 @@ of it:
   A shell command that kills the process above it (`$PPID`), and lets go of its environment, keeps
   what it has set free until the session's process ends.
 - In what tools and plugins fail with, the credentials that the session was given are hidden:
-  values of `provider_opts`, of headers, and of telling names in the options of plugins and tools,
-  in `user_data` and in the agent's environment. So they are in every shape that a provider's errors
-  are searched for, but for plain words in small letters, and numbers, of fewer than 8 characters
-  (`local`, `123`). What code returns, prints or logs itself is its own: a result, an event and a
-  line `tool.wrote` of the log say what it says, but for `name=value` in the log where the name
-  tells. So does what a thread of its own prints when it fails.
+  values of `provider_opts`, of headers, and of names like `api_key` in the options of plugins and
+  tools, in `user_data` and in the agent's environment. So they are in every shape that a provider's
+  errors are searched for, but for plain words in small letters, and numbers, of fewer than 8
+  characters (`local`, `123`). What code returns, prints or logs itself is its own: a result, an
+  event and a line `tool.wrote` of the log say what it says, but for `name=value` in the log with
+  such a name. So does what a thread of its own prints when it fails.
 - As root it reads and does everything.
 
 A container, or a user of its own for the daemon, keeps a tool from the rest of a machine."""

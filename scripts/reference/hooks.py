@@ -51,7 +51,7 @@ def page() -> str:
         "Hooks and actions",
         _INTRO,
         "## Hooks",
-        markdown.table(("hook", "method", "it tells", "when"), map(_hook, HOOKS.values())),
+        markdown.table(("hook", "method", "fields", "when"), map(_hook, HOOKS.values())),
         "## Actions",
         markdown.table(("action", "fields", "of several", "meaning"), map(_action, COMPOSITION)),
         "## Which hook takes which action",

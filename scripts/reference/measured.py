@@ -40,7 +40,7 @@ FIGURES: Final[Mapping[str, str]] = {
     "roundtrip.client": "a status through the client, beside two bare ZeroMQ hops",
     "restart.down": "`kill -9` to the Down at a monitor, beside a raw fork's pidfd",
     "restart.answers": "`kill -9` to the answer of the next process, beside a raw fork's",
-    "recovery.last_told_of_100": "a hundred killed at once, until the last Down, beside raw",
+    "recovery.last_down_of_100": "a hundred killed at once, until the last Down, beside raw",
     "abort.streaming_p99": "an abort of a stream until it is seen, the 99th percentile",
     "stream.chunk_aio": "a streamed chunk until the application has it, beside bare aiohttp",
     "events.hub_10_subscribers": "events to ten subscribers, beside `zmq_proxy` in C",

@@ -3,7 +3,7 @@
 The rules are the strictest of those that vendors have: every call is answered exactly once, right
 after it; nobody answers what was not asked; the model never speaks twice in a row; the last word of
 a request is not the model's; no text is blank; arguments are a JSON object; names are names.
-``entries_of`` and ``entries_told`` bring both forms of a conversation to the same one.
+``entries_of`` and ``entries_heard`` bring both forms of a conversation to the same one.
 
 To add a rule, add it to ``_RULES`` or to ``_of_calls``.
 """

@@ -478,7 +478,7 @@ class Life:
             await self._last_kill(self)
         newest = before.status.incarnation
         if not await self._hears(lambda: self.ledger.incarnation > newest):
-            self._wrong(Wrong.INDEX, f"no event tells of a process after incarnation {newest}")
+            self._wrong(Wrong.INDEX, f"no event shows a process after incarnation {newest}")
         after = await self._recall()
         self._compare(after, differences(before, after))
         self.ledger.counts["recovered_idle"] -= 1  # it counts those of the life before

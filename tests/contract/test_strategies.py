@@ -166,8 +166,8 @@ def test_it_is_deterministic(given):
     whole = played(given, flaky)
     for inputs in range(0, len(whole.inputs) + 1, 3):
         play = played(given, flaky)
-        told = [*play.published_before, len(play.published)][inputs]
-        run = play.again(loaded(given), QUESTION, inputs, told)
+        published = [*play.published_before, len(play.published)][inputs]
+        run = play.again(loaded(given), QUESTION, inputs, published)
         if play.result is None:
             play.go_on(run)
         assert play.published == whole.published

@@ -209,7 +209,7 @@ def test_a_call_of_a_subagent_waits_and_can_be_approved(agent, client, scripted,
     """It is held there: the subagent's only cycle goes on, and its parent has the answer."""
     child = scripted(run("touch made"), "made it")
     parent = scripted(
-        ToolCalls(ToolUse("task", {"description": "Make it.", "subagent_type": "maker"})), "told"
+        ToolCalls(ToolUse("task", {"description": "Make it.", "subagent_type": "maker"})), "Done."
     )
     maker = cmdc.SubAgent(
         "maker", "Makes things.", model=child, tools=["shell"], plugins=[cmdc.plugins.HumanApproval]
@@ -220,7 +220,7 @@ def test_a_call_of_a_subagent_waits_and_can_be_approved(agent, client, scripted,
     wanted = event_of(stream, events.ApprovalRequired)
     client.approve(wanted.session_id, wanted.id)
 
-    assert (session.collect_reply(timeout=TURN_S), wanted.hold) == ("told", True)
+    assert (session.collect_reply(timeout=TURN_S), wanted.hold) == ("Done.", True)
     assert wanted.session_id != session.id
     assert (tmp_path / "made").exists()
     assert "made it" in results(session)[-1]
@@ -238,7 +238,7 @@ def test_calls_of_a_subagent_whose_tool_needs_approval_wait(agent, client, scrip
     uses = [ToolUse("note", {"text": text}, f"c-{text}") for text in ("one", "two", "three")]
     child = scripted(ToolCalls(*uses), "all done")
     parent = scripted(
-        ToolCalls(ToolUse("task", {"description": "Note.", "subagent_type": "maker"})), "told"
+        ToolCalls(ToolUse("task", {"description": "Note.", "subagent_type": "maker"})), "Done."
     )
     maker = cmdc.SubAgent("maker", "Notes.", model=child, tools=[note], plugins=plugins)
     stream = client.subscribe_all()
@@ -252,7 +252,7 @@ def test_calls_of_a_subagent_whose_tool_needs_approval_wait(agent, client, scrip
     reply = session.collect_reply(timeout=TURN_S)
     read = [one["content"] for one in child.requests[1]["messages"] if one["role"] == "tool"]
 
-    assert reply == "told"
+    assert reply == "Done."
     assert [(one.hold, one.due_at_ms is None) for one in wanted] == [(True, False)] * len(uses)
     assert read[0] == "noted one"
     assert "a person rejected it" in read[1]

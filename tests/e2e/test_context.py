@@ -37,7 +37,7 @@ class InThread(cmdc.Tool):
     """Reports."""
 
     name = "in_thread"
-    description = "Tell."
+    description = "Report."
     isolation = "thread"
     effects = "read"
 

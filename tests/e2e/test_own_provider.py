@@ -124,7 +124,7 @@ def test_a_subagent_asks_by_the_provider_of_its_parent(agent):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "told"),
+    ("prompt", "message"),
     [
         ("bug", "bug of its own"),
         ("x", "no such model he"),
@@ -132,26 +132,26 @@ def test_a_subagent_asks_by_the_provider_of_its_parent(agent):
         ("kind", "ProviderError: kind: expected one of transient, .*, got 'rate_limit'"),
     ],
 )
-def test_a_failure_of_it_ends_the_cycle(agent, prompt, told):
+def test_a_failure_of_it_ends_the_cycle(agent, prompt, message):
     """Its own errors say their kind; a bug is no reason to try again, and no end of the process."""
     session = agent(MODEL, provider=Broken)
-    with pytest.raises(cmdc.AgentFailed, match=told):
+    with pytest.raises(cmdc.AgentFailed, match=message):
         session.run(prompt, timeout=TURN_S)
 
     assert session.status().incarnation == 1
 
 
 @pytest.mark.parametrize(
-    ("provider", "told"),
+    ("provider", "message"),
     [
         (3, "provider: expected a class or object with stream"),
         (lambda request: "x", "provider: expected a class or an object with stream"),
         ("nowhere", 'provider: expected "module:Class"'),
     ],
 )
-def test_what_is_none_is_refused(client, provider, told):
+def test_what_is_none_is_refused(client, provider, message):
     """Before anything is started."""
-    with pytest.raises(cmdc.InvalidOptions, match=told):
+    with pytest.raises(cmdc.InvalidOptions, match=message):
         client.create_agent(model=MODEL, provider=provider)
 
 

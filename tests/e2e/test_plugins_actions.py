@@ -210,7 +210,7 @@ def reasons(stream, count):
 
 
 def report_outcome(event, _context):
-    return cmdc.Emit("told", {"why": event.abort_reason})
+    return cmdc.Emit("outcome", {"why": event.abort_reason})
 
 
 @pytest.mark.parametrize("reason", [object(), float("nan"), {1: 2}, "\ud800"], ids=repr)

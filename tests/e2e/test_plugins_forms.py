@@ -62,7 +62,7 @@ class Herald(cmdc.Plugin):
         """Publish it."""
         self.state.reported += 1
         word = " ".join([self.config.word] * self.config.times)
-        return cmdc.Emit("told", [word, self.state.reported, str(context.session_id)])
+        return cmdc.Emit("published", [word, self.state.reported, str(context.session_id)])
 
 
 def prepared():

@@ -68,20 +68,20 @@ def test_a_guard_whose_state_is_too_much_closes_the_cycle(agent, scripted):
 def test_events_with_much_user_data_are_counted_with_it(agent, scripted):
     """Each is published with it, and is itself within its bound."""
 
-    class Teller(cmdc.Plugin):
+    class Emitter(cmdc.Plugin):
         fail = "open"
 
         def before_prompt(self, _event, _context):
-            return cmdc.Emit([("told", {"number": number}) for number in range(100)])
+            return cmdc.Emit([("emitted", {"number": number}) for number in range(100)])
 
     large = {"document": "x" * 1_000_000}
-    session = agent(scripted(default="fine"), plugins=[Teller], user_data=large, max_restarts=0)
+    session = agent(scripted(default="fine"), plugins=[Emitter], user_data=large, max_restarts=0)
     stream = session.subscribe(since=0, types=["plugin_crashed"])
     pid = session.agent_pid()
     answer = session.run("a", timeout=TURN_S).text
     ((name, why),) = crashed(stream, 1)
 
     assert answer == "fine"
-    assert name == "teller"
+    assert name == "emitter"
     assert "bytes with user_data" in why
     assert session.agent_pid() == pid

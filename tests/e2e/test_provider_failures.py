@@ -107,11 +107,11 @@ def test_torn_stream_is_asked_for_again(agent, scripted, cycle_of, cut):
     model = scripted(cut, ANSWER)
     session = agent(model, **QUICK)
     events = run_through(session, cycle_of)
-    told = kinds(events)
+    seen = kinds(events)
 
-    assert told.index("message_delta") < told.index("stream_error") < told.index("stream_reset")
-    assert told.index("stream_reset") < told.index("retry")
-    after = events[told.index("stream_reset") :]
+    assert seen.index("message_delta") < seen.index("stream_error") < seen.index("stream_reset")
+    assert seen.index("stream_reset") < seen.index("retry")
+    after = events[seen.index("stream_reset") :]
     assert "".join(event.delta for event in of(cmdc.events.MessageDelta, after)) == ANSWER
     assert [message.content for message in session.messages()[1:]] == ["Go.", ANSWER]
 
@@ -232,12 +232,12 @@ def test_server_that_has_gone_is_waited_for(agent, scripted, cycle_of):
     model.close()
     stream = session.subscribe()
     session.prompt("And now?")
-    told = [envelope.event for envelope in cycle_of(stream)]
+    events = [envelope.event for envelope in cycle_of(stream)]
     stream.close()
 
-    assert kinds(told).count("retry") == 1
-    assert (told[-1].kind, told[-1].retryable) == ("agent_error", True)
-    assert told[-1].reason.startswith("no server at http://127.0.0.1:")
+    assert kinds(events).count("retry") == 1
+    assert (events[-1].kind, events[-1].retryable) == ("agent_error", True)
+    assert events[-1].reason.startswith("no server at http://127.0.0.1:")
 
 
 def test_an_account_without_money_fails_at_once(agent, scripted, cycle_of):
@@ -323,15 +323,15 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize(("model", "options", "told"), UNUSABLE.values(), ids=UNUSABLE)
-def test_what_cannot_work_fails_at_once_and_by_name(agent, cycle_of, model, options, told):
+@pytest.mark.parametrize(("model", "options", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_cannot_work_fails_at_once_and_by_name(agent, cycle_of, model, options, message):
     """No retry helps; the error says which variable, model or address is to be changed."""
     session = agent(model, provider_opts=options)
     events = run_through(session, cycle_of)
 
     assert "retry" not in kinds(events)
     assert (events[-1].kind, events[-1].retryable) == ("agent_error", False)
-    with pytest.raises(cmdc.AgentFailed, match=told):
+    with pytest.raises(cmdc.AgentFailed, match=message):
         session.collect_reply()
 
 

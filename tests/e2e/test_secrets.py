@@ -36,7 +36,7 @@ def look() -> str:
     import ctypes, json, os
     from pathlib import Path
 
-    def tell(path):
+    def read(path):
         try:
             return path.read_bytes()
         except OSError:
@@ -44,11 +44,11 @@ def look() -> str:
 
     readable = []
     for process in Path("/proc").glob("[0-9]*"):
-        if KEY.encode() in tell(process / "environ"):
-            readable.append(tell(process / "cmdline").decode().split("\\0"))
+        if KEY.encode() in read(process / "environ"):
+            readable.append(read(process / "cmdline").decode().split("\\0"))
     return json.dumps({
         "environ": dict(os.environ),
-        "block": tell(Path("/proc/thread-self/environ")).decode(),
+        "block": read(Path("/proc/thread-self/environ")).decode(),
         "readable": readable,
         "is_dumpable": ctypes.CDLL(None).prctl(3, 0, 0, 0, 0),
     })

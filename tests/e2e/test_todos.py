@@ -13,7 +13,7 @@ pytestmark = pytest.mark.process
 
 TURN_S = 20.0
 FIRST = {"id": "1", "content": "Look around", "status": "in_progress"}
-SECOND = {"id": "2", "content": "Tell about it", "status": "pending"}
+SECOND = {"id": "2", "content": "Write it up", "status": "pending"}
 
 
 def shown(todos):

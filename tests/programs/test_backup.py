@@ -158,7 +158,7 @@ def test_a_path_is_that_of_who_asks(agent, scripted, run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "message"),
     [
         (("backup", "/nowhere/b"), 1, "/nowhere/b cannot be written: No such file or directory"),
         (("backup", "/dev/null", "--force"), 1, "is no regular file"),
@@ -171,12 +171,12 @@ def test_a_path_is_that_of_who_asks(agent, scripted, run, tmp_path):
         (("restore", __file__, "--config", "/nowhere"), 2, "config file /nowhere"),
     ],
 )
-def test_what_cannot_be_done_is_reported_in_one_line(run, tmp_path, words, status, told):
+def test_what_cannot_be_done_is_reported_in_one_line(run, tmp_path, words, status, message):
     """With the exit status that says who can do something about it."""
     done = run(*words, CMDC_STATE_DIR=str(tmp_path / "s"), CMDC_RUNTIME_DIR=str(tmp_path / "r"))
 
     assert done.returncode == status, done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
@@ -225,6 +225,6 @@ def test_a_tool_makes_no_backup(agent, scripted, cmdc_daemon, tmp_path):
     session = agent(model, tools=["shell"])
     session.run("Try.", timeout=TURN_S)
 
-    (told,) = [one.content for one in session.messages() if one.role == "tool_result"]
-    assert "only a person or an application" in str(told)
+    (result,) = [one.content for one in session.messages() if one.role == "tool_result"]
+    assert "only a person or an application" in str(result)
     assert not (tmp_path / "b").exists()

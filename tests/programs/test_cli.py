@@ -239,7 +239,7 @@ def killed_until_printed(process, session):
         session.status()
         if select.select([process.stdout], [], [], 2.0)[0]:
             return json.loads(process.stdout.readline())
-    raise AssertionError("nothing was told")
+    raise AssertionError("nothing was printed")
 
 
 @pytest.mark.parametrize(

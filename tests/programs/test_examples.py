@@ -217,7 +217,7 @@ def test_steering(play, script):
 def test_hot_tools(play, script):
     """The model has the tools that the session has at the moment of the request."""
     answers = [
-        "I cannot tell.",
+        "I do not know.",
         call("temperature", city="Bern"),
         "14 degrees.",
         call("clock"),
@@ -227,7 +227,7 @@ def test_hot_tools(play, script):
 
     assert play("05_hot_tools", answers).splitlines() == [
         "> How warm is it in Bern?",
-        "  used []: I cannot tell.",
+        "  used []: I do not know.",
         "",
         "> And now?",
         "  used ['temperature']: 14 degrees.",
@@ -252,13 +252,13 @@ def test_mcp_server(play, script):
     answers = [
         call("mcp__shop__price", fruit="pears"),
         "Pears are 4 euros.",
-        "I cannot tell.",
+        "I do not know.",
     ]
 
     assert play("15_mcp_server", answers).splitlines() == [
         "Pears are 4 euros.",
         "shop is ready: mcp__shop__price",
-        "I cannot tell.",
+        "I do not know.",
     ]
     had = [[tool["function"]["name"] for tool in one.get("tools", ())] for one in script.requests]
     assert had == [["mcp__shop__price"], ["mcp__shop__price"], []]

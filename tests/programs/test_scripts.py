@@ -52,7 +52,7 @@ def total(price, count):
 def made_inside(price):
     @cmdc.tool(effects="read")
     def use(item: Item) -> str:
-        '''Tell the price of an item.'''
+        '''Return the price of an item.'''
         return f"{item.name}: {total(price, item.count)} in {__name__}"
 
     return use
@@ -79,7 +79,7 @@ from shop import prices
 
 @cmdc.tool(effects="read")
 def use(item: dict) -> str:
-    '''Tell the price of an item.'''
+    '''Return the price of an item.'''
     return f"{item['name']}: {prices.of(item['count'])} of {prices.TABLE}"
 """
 KINDS = """
@@ -178,7 +178,7 @@ PRICE = 7
 
 @cmdc.tool(effects="read")
 def use(item: dict) -> str:
-    '''Tell the price of an item.'''
+    '''Return the price of an item.'''
     return f"{item['name']}: {PRICE * item['count']}"
 """
 

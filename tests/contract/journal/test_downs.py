@@ -17,7 +17,7 @@ from supervisor.core.limits import DOWNS_KEPT_MAX, DOWNS_READ_MAX
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
 
 
-def end(incarnation, body=b"told", *, restarting=True, session_id="s-1", at_ms=1_000):
+def end(incarnation, body=b"down", *, restarting=True, session_id="s-1", at_ms=1_000):
     """Return an end as it is noted."""
     return DownRow(
         session_id=session_id,
@@ -74,7 +74,7 @@ def test_an_end_is_noted_once(run):
         again = await journal.write(RecordDown(end(1, b"again", at_ms=9_000)))
         return first, again, [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
 
-    assert run(work) == (1_000, 1_000, [b"first", b"told"])
+    assert run(work) == (1_000, 1_000, [b"first", b"down"])
 
 
 def test_ends_of_sessions_never_seen_are_refused(run):
@@ -108,7 +108,7 @@ def test_an_end_that_nobody_hears_of_is_remembered(run):
 
     async def work(journal):
         await journal.write(CreateSession(ROW))
-        await journal.write(RecordDown(end(1, b"told")))
+        await journal.write(RecordDown(end(1, b"down")))
         for incarnation in range(2, DOWNS_KEPT_MAX + 3):
             journal.write(RecordDown(end(incarnation, b"")))
         newest = await journal.read(FindNewestDown("s-1"))
@@ -119,7 +119,7 @@ def test_an_end_that_nobody_hears_of_is_remembered(run):
     newest, bodies, later = run(work)
 
     assert (newest.incarnation, newest.body) == (DOWNS_KEPT_MAX + 2, b"")
-    assert (bodies, later) == ([b"told"], [b"told", b"more"])
+    assert (bodies, later) == ([b"down"], [b"down", b"more"])
 
 
 @pytest.mark.slow

@@ -6,19 +6,19 @@ Everything that is no row here is a defect, of this project or of litellm.
 DIFFERENCES = {
     "additionalProperties of tools for vLLM": (
         "litellm drops the keyword from tools for hosted_vllm; servers of today take it, and a"
-        " model that is told of a closed object keeps to it better"
+        " model that reads of a closed object keeps to it better"
     ),
     "no usage is made up": (
-        "where a server tells none, litellm counts tokens itself and tells that as a usage; here"
+        "where a server reports none, litellm counts tokens and reports that as a usage; here"
         " it is unknown"
     ),
     "no status is made up": (
-        "a server that has said 200 and tells of a failure in the stream has no other status;"
+        "a server that has said 200 and reports a failure in the stream has no other status;"
         " litellm gives some of these failures a 500 of its own"
     ),
     "redirects lead to the same server or nowhere": (
         "a key goes to the server that it was meant for and nowhere else, and no request is made"
-        " another on the way; the answer is told as it is, with its status and where it leads"
+        " another on the way; the answer is reported as it is, with its status and where it leads"
     ),
     "one user agent": (
         "requests say that they are this project's, and nothing about libraries and machines; to"

@@ -266,7 +266,7 @@ async def problem_of(call, name, kind, parameters, right):
     except CmdcError as error:
         reported, is_refused = str(error), True
         if len(reported) > TEXT_CHARS_MAX or len(traced(error)) > TRACED_CHARS_MAX:
-            return f"tells {len(reported)} characters, {len(traced(error))} with its traceback"
+            return f"reports {len(reported)} characters, {len(traced(error))} with its traceback"
     except Exception as error:  # noqa: BLE001 - any other is what is looked for
         return f"{type(error).__name__}: {error}"[:80]
     else:

@@ -186,13 +186,13 @@ def test_who_comes_from_another_library(play):
         '{"count":3}': fruit.format("pears", 3),
         '{"count":0}': fruit.format("plums", 0),
         "My name is Ada.": "Hello, Ada.",
-        "What is my name?": "You are Ada, as you have told me before.",
+        "What is my name?": "You are Ada, as you said before.",
         "Fail.": Error(400, "no such thing"),
     }
 
     assert play("from_elsewhere", table)[0].splitlines() == [
         "[\"Fruit(name='pears', count=3)\", \"Fruit(name='plums', count=0)\"]",
-        "You are Ada, as you have told me before. True",
+        "You are Ada, as you said before. True",
         "AgentFailed True",
     ]
 

@@ -123,7 +123,7 @@ class Takers(WorkerPool):
             return
         if agent.does == SPEAKS:
             batch = Batch(first=agent.first, count=1, durable=True)
-            reported = ((batch, b"told"),)
+            reported = ((batch, b"event"),)
             self.floor.receive(worker.peer, Write(records=(), completed=(), number=1), reported)
             self.floor.receive(worker.peer, Started(), ())
             self.floor.receive(worker.peer, HostWanted(address="/x/host"), ())

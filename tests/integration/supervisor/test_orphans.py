@@ -161,15 +161,15 @@ known.add(agent.pid)
 cgroup.admit(agent.pid)
 pids = [int(word) for word in agent.stdout.readline().split()]
 ours, others = pids[:2], pids[2:]
-told = {"started": alive(pids), "found": len(cgroup.pids() & {*pids, agent.pid})}
-told["killed"] = cgroup.kill()
-told["status"] = agent.wait()
-told["ours"], told["others"] = alive(ours), alive(others)
-told["strangers"] = end_strangers({zygote.pid})
-told["left"], told["zygote"] = alive(pids), zygote.poll()
+facts = {"started": alive(pids), "found": len(cgroup.pids() & {*pids, agent.pid})}
+facts["killed"] = cgroup.kill()
+facts["status"] = agent.wait()
+facts["ours"], facts["others"] = alive(ours), alive(others)
+facts["strangers"] = end_strangers({zygote.pid})
+facts["left"], facts["zygote"] = alive(pids), zygote.poll()
 zygote.kill()
 zygote.wait()
-print(json.dumps(told))
+print(json.dumps(facts))
 """
 
 

@@ -28,11 +28,11 @@ if sys.argv[2] == "nohup":
 os.close(os.open(sys.argv[1], os.O_RDWR))  # the leader's first terminal is its own
 async def main():
     over = asyncio.Event()
-    def tell(word):
+    def report(word):
         print(word, flush=True)
         if word == "gone":
             over.set()
-    hangup = Hangup(on_reload=lambda: tell("reload"), on_gone=lambda: tell("gone"))
+    hangup = Hangup(on_reload=lambda: report("reload"), on_gone=lambda: report("gone"))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.hear)
     print("ready", flush=True)
     await over.wait()

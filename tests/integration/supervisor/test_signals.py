@@ -8,14 +8,14 @@ import asyncio, os, signal
 from supervisor.daemon import on_signal
 
 async def main():
-    told, stop = [], asyncio.Event()
-    on_signal(signal.SIGCHLD, lambda: told.append(1))
+    received, stop = [], asyncio.Event()
+    on_signal(signal.SIGCHLD, lambda: received.append(1))
     on_signal(signal.SIGTERM, stop.set)
     for _ in range(2_000):
         os.kill(os.getpid(), signal.SIGCHLD)
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(stop.wait(), 10.0)
-    print("ended", bool(told))
+    print("ended", bool(received))
 
 asyncio.run(main())
 signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and print("as before")

@@ -94,7 +94,7 @@ def test_the_real_zygote_forks_children_that_have_what_they_need(tmp_path, needs
         zygote = Zygote(ZygoteOptions(needs=needs))
         try:
             report = await zygote.warm()
-            child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
+            child = await fork(zygote, "write_facts", path=str(tmp_path / "facts"))
             assert has_ended(child.pidfd)
             child.close()
             return report
@@ -123,7 +123,7 @@ def test_the_real_zygote_learns_the_sdk_of_mcp(tmp_path):
         try:
             before = (await zygote.warm()).pid
             await zygote.learn("mcp")
-            child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
+            child = await fork(zygote, "write_facts", path=str(tmp_path / "facts"))
             assert has_ended(child.pidfd)
             child.close()
             return before == zygote.pid
@@ -146,13 +146,13 @@ def test_what_a_zygote_has_learned_the_next_one_has(tmp_path):
             await zygote.warm()
             learning = asyncio.create_task(zygote.learn("lesson"))
             await asyncio.sleep(0)
-            children = [await fork(zygote, "tell", path=str(tmp_path / "first"))]
+            children = [await fork(zygote, "write_facts", path=str(tmp_path / "first"))]
             assert learning.done()
             await learning
             await zygote.learn("lesson")
             os.kill(zygote.pid, signal.SIGKILL)
             await lost.wait()
-            children.append(await fork(zygote, "tell", path=str(tmp_path / "second")))
+            children.append(await fork(zygote, "write_facts", path=str(tmp_path / "second")))
             for child in children:
                 assert has_ended(child.pidfd)
                 child.close()
@@ -180,7 +180,7 @@ def test_what_cannot_be_learned_costs_one_zygote(tmp_path, lesson, error, messag
             await zygote.warm()
             with pytest.raises(error, match=message):
                 await zygote.learn("lesson")
-            child = await fork(zygote, "tell", path=str(tmp_path / "facts"))
+            child = await fork(zygote, "write_facts", path=str(tmp_path / "facts"))
             assert has_ended(child.pidfd)
             child.close()
 
@@ -193,7 +193,7 @@ def test_a_child_runs_the_named_module_below_the_zygote_and_without_the_main_mod
 
     async def scenario():
         async with light_zygote() as zygote:
-            child = await fork(zygote, "tell", path=str(tmp_path / "facts"), n=1, x=0.5)
+            child = await fork(zygote, "write_facts", path=str(tmp_path / "facts"), n=1, x=0.5)
             assert has_ended(child.pidfd)
             child.close()
             return child.pid, zygote.pid

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 
-def tell(boot):
+def write_facts(boot):
     """Write what a test wants to know about a forked process."""
     facts = {
         "pid": os.getpid(),
@@ -38,7 +38,7 @@ def arrive_and_stay(boot):
     stay(boot)
 
 
-DO = {do.__name__: do for do in (tell, end, stay, arrive_and_stay)}
+DO = {do.__name__: do for do in (write_facts, end, stay, arrive_and_stay)}
 
 
 def main(boot):

@@ -15,30 +15,30 @@ WORKER = """
 import json, os, resource, subprocess, sys
 from workers.limits import LimitError, apply_limits, step_forward
 
-told = {"stepped": [step_forward(), step_forward()]}
+facts = {"stepped": [step_forward(), step_forward()]}
 apply_limits(None)
-told["core"] = resource.getrlimit(resource.RLIMIT_CORE)
-told["files"] = resource.getrlimit(resource.RLIMIT_NOFILE)
+facts["core"] = resource.getrlimit(resource.RLIMIT_CORE)
+facts["files"] = resource.getrlimit(resource.RLIMIT_NOFILE)
 apply_limits(100)
-told["fewer"] = resource.getrlimit(resource.RLIMIT_NOFILE)
+facts["fewer"] = resource.getrlimit(resource.RLIMIT_NOFILE)
 try:
     while True:
         os.dup(0)
 except OSError as error:
-    told["full"] = error.errno
+    facts["full"] = error.errno
 os.closerange(3, 100)
-told["child"] = json.loads(subprocess.run(
+facts["child"] = json.loads(subprocess.run(
     [sys.executable, "-c", "import resource; print(list(resource.getrlimit(7)))"],
     capture_output=True, check=True,
 ).stdout)
-told["score"] = int(open("/proc/self/oom_score_adj").read())
+facts["score"] = int(open("/proc/self/oom_score_adj").read())
 if os.getuid() == 0:
     os.setuid(65534)
 try:
     apply_limits(200)
 except LimitError as error:
-    told["refused"] = str(error)
-print(json.dumps(told))
+    facts["refused"] = str(error)
+print(json.dumps(facts))
 """
 
 

@@ -31,8 +31,8 @@ for line in sys.stdin:
     if method == "ping" and size == -2:
         print("x" * 200_000, flush=True)
     if asked is not None:
-        told = {"pid": os.getpid(), "environment": dict(os.environ), "filler": "x" * max(0, size)}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked, "result": told}), flush=True)
+        result = {"pid": os.getpid(), "environment": dict(os.environ), "filler": "x" * max(0, size)}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked, "result": result}), flush=True)
 """
 """Answers whatever it is asked; "size" says how much, or has it end, hang or say too much."""
 

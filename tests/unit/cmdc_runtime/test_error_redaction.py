@@ -35,7 +35,7 @@ HOLDERS = {
     "headers": {"headers": {"X-Team": MARK}},
     "headers as pairs": {"headers": [("X-Team", MARK)]},
     "user_data": {"user_data": {"pin": [MARK]}},
-    "a telling key": {"api_key": MARK},
+    "a secret's name": {"api_key": MARK},
     "bytes": {"password": MARK.encode()},
 }
 WRONG = {

@@ -34,7 +34,7 @@ HOLDERS = {
         plugins=["x:Y", (cmdc.Plugin, {"judge_provider_opts": opts})]
     ),
     "Snapshot": lambda opts: cmdc.Snapshot(
-        **STATE, saved_at_ms=1, state={"n": [{"provider_opts": opts}], "told": opts}
+        **STATE, saved_at_ms=1, state={"n": [{"provider_opts": opts}], "noted": opts}
     ),
     "a command": lambda opts: SwitchModel(model=MODEL, provider_opts=opts),
     "an action": lambda opts: actions.SwitchModel(MODEL, opts),

@@ -63,8 +63,8 @@ def test_the_cost_of_a_long_text_is_bounded():
 
 
 NAMED = {
-    "a telling name": {"api_key": KEY},
-    "a telling name, deeper": [{"auth": {"client_secret": KEY}}],
+    "a secret's name": {"api_key": KEY},
+    "a secret's name, deeper": [{"auth": {"client_secret": KEY}}],
     "a header of any name": {"headers": {"X-Team": KEY}},
     "options of a provider": {"provider_opts": {"extra_body": {"team": KEY}}},
     "the user of an address": {"endpoint": f"http://me:{KEY}@host/"},

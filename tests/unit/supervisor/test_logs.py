@@ -84,7 +84,7 @@ def read_all(reading, writing):
     thread = threading.Thread(target=lambda: parts.extend(iter(lambda: reading.read(1 << 16), b"")))
     thread.start()
     assert flush_logs(WAIT_S)
-    assert flush_logs(WAIT_S), "what was told of losses meanwhile"
+    assert flush_logs(WAIT_S), "what was logged of losses meanwhile"
     writing.close()
     thread.join()
     return decoded(b"".join(parts))

@@ -138,13 +138,13 @@ def test_whatever_goes_wrong_is_one_error(packed, message):
 
 
 @pytest.mark.parametrize(
-    ("tool", "told"),
+    ("tool", "prefix"),
     [
         (tools.Reason(strategies=["no_such:Mine"]), "tool 'reason' cannot be loaded: "),
         ("own", "reasoning_strategy: "),
     ],
 )
-def test_a_strategy_that_is_not_there_is_reported_in_plain_words(tool, told):
+def test_a_strategy_that_is_not_there_is_reported_in_plain_words(tool, prefix):
     """By its name, without the classes of errors; a session's own is an option, and no tool."""
     if tool == "own":
         spec = agent_spec(Options(model="a:b", reasoning_strategy="no_such:Mine"))
@@ -155,7 +155,7 @@ def test_a_strategy_that_is_not_there_is_reported_in_plain_words(tool, told):
         load_tools([parcel])
 
     assert str(caught.value) == (
-        f"{told}strategy 'no_such:Mine' cannot be loaded: No module named 'no_such'; install it"
+        f"{prefix}strategy 'no_such:Mine' cannot be loaded: No module named 'no_such'; install it"
         " where the daemon runs"
     )
 

@@ -79,7 +79,7 @@ def test_streams_that_are_no_files_are_replaced_too(monkeypatch):
 
 def test_each_call_of_a_process_has_its_lines(tmp_path):
     """Whose line it is, its context says; what is no call's, and the log's own lines, are not."""
-    logged = tmp_path / "told"
+    logged = tmp_path / "log"
     with logged.open("wb") as file:
         raw = output._MarkingWriter(file.fileno())
         text = output._wrapped(raw)
@@ -113,7 +113,7 @@ def test_each_call_of_a_process_has_its_lines(tmp_path):
 
 def test_a_call_has_a_bound_of_lines(tmp_path):
     """What comes behind it is written as it is."""
-    logged = tmp_path / "told"
+    logged = tmp_path / "log"
     with logged.open("wb") as file, output.printing("a", "use"):
         output._PRINTING.get().left = 2
         text = output._wrapped(output._MarkingWriter(file.fileno()))
@@ -137,7 +137,7 @@ def lines_of(logged):
 
 def test_what_a_call_has_begun_of_a_line_is_its_own(tmp_path):
     """At its end, and whoever prints and flushes meanwhile."""
-    logged = tmp_path / "told"
+    logged = tmp_path / "log"
     with logged.open("wb") as file:
         text = output._wrapped(output._MarkingWriter(file.fileno()))
 
@@ -164,7 +164,7 @@ def test_what_a_call_has_begun_of_a_line_is_its_own(tmp_path):
 
 def test_a_line_that_is_written_over_is_one_line_of_its_call(tmp_path):
     """A carriage return ends no line, and before a newline it is none of the text."""
-    logged = tmp_path / "told"
+    logged = tmp_path / "log"
     with logged.open("wb") as file, output.printing("a", "use"):
         text = output._wrapped(output._MarkingWriter(file.fileno()))
         for percent in (1, 50):
@@ -177,7 +177,7 @@ def test_a_line_that_is_written_over_is_one_line_of_its_call(tmp_path):
 
 def test_what_is_too_long_for_a_record_is_a_line_of_its_own(tmp_path):
     """Bounded in what is kept of it, and no text of another call runs into it."""
-    logged = tmp_path / "told"
+    logged = tmp_path / "log"
     with logged.open("wb") as file:
         text = output._wrapped(output._MarkingWriter(file.fileno()))
         with output.printing("a", "use"):
@@ -196,7 +196,7 @@ def test_what_is_too_long_for_a_record_is_a_line_of_its_own(tmp_path):
 
 def test_a_forked_child_of_a_call_loses_nothing_that_it_flushes(tmp_path):
     """Its process has no end of the call to wait for."""
-    logged = tmp_path / "told"
+    logged = tmp_path / "log"
     with logged.open("wb") as file, output.printing("a", "use"):
         text = output._wrapped(output._MarkingWriter(file.fileno()))
         if (pid := os.fork()) == 0:

@@ -446,10 +446,10 @@ def test_a_state_that_no_run_has_reported_yet_counts(run, pipeline_of, plugin_of
     assert len(found.states) == 6
 
 
-@pytest.mark.parametrize("told", [{"n": 1}, {"n": 1, "_no_user_data": True}, [1], None])
-def test_events_are_counted_with_the_user_data_that_they_are_emitted_with(told):
+@pytest.mark.parametrize("payload", [{"n": 1}, {"n": 1, "_no_user_data": True}, [1], None])
+def test_events_are_counted_with_the_user_data_that_they_are_emitted_with(payload):
     """Only these are emitted with any."""
-    emit = Emit([("a", told), ("b", told)])
+    emit = Emit([("a", payload), ("b", payload)])
 
-    assert merges_of(emit) == (2 if told == {"n": 1} else 0)
+    assert merges_of(emit) == (2 if payload == {"n": 1} else 0)
     assert merges_of(Intervene("x")) == 0

@@ -32,15 +32,15 @@ while True:
 HIDING = """
 import os, signal
 input()
-hidden, told = os.pipe()
+reading, writing = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        os.write(told, b"%d" % os.getpid())
+        os.write(writing, b"%d" % os.getpid())
         signal.pause()
     os._exit(0)
 os.wait()
-print(int(os.read(hidden, 20)), flush=True)
+print(int(os.read(reading, 20)), flush=True)
 input()
 """
 

@@ -31,13 +31,13 @@ SHARING = """
 import mmap, os, sys
 shared = mmap.mmap(-1, 64 << 20)
 shared.write(b"x" * (64 << 20))
-told, tell = os.pipe()
+reading, writing = os.pipe()
 if os.fork() == 0:
     sum(shared[::4096])
-    os.write(tell, b"x")
+    os.write(writing, b"x")
     sys.stdin.read()
     os._exit(0)
-os.read(told, 1)
+os.read(reading, 1)
 print(flush=True)
 sys.stdin.read()
 os.wait()

@@ -128,13 +128,13 @@ from supervisor.adapters.cgroup_roots import come_back, enable
 
 ground, controller = Path(sys.argv[1]), sys.argv[2]
 input()
-told = [enable(ground, [controller, "nonsense"]), (ground / "cgroup.procs").read_text()]
+found = [enable(ground, [controller, "nonsense"]), (ground / "cgroup.procs").read_text()]
 base = ground / "base"
 base.mkdir()
-told += [enable(base, [controller]), (base / "cgroup.subtree_control").read_text().split()]
+found += [enable(base, [controller]), (base / "cgroup.subtree_control").read_text().split()]
 base.rmdir()
 come_back(ground)
-print(json.dumps([*told, (ground / "cgroup.procs").read_text().split() == [str(os.getpid())]]))
+print(json.dumps([*found, (ground / "cgroup.procs").read_text().split() == [str(os.getpid())]]))
 """
 
 

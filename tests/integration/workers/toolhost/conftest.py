@@ -153,7 +153,7 @@ def ends(pid):
     return True
 
 
-@tool(effects="read", name="tell")
+@tool(effects="read", name="report")
 def report_facts(*, context: Context) -> str:
     """Report where the call runs."""
     inherited = {int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.exists()}
@@ -183,7 +183,7 @@ def report_facts(*, context: Context) -> str:
         ],
     }
     context.session.emit("facts", facts)
-    return "told"
+    return "reported"
 
 
 NAMES = ("CMDC_SESSION_ID", "CMDC_CALL_ID", "CMDC_INCARNATION")

@@ -29,7 +29,7 @@ def test_a_call_has_a_process_a_group_and_a_place_of_its_own(opened, folder, fac
 
     async def scenario():
         async with opened(facts_tool) as stage:
-            assert await stage.texts("tell") == ["told"]
+            assert await stage.texts("report") == ["reported"]
             return stage.hosts[0].pid, stage.emitted[0]
 
     host, facts = asyncio.run(scenario())
@@ -208,12 +208,12 @@ def test_a_tool_that_cannot_be_opened_in_the_host_is_an_error_result(opened, fac
 
     async def scenario():
         async with opened(gone, facts_tool) as stage:
-            return await stage.texts("gone"), await stage.texts("tell")
+            return await stage.texts("gone"), await stage.texts("report")
 
     (text,), after = asyncio.run(scenario())
 
     assert text.startswith("Error: tool 'gone' cannot be loaded: No module named 'no_such_module'")
-    assert after == ["told"]
+    assert after == ["reported"]
 
 
 def test_a_process_is_forked_ahead_and_serves_one_call(opened, facts_tool):
@@ -221,7 +221,7 @@ def test_a_process_is_forked_ahead_and_serves_one_call(opened, facts_tool):
 
     async def scenario():
         async with opened(facts_tool) as stage:
-            await stage.texts("tell")
+            await stage.texts("report")
             host = psutil.Process(stage.hosts[0].pid)
 
             def live_children():
@@ -231,8 +231,8 @@ def test_a_process_is_forked_ahead_and_serves_one_call(opened, facts_tool):
             async with asyncio.timeout(WAIT_S):
                 while not (spares := live_children()):  # noqa: ASYNC110 - no event comes
                     await asyncio.sleep(0.001)  # tidy: see above
-            await stage.texts("tell")
-            await stage.texts("tell")
+            await stage.texts("report")
+            await stage.texts("report")
             return spares, [facts["pid"] for facts in stage.emitted]
 
     spares, pids = asyncio.run(scenario())

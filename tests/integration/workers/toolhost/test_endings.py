@@ -114,12 +114,12 @@ def test_however_a_tool_ends_its_call_has_a_result(opened, facts_tool, how, ok, 
     async def scenario():
         async with opened(end_by(how), facts_tool) as stage:
             result = await stage.result("end")
-            return result, await stage.texts("tell")
+            return result, await stage.texts("report")
 
     result, after = asyncio.run(scenario())
 
     assert (result.ok, result.text[: len(text)]) == (ok, text)
-    assert after == ["told"]
+    assert after == ["reported"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_the_socket_is_gone_when_the_host_has_come(opened, folder, facts_tool):
 
     async def scenario():
         async with opened(facts_tool) as stage:
-            await stage.texts("tell")
+            await stage.texts("report")
             return list(folder.iterdir()), stage.addresses
 
     left, (address,) = asyncio.run(scenario())
@@ -47,13 +47,13 @@ def test_a_lost_host_ends_its_calls_with_the_reason_and_is_replaced(opened, fact
             assert stage.posted[-1].is_cut
             child = psutil.Process(pids[0][1])
             child.kill()  # the daemon's sweep, in the real thing
-            return text, ends(pids[0][0]), await stage.texts("tell"), len(stage.hosts)
+            return text, ends(pids[0][0]), await stage.texts("report"), len(stage.hosts)
 
     text, call_ended, after, hosts = asyncio.run(scenario())
 
     assert text == ("Error: the tool host ended with this call in it: killed by signal 9 (SIGKILL)")
     assert call_ended
-    assert (after, hosts) == (["told"], 2)
+    assert (after, hosts) == (["reported"], 2)
 
 
 def test_a_host_that_nobody_explains_is_lost_all_the_same(opened, stay, monkeypatch):
@@ -78,14 +78,14 @@ def test_a_host_that_cannot_be_had_is_an_error_result(opened, facts_tool):
     async def scenario():
         async with opened(facts_tool) as stage:
             stage.answer_want = stage.refuse_host
-            refused = await stage.texts("tell", "tell")
+            refused = await stage.texts("report", "report")
             stage.answer_want = stage.start_host
-            return refused, await stage.texts("tell"), len(stage.addresses)
+            return refused, await stage.texts("report"), len(stage.addresses)
 
     refused, after, asked = asyncio.run(scenario())
 
     assert refused == ["Error: there is no tool host to run this call: no room"] * 2
-    assert (after, asked) == (["told"], 2)
+    assert (after, asked) == (["reported"], 2)
 
 
 def test_a_host_that_does_not_come_is_given_up(opened, folder, facts_tool, monkeypatch):
@@ -95,7 +95,7 @@ def test_a_host_that_does_not_come_is_given_up(opened, folder, facts_tool, monke
     async def scenario():
         async with opened(facts_tool) as stage:
             stage.answer_want = lambda _address: None
-            return await stage.texts("tell"), list(folder.iterdir())
+            return await stage.texts("report"), list(folder.iterdir())
 
     (text,), left = asyncio.run(scenario())
 
@@ -219,21 +219,21 @@ def test_a_spare_that_nobody_needs_is_given_up(opened, facts_tool):
     async def scenario():
         async with opened(facts_tool) as stage:
             stage.bounds = f"{HOST}; host.SPARE_IDLE_S = 0.1"
-            await stage.texts("tell")
+            await stage.texts("report")
             host = psutil.Process(stage.hosts[0].pid)
             seen = {one.pid for one in host.children()}
             async with asyncio.timeout(WAIT_S):
                 while not seen or host.children():
                     if not seen:  # it was gone before anybody looked
-                        await stage.texts("tell")
+                        await stage.texts("report")
                     seen |= {one.pid for one in host.children()}
                     await asyncio.sleep(0.002)  # tidy: the host notifies nobody
-            return seen, await stage.texts("tell")
+            return seen, await stage.texts("report")
 
     seen, after = asyncio.run(scenario())
 
     assert seen
-    assert after == ["told"]
+    assert after == ["reported"]
 
 
 def test_a_tool_that_hangs_when_it_is_opened_costs_the_host(opened, folder, monkeypatch):

@@ -15,7 +15,7 @@ class One(Base):
     # --- numbers ---
     shared: ClassVar[int] = 1
     plain: int
-    told: int = 3  # of apples
+    beside: int = 3  # of apples
     # --- words ---
     below: str = "x"
     """Spans
@@ -35,7 +35,7 @@ def test_fields_come_as_they_are_written():
 
     assert found == [
         ("plain", "int", "", "", "numbers"),
-        ("told", "int", "3", "of apples", "numbers"),
+        ("beside", "int", "3", "of apples", "numbers"),
         ("below", "str", "'x'", "Spans two lines.", "words"),
         ("silent", "list[str]", "[]", "", "words"),
     ]

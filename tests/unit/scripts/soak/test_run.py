@@ -11,7 +11,7 @@ LOG = """\
 2026-11-22T03:00:00.000001Z [info     ] daemon.started   pid=7
 2026-11-22T03:00:01.000001Z [error    ] tool.crashed     tool=stumble
 Traceback (most recent call last):
-RuntimeError: untold
+RuntimeError: unexpected
 2026-11-22T03:00:02.000001Z [warning  ] frame.refused    reason=odd
 """
 
@@ -25,7 +25,7 @@ def test_a_log_is_read_by_its_lines():
         ("error", "tool.crashed"),
         ("warning", "frame.refused"),
     ]
-    assert found[1][2].endswith("RuntimeError: untold")
+    assert found[1][2].endswith("RuntimeError: unexpected")
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 4, 5])

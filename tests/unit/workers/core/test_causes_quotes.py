@@ -67,7 +67,7 @@ outers = st.builds(
     names=st.frozensets(texts, max_size=3),
     state=st.sampled_from(State),
     order=texts.map(lambda text: Prompt(text=text)),
-    event=texts.map(lambda text: PluginEvent(name="told", payload=[text])),
+    event=texts.map(lambda text: PluginEvent(name="found", payload=[text])),
     free=st.none() | texts | st.dictionaries(texts, texts, max_size=2),
 )
 
@@ -90,20 +90,20 @@ def test_a_value_is_read_as_it_was_written(value, lines, raws):
 )
 def test_a_text_is_not_repeated(text, source):
     """Wherever in the source it stands, and whatever stands around it."""
-    told = travelled(Inner(text), source)
+    written = travelled(Inner(text), source)
 
-    assert LINE.encode() not in msgspec.msgpack.encode(told)
-    assert Quotes(source).read(Inner, told) == Inner(text)
+    assert LINE.encode() not in msgspec.msgpack.encode(written)
+    assert Quotes(source).read(Inner, written) == Inner(text)
 
 
 def test_bytes_are_quoted_from_bytes_alone():
     """A text of the same letters is another thing."""
     name = "n" * LONG
     source = [name, Source("", {"raw": [name.encode()]})]
-    told = travelled(Outer(1, Inner(name, name.encode())), source)
+    written = travelled(Outer(1, Inner(name, name.encode())), source)
 
-    assert name.encode() not in msgspec.msgpack.encode(told)
-    assert Quotes(source).read(Outer, told).inner == Inner(name, name.encode())
+    assert name.encode() not in msgspec.msgpack.encode(written)
+    assert Quotes(source).read(Outer, written).inner == Inner(name, name.encode())
 
 
 @pytest.mark.parametrize("length", [LONG - 1, LONG])
@@ -117,16 +117,16 @@ def test_a_short_text_is_written_as_it_is(length):
 def test_names_without_an_order_are_quoted_all_the_same():
     """The source is looked at in one order, in whatever process."""
     names = frozenset(f"{letter * LONG}" for letter in "gfedcba")
-    told = travelled(Inner("d" * LONG), Source("", names=names))
+    quoted = travelled(Inner("d" * LONG), Source("", names=names))
 
-    assert Quotes(Source("", names=frozenset(sorted(names)))).read(Inner, told).text == "d" * LONG
+    assert Quotes(Source("", names=frozenset(sorted(names)))).read(Inner, quoted).text == "d" * LONG
 
 
 def test_what_a_field_has_by_default_is_left_out():
     """Also in a part; what has a tag keeps that."""
-    told = travelled(Outer(1, order=SwitchModel(model="y:n")), [])
+    written = travelled(Outer(1, order=SwitchModel(model="y:n")), [])
 
-    assert told == {"number": 1, "order": {"type": "switch_model", "model": "y:n"}}
+    assert written == {"number": 1, "order": {"type": "switch_model", "model": "y:n"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Newer(Inner):
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("written", "why"),
     [
         ({"text": "t", "more": 2}, "Inner has no more"),
         ({"text": 5}, "Expected `str`"),
@@ -149,10 +149,10 @@ class Newer(Inner):
         ({"text": msgspec.msgpack.Ext(9, b"")}, "Expected `str`"),
     ],
 )
-def test_what_was_not_written_so_is_said(told, why):
+def test_what_was_not_written_so_is_said(written, why):
     """Whoever wrote it."""
     with pytest.raises(ValueError, match=why):
-        Quotes([LINE]).read(Inner, told)
+        Quotes([LINE]).read(Inner, written)
 
 
 def test_what_msgspec_knows_nothing_of_has_no_texts():

@@ -148,9 +148,9 @@ def test_an_outcome_outlives_a_compaction(gone):
     second = close_cycle(answered(open_cycle(first, TWO, 1), "2"), "finished", None)
     left = replace(second, messages=second.messages[gone:], base=gone)
     results = [cycle_result(left, find_outcome(left, prompt)) for prompt in ("p-1", "p-2")]
-    told = [said.content for result in results for said in result.messages]
+    contents = [said.content for result in results for said in result.messages]
 
-    assert told == ["one", "1", "two", "2"][gone:]
+    assert contents == ["one", "1", "two", "2"][gone:]
 
 
 def test_what_waits_may_be_dropped():
@@ -200,18 +200,18 @@ def test_messages_are_numbered_by_their_place():
 def test_guidance_that_is_given_waits_no_more():
     """Its message names what it holds; other guidance, and odd metadata, change nothing."""
     memory = replace(Memory(), steering=(LEFT, Steering("s-2", "right")))
-    told = say(memory, Message(role="user", metadata={STEERING: ["s-1"]}))
+    after = say(memory, Message(role="user", metadata={STEERING: ["s-1"]}))
     odd = say(memory, Message(role="user", metadata={STEERING: "s-1"}))
 
-    assert [one.ref for one in told.steering] == ["s-2"]
+    assert [one.ref for one in after.steering] == ["s-2"]
     assert odd.steering == memory.steering
 
 
 def test_what_plugins_had_to_say_is_given_once():
     """Their message takes it all."""
-    told = say(replace(Memory(), notes=("mind",)), Message(role="user", metadata={NOTES: True}))
+    after = say(replace(Memory(), notes=("mind",)), Message(role="user", metadata={NOTES: True}))
 
-    assert told.notes == ()
+    assert after.notes == ()
 
 
 def test_a_wish_for_another_form_is_counted():
@@ -463,10 +463,10 @@ def test_what_just_fits_into_a_frame_is_published():
 
 def test_only_results_are_uncertain():
     """Whoever else has the word in what goes with a message."""
-    told = Message(id="m-1", role="user", content="?", metadata={"uncertain": True})
+    prompt = Message(id="m-1", role="user", content="?", metadata={"uncertain": True})
     result = Message(id="m-2", role="tool_result", content="?", metadata={"uncertain": True})
 
-    assert uncertain_calls(Memory(messages=(told, result))) == (result,)
+    assert uncertain_calls(Memory(messages=(prompt, result))) == (result,)
 
 
 def test_a_result_of_a_batch_that_runs_may_be_uncertain():

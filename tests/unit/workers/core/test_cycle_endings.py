@@ -61,10 +61,10 @@ def test_nothing_waits_for_plugins_or_a_summary_any_more():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"), [("finished", "finished"), ("aborted", "aborted"), ("failed", "aborted")]
+    ("outcome", "heard"), [("finished", "finished"), ("aborted", "aborted"), ("failed", "aborted")]
 )
 @pytest.mark.parametrize(("at_ms", "duration_ms"), [(15, 5), (3, 0)], ids=["later", "steps back"])
-def test_plugins_hear_of_each_end_once(outcome, told, at_ms, duration_ms):
+def test_plugins_hear_of_each_end_once(outcome, heard, at_ms, duration_ms):
     """With what the cycle added and used; nothing waits for what they say."""
     memory = running(hooks=frozenset({kind_of(AfterTurn)}))
     step = taken(close, memory, outcome, "why", at_ms)
@@ -72,7 +72,7 @@ def test_plugins_hear_of_each_end_once(outcome, told, at_ms, duration_ms):
     assert step.effects[-1] == AskPlugins(
         ANY_WORK,
         AfterTurn(
-            outcome=told,
+            outcome=heard,
             abort_reason="why",
             messages_diff=memory.messages,
             token_usage_diff=USED,

@@ -46,7 +46,7 @@ def memory(usage=None, children=(), **policy):
         (None, TokenUsage(cost_usd=0.5), True, True),
         (None, TokenUsage(cost_usd=0.5), False, False),
     ],
-    ids=["table", "nothing", "told", "told of another model"],
+    ids=["table", "nothing", "reported", "reported of another model"],
 )
 def test_a_cost_is_known_by_the_table_or_reported(price, usage, has_answered, priced):
     """What an earlier model cost says nothing of the one in use."""

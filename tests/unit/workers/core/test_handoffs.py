@@ -51,7 +51,7 @@ def test_the_record_has_all_that_the_next_agent_has(session):
     """What follows is its first request; nothing of it is left to another record."""
     after = begun(session).end("t")
     [record] = after.records(HandedOff)
-    [told] = after.events(events.HandedOff)
+    [event] = after.events(events.HandedOff)
     memory = after.memory
 
     assert (record.to, record.model, record.provider_opts) == ("b", "y:n", {})
@@ -60,11 +60,11 @@ def test_the_record_has_all_that_the_next_agent_has(session):
     )
     assert (memory.agent, memory.acting, memory.handoff) == ("b", B, None)
     assert named(memory.own_parts.tools) == ["read", "write", "transfer_to_b", "transfer_to_c"]
-    assert (told.from_, told.to, told.call_id, told.tools) == (
+    assert (event.from_, event.to, event.call_id, event.tools) == (
         "main",
         "b",
         "t",
-        ("pay", *told.tools[1:]),
+        ("pay", *event.tools[1:]),
     )
     assert after.of(ExchangeTools) == [
         ExchangeTools(memory.tools, memory.own_parts.tools, takes_servers=False)
@@ -209,17 +209,17 @@ def test_a_process_that_dies_before_the_record_asks_again(session):
 
 
 @pytest.mark.parametrize(
-    ("left", "told", "why"),
+    ("left", "problem", "why"),
     [
         (None, "failed: ValueError", "failed: ValueError"),
         ((), "", "left no message"),
         ((Message.assistant("So."),), "", "left an answer as the last message"),
     ],
 )
-def test_a_history_that_cannot_be_leaves_who_acts(session, left, told, why):
+def test_a_history_that_cannot_be_leaves_who_acts(session, left, problem, why):
     """The result of the call says so to the model, and is the same in a new process."""
     waits = begun(session, replace(B, has_filter=True)).end("t")
-    after = waits.report(HistoryFiltered, "b", left, 12, told)
+    after = waits.report(HistoryFiltered, "b", left, 12, problem)
     result = after.memory.messages[-1]
 
     assert why in after.records(HandoffFailed)[0].why

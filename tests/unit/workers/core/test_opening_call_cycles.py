@@ -115,7 +115,7 @@ def test_a_queued_prompt_keeps_its_call(session):
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (OpeningCall(name=""), "call: name: expected 1 to 64"),
         (OpeningCall(name="no spaces"), "call: name: expected 1 to 64"),
@@ -125,13 +125,13 @@ def test_a_queued_prompt_keeps_its_call(session):
     ],
 )
 @pytest.mark.parametrize("state", [State.IDLE, State.RUNNING])
-def test_a_call_that_cannot_be_kept_is_refused(session, state, call, told):
+def test_a_call_that_cannot_be_kept_is_refused(session, state, call, message):
     """In words that name the field; nothing is recorded of it."""
     found = session.at(state).give(Prompt(text="Why?", call=call), "p-2")
     (settled,) = found.of(Complete)
 
     assert type(settled.outcome) is UsageError
-    assert told in str(settled.outcome)
+    assert message in str(settled.outcome)
     assert found.records() == []
 
 

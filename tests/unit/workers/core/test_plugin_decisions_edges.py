@@ -28,7 +28,7 @@ from workers.core.verdict import Aborted, Verdict
 
 OLD = tuple(Message(id=f"old-{n}", role="user", content="old " * 10) for n in range(12))
 SWITCH = Verdict(
-    interventions=("late",), model=("x:late", None), emitted=(("told", 1),), states=(("p", b"1"),)
+    interventions=("late",), model=("x:late", None), emitted=(("found", 1),), states=(("p", b"1"),)
 )
 
 
@@ -54,7 +54,7 @@ def test_what_plugins_want_of_a_batch_that_is_over_comes_too_late(session, is_la
         ((), "x:m") if is_late else (("late",), "x:late")
     )
     assert dict(after.memory.plugin_states) == {"p": b"1"}
-    assert [event.name for event in after.events(PluginEvent)] == ["told"]
+    assert [event.name for event in after.events(PluginEvent)] == ["found"]
 
 
 def test_what_plugins_say_is_given_with_replaced_messages(session):

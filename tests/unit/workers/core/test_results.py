@@ -176,7 +176,7 @@ ACTS = {
     **dict.fromkeys((McpServerReported, McpToolsListed), tuple(State)),
     **dict.fromkeys((SteeringAnswered, PluginLoaded, ToolsLoaded), tuple(State)),
 }
-"""Where each result changes something, or is told, while it is of the work under way."""
+"""Where each result changes something, or is published, while it is of the work under way."""
 CELLS = [(state, kind) for kind, states in ACTS.items() for state in states]
 LONG = tuple(Message(id=f"old-{n}", role="user", content="old") for n in range(12))
 
@@ -309,10 +309,10 @@ def test_text_that_filters_have_read_is_shown_as_they_leave_it(session):
     assert [event.delta for event in after.events(events.MessageDelta)] == ["<status>b</status>"]
 
 
-@pytest.mark.parametrize(("told", "kept"), [("length", "length"), (None, "")])
-def test_an_answer_says_why_it_is_over(session, told, kept):
+@pytest.mark.parametrize(("reason", "kept"), [("length", "length"), (None, "")])
+def test_an_answer_says_why_it_is_over(session, reason, kept):
     """As the provider said it, empty where it did not."""
-    after = streaming(session).report(StreamEnded, Reply("", None, (), USED, told), 5)
+    after = streaming(session).report(StreamEnded, Reply("", None, (), USED, reason), 5)
     (said,) = after.records(MessageAdded)
 
     assert said.message.metadata == {"finish_reason": kept}
@@ -366,10 +366,10 @@ def test_an_answer_that_is_whole_is_not_said_again(session):
 
 def test_the_size_of_the_conversation_is_remembered(session):
     """As the provider counted it, for so many messages; about so large where it does not say."""
-    told = prompted(session).answer("hello", USED)
-    uncounted = told.prompt("more", "p-2").answer("yes", None)
+    counted = prompted(session).answer("hello", USED)
+    uncounted = counted.prompt("more", "p-2").answer("yes", None)
 
-    assert told.memory.context == (2, 2)
+    assert counted.memory.context == (2, 2)
     assert uncounted.memory.context == (4, 4)
 
 
@@ -392,9 +392,9 @@ def test_silence_is_reported(session, begin):
     before = begin(session)
     after = before.report(StreamSilent, 30.0)
 
-    told = (Publish(events.StreamStalled(elapsed_s=30.0)),)
+    published = (Publish(events.StreamStalled(elapsed_s=30.0)),)
     assert after.stands_as(before)
-    assert after.effects == told
+    assert after.effects == published
 
 
 @every_request

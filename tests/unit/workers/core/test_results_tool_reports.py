@@ -146,10 +146,10 @@ def test_a_step_is_recorded_and_published_at_once(session):
 
 def test_a_call_that_runs_again_knows_what_it_has_reported(session):
     """It reports none twice, however many processes it takes; another call has its own count."""
-    told = (
+    reported = (
         executing(session, "read:a", "read:b").begin("a", "b").report(ToolStepReported, "a", STEP)
     )
-    again = told.report(ToolStepReported, "a", STEP).crash()
+    again = reported.report(ToolStepReported, "a", STEP).crash()
 
     assert [run.steps_before for run in again.of(RunTools)] == [{"a": 2}]
     assert again.report(ToolStepReported, "a", STEP).memory.calls[0].steps == 3
@@ -176,14 +176,14 @@ def test_an_unknown_tool_is_reported(session):
     after = after.report(ToolReturned, "a", False, "no such tool", 5, is_unknown=True)
 
     assert after.events(ToolCallUnknown) == [ToolCallUnknown(name="gone", call_id="a")]
-    assert [told.reason for told in after.events(ToolBlocked)] == ["unknown_tool"]
+    assert [event.reason for event in after.events(ToolBlocked)] == ["unknown_tool"]
 
 
 def test_a_call_with_bad_arguments_is_reported_as_not_made(session):
     """It has returned without a beginning; its tool is known."""
     after = executing(session, "read:a").report(ToolReturned, "a", False, "n: no number", 5)
 
-    assert [told.reason for told in after.events(ToolBlocked)] == ["invalid_arguments"]
+    assert [event.reason for event in after.events(ToolBlocked)] == ["invalid_arguments"]
     assert after.events(ToolCallUnknown) == []
     assert after.events(ToolExecutionMetrics) == []
     assert after.state is State.RUNNING
@@ -330,7 +330,7 @@ def test_a_question_that_was_answered_before_a_crash_is_not_asked_again(session)
     other = before.report(QuestionAsked, "a", "a:ask-2", "and?", ())
 
     assert after.effects == (AnswerTool("a:ask-1", "x"),)
-    assert [told.ref for told in other.events(AskUser)] == ["a:ask-2"]
+    assert [event.ref for event in other.events(AskUser)] == ["a:ask-2"]
 
 
 # --- calls that the program of their tool makes ---------------------------------------------------
@@ -347,19 +347,19 @@ def called(session):
 def test_a_call_is_put_to_the_program_of_its_tool(session):
     """It is written down, published with its arguments, and remembered until it is answered."""
     after = called(session)
-    (told,) = after.events(ClientToolCalled)
+    (call,) = after.events(ClientToolCalled)
 
     assert after.records() == [UserAsked(ref="a:client-1", call_id="a", owner="o-1")]
-    assert (told.name, told.ref, told.owner, told.args) == ("read", "a:client-1", "o-1", {"n": 1})
+    assert (call.name, call.ref, call.owner, call.args) == ("read", "a:client-1", "o-1", {"n": 1})
     assert after.memory.asks == (OWNED,)
 
 
 def test_a_call_is_put_to_its_program_by_its_own_name(session):
     """Whatever else the batch calls before it."""
     after = executing(session).report(ClientCallWanted, "b", "b:client-1", "o-1", {})
-    (told,) = after.events(ClientToolCalled)
+    (call,) = after.events(ClientToolCalled)
 
-    assert (told.name, told.call_id) == ("write", "b")
+    assert (call.name, call.call_id) == ("write", "b")
 
 
 def test_a_program_takes_a_call_and_answers(session):
@@ -369,14 +369,14 @@ def test_a_program_takes_a_call_and_answers(session):
     answered = taken.give(
         AnswerToolCall(ref="a:client-1", outcome=ClientAnswer(ok=True, value="fine")), "t-2"
     )
-    told = GONE | {"ok": True, "value": "fine"}
+    answer = GONE | {"ok": True, "value": "fine"}
 
     assert AnswerTool("a:client-1:taken", value=True) in taken.effects
     assert taken.records() == []
     assert taken.of(Complete) == [Complete("t-1", None)]
-    assert answered.records() == [UserAnswered(ref="a:client-1", response=told)]
+    assert answered.records() == [UserAnswered(ref="a:client-1", response=answer)]
     assert answered.of(Complete) == [Complete("t-2", None)]
-    assert AnswerTool("a:client-1", told) in answered.effects
+    assert AnswerTool("a:client-1", answer) in answered.effects
     assert answered.memory.asks == ()
 
 
@@ -393,12 +393,12 @@ def test_a_call_that_nobody_has_taken_is_dropped_for_good(session):
 
 def test_a_call_that_asks_again_gets_the_answer_of_before(session):
     """It was answered, and its process died before the end of the call."""
-    told = GONE | {"ok": True, "value": "fine"}
+    answer = GONE | {"ok": True, "value": "fine"}
     before = executing(session)
-    before = before.remembering(replace(before.memory, answers=((OWNED, told),)))
+    before = before.remembering(replace(before.memory, answers=((OWNED, answer),)))
     after = before.report(ClientCallWanted, "a", "a:client-1", "o-1", {"n": 1})
 
-    assert after.effects == (AnswerTool("a:client-1", told),)
+    assert after.effects == (AnswerTool("a:client-1", answer),)
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,7 @@ def came(branch_id, content):
         ((came("b1", "one"), came("b2", "two"), scored("b2", 0.5), scored("b1", 0.3)), "two"),
         ((came("b1", "one"), came("b2", "two"), scored("b1", 0.5), scored("b2", 0.5)), "one"),
     ],
-    ids=["untold", "latest", "scored", "better", "worse", "as good"],
+    ids=["unpublished", "latest", "scored", "better", "worse", "as good"],
 )
 def test_a_run_that_processes_die_of_has_failed_with_its_best_branch(session, steps, answer):
     """The score decides, of equal ones the first, else the latest."""
@@ -386,12 +386,12 @@ def test_a_run_that_has_reported_nothing_has_its_end_too(session, arguments, str
 def test_so_has_one_that_is_aborted_and_one_whose_call_fails(session):
     """However little of it there was."""
     aborted = reasoning(session).give(Abort(reason="enough"))
-    refused = reasoning(session).report(ToolReturned, "a", False, "Error: cannot be told", 10)
+    refused = reasoning(session).report(ToolReturned, "a", False, "Error: cannot be known", 10)
 
     (done,) = aborted.events(ReasoningDone)
     assert (done.status, done.reason) == ("aborted", "enough")
     (done,) = refused.events(ReasoningDone)
-    assert (done.status, done.reason) == ("failed", "cannot be told")
+    assert (done.status, done.reason) == ("failed", "cannot be known")
 
 
 def test_a_call_that_makes_a_run_no_more_has_no_other_end(session):

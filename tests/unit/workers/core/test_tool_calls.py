@@ -154,7 +154,7 @@ def test_the_latest_results_are_those_at_the_end():
 # --- calls whose outcome nobody knows -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [GONE, CUT], ids=["told", "cut"])
+@pytest.mark.parametrize("end", [GONE, CUT], ids=["not cut", "cut"])
 @pytest.mark.parametrize("began", [True, False], ids=["begun", "not begun"])
 @pytest.mark.parametrize("tools", [(READ,), (WRITE,), ()], ids=["read", "write", "gone"])
 def test_a_call_is_uncertain_if_it_was_cut_and_may_have_acted(end, began, tools):

@@ -189,7 +189,7 @@ def test_failure_means_what_its_plugin_says(hook, fail, abort):
 
 
 @pytest.mark.parametrize(
-    ("event", "user_data", "told"),
+    ("event", "user_data", "emitted"),
     [
         (("a", {"x": 1}), {"id": 7}, ("a", {"x": 1, "user_data": {"id": 7}})),
         (("a", {"x": 1}), {}, ("a", {"x": 1})),
@@ -200,9 +200,9 @@ def test_failure_means_what_its_plugin_says(hook, fail, abort):
     ],
     ids=["dict", "no user data", "declined", "no dict", "a number", "for the kernel"],
 )
-def test_user_data_goes_into_payloads(event, user_data, told):
+def test_user_data_goes_into_payloads(event, user_data, emitted):
     """Observers read whose session it was, unless the payload declines or the kernel reads it."""
-    assert with_user_data([event], user_data) == (told,)
+    assert with_user_data([event], user_data) == (emitted,)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_a_question_may_be_a_conversation():
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         (
             {"default": math.nan},
@@ -140,11 +140,11 @@ def test_a_question_may_be_a_conversation():
         ),
     ],
 )
-def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
+def test_a_form_that_cannot_be_sent_asks_no_model(schema, message):
     """The plugin reads where it is, and no request fails again and again."""
     desk = Desk()
 
-    with pytest.raises(PluginCallError, match=told):
+    with pytest.raises(PluginCallError, match=message):
         desk.run(lambda port: port.complete("Well?", response_format=schema))
     assert desk.asker.requests == []
 
@@ -288,8 +288,8 @@ def test_an_observer_emits_events():
     desk = Desk()
     desk.run_observer(lambda port: port.emit(Emit("seen", {"n": 1})))
 
-    told = (("seen", {"n": 1, "user_data": {"who": "me"}}),)
-    assert desk.posted == [PluginsReported(Verdict(emitted=told))]
+    emitted = (("seen", {"n": 1, "user_data": {"who": "me"}}),)
+    assert desk.posted == [PluginsReported(Verdict(emitted=emitted))]
 
 
 @pytest.mark.parametrize(

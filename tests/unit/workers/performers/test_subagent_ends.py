@@ -26,7 +26,7 @@ def test_every_reason_has_its_words():
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "text"),
     [
         (Normal(), "the subagent was stopped"),
         (Shutdown(), "the subagent was stopped"),
@@ -40,13 +40,13 @@ def test_every_reason_has_its_words():
         (ProviderTimeout(model="m", seconds=2), "the subagent ended: provider of m silent for 2 s"),
     ],
 )
-def test_an_end_is_reported_as_what_it_is(reason, told):
+def test_an_end_is_reported_as_what_it_is(reason, text):
     """Only a crash is one."""
-    assert subagents.end_event(reason) == told
+    assert subagents.end_event(reason) == text
 
 
 @pytest.mark.parametrize(
-    ("event", "told"),
+    ("event", "text"),
     [
         (
             AgentError(reason="no river", retryable=False, command_id="c-1"),
@@ -56,12 +56,12 @@ def test_an_end_is_reported_as_what_it_is(reason, told):
         (AgentAbort(reason=None, command_id="c-1"), "the subagent's cycle was aborted: no reason"),
     ],
 )
-def test_so_is_the_end_of_its_cycle(event, told):
+def test_so_is_the_end_of_its_cycle(event, text):
     """In plain words: nobody fails a cycle."""
     account = subagents._Account()
     account.take(event)
 
-    assert account.outcome == (False, told)
+    assert account.outcome == (False, text)
 
 
 ASKED = PromptReceived(text="word" * 100, queued=False, command_id="c-1")

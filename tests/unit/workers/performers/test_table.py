@@ -182,7 +182,7 @@ def test_what_plugins_answer_is_posted_for_the_work_that_waits():
     assert posted.verdict == Verdict(interventions=("mind",))
 
 
-@pytest.mark.parametrize(("answer", "count"), [(None, 0), (Emit("told"), 1)])
+@pytest.mark.parametrize(("answer", "count"), [(None, 0), (Emit("found"), 1)])
 def test_what_they_say_where_nothing_waits_is_posted_if_it_is_something(answer, count):
     """As long as they think the performers are not idle."""
 
@@ -220,7 +220,7 @@ def test_a_cycle_that_is_ended_waits_for_no_plugin(shut):
     """Neither for its own ones nor for those of the cycle before, which go on."""
 
     async def scenario():
-        shop = Workshop(Emit("told"), shut=[shut])
+        shop = Workshop(Emit("found"), shut=[shut])
         shop.perform(TURN, PROMPT)
         await shop.asked(shut)
         shop.perform(CancelModel())
@@ -255,7 +255,7 @@ def test_a_stop_ends_all_but_what_plugins_hear():
     """The end of the last cycle, and of the session, is still for them to hear."""
 
     async def scenario():
-        shop = Workshop(Emit("told"), shut=["after_turn", "before_steering"])
+        shop = Workshop(Emit("found"), shut=["after_turn", "before_steering"])
         shop.perform(TURN, PROMPT, JUDGE)
         await shop.asked("after_turn")
         await shop.performers.stop()

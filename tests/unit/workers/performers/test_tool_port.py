@@ -204,7 +204,7 @@ def test_a_branch_is_waited_for_once_at_a_time():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"branch_id": "no spaces"}, "branch_id: expected 1 to 64"),
         ({"branch_id": 7}, "branch_id: expected 1 to 64"),
@@ -224,7 +224,7 @@ def test_a_branch_is_waited_for_once_at_a_time():
         ({"shares": 0}, "shares: 0 is not between 1"),
     ],
 )
-def test_what_no_branch_can_be_is_refused(arguments, told):
+def test_what_no_branch_can_be_is_refused(arguments, message):
     """In words that name the argument; the session is asked nothing."""
 
     async def ask(call):
@@ -235,7 +235,7 @@ def test_what_no_branch_can_be_is_refused(arguments, told):
 
     call, found = using(ask)
 
-    assert told in found
+    assert message in found
     assert call.posted == []
 
 
@@ -372,14 +372,14 @@ def test_a_step_is_published_and_counted():
         later = AgentPort(7, "a", call.post, call.answers, tally=call.port._tally)
         return call.port.published, later.published
 
-    call, told = using(ask)
+    call, counts = using(ask)
 
     assert call.posted == [ToolStepReported(7, "a", step(metadata={"n": 1}))]
-    assert told == (0, 1)
+    assert counts == (0, 1)
 
 
 @pytest.mark.parametrize(
-    ("event", "told"),
+    ("event", "message"),
     [
         (PluginEvent(name="reasoning_thought", payload=1), "of a kind reasoning_"),
         (AgentEnd(messages=(), usage=TokenUsage(), command_id="c"), "of a kind reasoning_"),
@@ -390,7 +390,7 @@ def test_a_step_is_published_and_counted():
         (step("x" * 2**20), "takes 1,048,"),
     ],
 )
-def test_what_is_no_step_is_refused(event, told):
+def test_what_is_no_step_is_refused(event, message):
     """And counts as none."""
 
     async def ask(call):
@@ -400,7 +400,7 @@ def test_what_is_no_step_is_refused(event, told):
 
     call, found = using(ask)
 
-    assert told in found
+    assert message in found
     assert (call.posted, call.port._tally.steps) == ([], 0)
 
 
@@ -412,11 +412,11 @@ def test_what_was_published_before_is_recalled():
         asked.append((run_id, count))
         if run_id == "broken":
             raise DaemonUnavailable("it ends")
-        return ("told",)
+        return ("event",)
 
     async def ask(call):
-        for told in (0, 2):
-            port = AgentPort(7, "a", call.post, call.answers, tally=Tally(told), recall=recall)
+        for steps in (0, 2):
+            port = AgentPort(7, "a", call.post, call.answers, tally=Tally(steps), recall=recall)
             yield await port.recall("r")
         with pytest.raises(ToolError, match="'broken' cannot be read: it ends"):
             await port.recall("broken")
@@ -424,7 +424,7 @@ def test_what_was_published_before_is_recalled():
     async def whole(call):
         return [one async for one in ask(call)]
 
-    assert using(whole)[1] == [(), ("told",)]
+    assert using(whole)[1] == [(), ("event",)]
     assert asked == [("r", 2), ("broken", 2)]
 
 
@@ -526,7 +526,7 @@ def test_a_call_that_is_over_says_nothing():
 
 def test_a_thread_emits_and_cannot_wait():
     """Its events come in their order; who wants to wait has to be a task."""
-    told = []
+    errors = []
 
     def work(call):
         call.port.emit("n", 1)
@@ -534,7 +534,7 @@ def test_a_thread_emits_and_cannot_wait():
         try:
             asyncio.run(call.port.ask_user("which?"))
         except ToolError as error:
-            told.append(str(error))
+            errors.append(str(error))
 
     async def whole(call):
         thread = threading.Thread(target=work, args=(call,))
@@ -544,19 +544,19 @@ def test_a_thread_emits_and_cannot_wait():
     call, _ = using(whole)
 
     assert [event.payload for event in call.posted] == [1, 2]
-    assert told == ['only "async def" tools can wait for their session']
+    assert errors == ['only "async def" tools can wait for their session']
 
 
 def test_a_loop_that_is_stuck_is_reported_to_the_thread(monkeypatch):
     """A thread does not wait for ever for its event to be taken."""
     monkeypatch.setattr(tool_port, "TAKEN_S", 0.01)
-    told = []
+    errors = []
 
     def work(call):
         try:
             call.port.emit("n", 1)
         except ToolError as error:
-            told.append(str(error))
+            errors.append(str(error))
 
     async def block(call):
         thread = threading.Thread(target=work, args=(call,))
@@ -565,4 +565,4 @@ def test_a_loop_that_is_stuck_is_reported_to_the_thread(monkeypatch):
 
     using(block)
 
-    assert told == ["the agent did not take the event 'n' within 0.01 s"]
+    assert errors == ["the agent did not take the event 'n' within 0.01 s"]

@@ -169,19 +169,19 @@ def test_a_call_can_notify_observers(isolation):
     async def in_task(x: int, *, context: Context) -> str:
         """Emit."""
         context.session.emit("found", {"n": x})
-        return "told"
+        return "emitted"
 
     def in_thread(x: int, *, context: Context) -> str:
         """Emit."""
         context.session.emit("found", {"n": x})
-        return "told"
+        return "emitted"
 
     chosen = in_task if isolation == "task" else in_thread
     _, emitted, result = posted_of(tool(isolation=isolation)(chosen))
 
     assert (emitted.work, emitted.call_id) == (7, "a")
     assert (emitted.name, emitted.payload) == ("found", {"n": 1})
-    assert result.text == "told"
+    assert result.text == "emitted"
 
 
 def test_a_call_that_asks_gets_the_answer():

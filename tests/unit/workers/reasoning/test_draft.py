@@ -79,5 +79,5 @@ def test_parts_of_a_decision_may_go_on_from_one_another():
     assert [(one.id, one.parent_id) for one in play.result.nodes] == [
         ("x", None), ("y", "x"), ("z", None), ("b1", "z"),
     ]  # fmt: skip
-    told = [one.thought_id for one in play.published if isinstance(one, ReasoningThought)]
-    assert told == ["x", "y", "z", "b1"]
+    ids = [one.thought_id for one in play.published if isinstance(one, ReasoningThought)]
+    assert ids == ["x", "y", "z", "b1"]

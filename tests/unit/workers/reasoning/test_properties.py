@@ -158,8 +158,8 @@ def test_a_run_that_dies_goes_on_as_if_it_had_not(seed, limits, data):
         inputs = data.draw(st.integers(0, len(play.inputs)))
         marks = [*play.published_before, len(play.published)]
         least = marks[inputs - 1] if inputs else 0
-        told = data.draw(st.integers(least, marks[inputs]))
-        run = play.again(Wanderer(), "Where to?", inputs, told)
+        published = data.draw(st.integers(least, marks[inputs]))
+        run = play.again(Wanderer(), "Where to?", inputs, published)
         del play.published_before[inputs:]
         if play.result is None:
             play.go_on(run)
@@ -176,13 +176,13 @@ def test_so_it_does_when_others_are_quicker_after_it(seed, limits, order, data):
     play = Play(model, limits, Random(order), meddler(order), run_id=f"r-{seed}")
     play.play(Wanderer(), "Where to?")
     inputs = data.draw(st.integers(0, len(play.inputs)))
-    told = [*play.published_before, len(play.published)][inputs]
-    before = play.published[:told]
-    run = play.again(Wanderer(), "Where to?", inputs, told)
+    published = [*play.published_before, len(play.published)][inputs]
+    before = play.published[:published]
+    run = play.again(Wanderer(), "Where to?", inputs, published)
     if play.result is None:
         play.go_on(run)
 
-    assert play.published[:told] == before
+    assert play.published[:published] == before
     check(play)
 
 

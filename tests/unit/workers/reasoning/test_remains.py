@@ -21,12 +21,12 @@ def test_what_was_published_and_paid_stays_where_a_strategy_decides_otherwise(ro
     inputs = [came(f"b{n}", f"on {n}", usage=USAGE) for n in (1, 2, 3)]
     for given in inputs:
         outputs += run.handle(given)
-    told = tuple(events(outputs))
+    published = tuple(events(outputs))
     other = list(rounds)
     other[round_] = [Branch("other")]
     again = Run(Scripted(*other))
     outputs = again.handle(
-        RunBegun(run_id="r", question="Why?", played=tuple(inputs), published=told)
+        RunBegun(run_id="r", question="Why?", played=tuple(inputs), published=published)
     )
     ended = [one.branch_id for one in of(outputs, EndBranch)]
     outputs += again.handle(came("b4", error="ended", usage=USAGE))
@@ -37,4 +37,4 @@ def test_what_was_published_and_paid_stays_where_a_strategy_decides_otherwise(ro
     assert "not deterministic" in result.reason
     assert [one.content for one in result.thoughts] == ["on 1", "on 2", "on 3", ""]
     assert result.usage.total_tokens == 4 * USAGE.total_tokens
-    assert result == ReasoningResult.of([*told, *events(outputs)])
+    assert result == ReasoningResult.of([*published, *events(outputs)])

@@ -54,7 +54,7 @@ def test_a_best_that_fails_where_there_is_no_thought_leaves_none():
 
 
 @pytest.mark.parametrize(
-    ("answer", "told", "notes"),
+    ("answer", "kept", "notes"),
     [
         ("x" * MAX, "x" * MAX, ()),
         (
@@ -75,11 +75,11 @@ def test_a_best_that_fails_where_there_is_no_thought_leaves_none():
     ],
     ids=["as long as may be", "longer", "of signs of two bytes", "no text"],
 )
-def test_an_answer_that_is_too_long_is_cut_and_that_is_noted(answer, told, notes):
+def test_an_answer_that_is_too_long_is_cut_and_that_is_noted(answer, kept, notes):
     """It was paid for; the run failed, and said nothing of it. A sign is never cut in two."""
     result = played(Branch("a"), Done(answer)).result
 
-    assert (result.status, result.answer, result.notes) == ("done", told, notes)
+    assert (result.status, result.answer, result.notes) == ("done", kept, notes)
 
 
 def test_so_is_the_best_answer_of_a_run_that_is_cut_off():

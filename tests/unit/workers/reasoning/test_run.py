@@ -122,10 +122,10 @@ def test_branches_become_thoughts_and_an_answer():
 
 def test_one_branch_needs_no_list():
     """It is a decision by itself, and its metadata comes back."""
-    told = {"a": [1]}
-    play = played(Branch("a", metadata=told), lambda s, _, t: Done(t[0].metadata))
+    metadata = {"a": [1]}
+    play = played(Branch("a", metadata=metadata), lambda s, _, t: Done(t[0].metadata))
 
-    assert play.result.answer == told
+    assert play.result.answer == metadata
 
 
 def test_thoughts_are_in_the_order_of_branches():
@@ -289,10 +289,10 @@ def score_and_prune(strategy, _, thoughts):
 def test_scores_and_prunings_are_published():
     """In the order in which they were noted, before what is decided."""
     play = played([Branch("a"), Branch("b")], score_and_prune)
-    told = [one for one in play.published if isinstance(one, ReasoningScore | ReasoningPrune)]
+    noted = [one for one in play.published if isinstance(one, ReasoningScore | ReasoningPrune)]
 
-    assert [one.kind for one in told] == ["reasoning_score", "reasoning_score", "reasoning_prune"]
-    assert (told[2].thought_ids, told[2].reason) == (("b2",), "weak")
+    assert [one.kind for one in noted] == ["reasoning_score", "reasoning_score", "reasoning_prune"]
+    assert (noted[2].thought_ids, noted[2].reason) == (("b2",), "weak")
     assert (play.result.best_score, play.result.pruned) == (0.5, 1)
     assert [one.score for one in play.result.thoughts] == [0.0, 0.5]
 
@@ -446,9 +446,9 @@ TWO_ROUNDS = ([Branch("a"), Branch("b")], [Branch("c"), Branch("d")], Done(1))
 def test_a_run_is_played_again():
     """The same branches go on; nothing is published or paid twice."""
     came_ = (came("b2", "two"), came("b1", "one"), came("b4", "four"))
-    told = events(run_again(TWO_ROUNDS, came_, ()))
+    published = events(run_again(TWO_ROUNDS, came_, ()))
 
-    for known in (tuple(told), len(told)):
+    for known in (tuple(published), len(published)):
         assert run_again(TWO_ROUNDS, came_, known) == [StartBranch(branch=Branch("c", "b3"))]
 
 
@@ -457,17 +457,17 @@ def events(outputs):
     return [one.event for one in of(outputs, PublishEvent)]
 
 
-def run_again(decisions, played_, told):
+def run_again(decisions, played_, published):
     """Return what a run that is played again wants done."""
-    known = told if isinstance(told, int) else tuple(told)
+    known = published if isinstance(published, int) else tuple(published)
     begin = RunBegun(run_id="r", question="Why?", played=played_, published=known)
     return Run(Scripted(*decisions)).handle(begin)
 
 
 def test_a_thought_that_nobody_published_is_published():
     """It came before the death, and what it led to did not."""
-    told = events(run_again(TWO_ROUNDS, (), ()))
-    outputs = run_again(TWO_ROUNDS, (came("b1", "one"),), told)
+    published = events(run_again(TWO_ROUNDS, (), ()))
+    outputs = run_again(TWO_ROUNDS, (came("b1", "one"),), published)
 
     assert [one.thought_id for one in events(outputs)] == ["b1"]
     assert [one.branch.id for one in of(outputs, StartBranch)] == ["b2"]
@@ -475,9 +475,9 @@ def test_a_thought_that_nobody_published_is_published():
 
 def test_a_strategy_that_decides_otherwise_is_refused():
     """A branch that is known under other words ends the run before anything is paid."""
-    told = events(run_again(TWO_ROUNDS, (), ()))
+    published = events(run_again(TWO_ROUNDS, (), ()))
     run = Run(Scripted([Branch("a"), Branch("B")], Done(1)))
-    begin = RunBegun(run_id="r", question="Why?", published=tuple(told))
+    begin = RunBegun(run_id="r", question="Why?", published=tuple(published))
     outputs = run.handle(begin)
     ended = [one.branch_id for one in of(outputs, EndBranch)]
     outputs += run.handle(came("b1", error="ended", usage=USAGE))
@@ -497,8 +497,8 @@ def test_a_strategy_that_decides_otherwise_is_refused():
 def test_an_end_that_was_begun_goes_on():
     """A deadline that had come is one of the inputs: what runs is ended again."""
     first = run_again(TWO_ROUNDS, (), ())
-    told = events(first)
-    outputs = run_again(TWO_ROUNDS, (Deadline(at_ms=9), came("b1", error="killed")), told)
+    published = events(first)
+    outputs = run_again(TWO_ROUNDS, (Deadline(at_ms=9), came("b1", error="killed")), published)
 
     assert [type(one).__name__ for one in outputs] == ["EndBranch", "PublishEvent"]
     assert outputs[0].branch_id == "b2"

@@ -208,7 +208,7 @@ def test_an_answer_has_so_many(limit, found):
     assert len(store.perform(ListDowns("s", 0, limit))) == found
 
 
-def down(incarnation, body=b"told"):
+def down(incarnation, body=b"down"):
     return DownRow(session_id="s", incarnation=incarnation, restarting=True, at_ms=9, body=body)
 
 
@@ -361,7 +361,7 @@ def end_of(incarnation, *, session_id="s", at_ms=1_000):
             incarnation=incarnation,
             restarting=True,
             at_ms=at_ms,
-            body=b"told",
+            body=b"down",
         )
     )
 

@@ -202,7 +202,7 @@ INPUTS = {
     "stop in the past": lambda sim: sim.begin_stop(within_s=-1.0),
     "begin": lambda sim: sim.perform(sim.tree.handle(Begin(), sim.now())),
 }
-"""Everything that a tree can be told; ``reconfigure`` is below, since it has its own rules."""
+"""Everything that a tree is given; ``reconfigure`` is below, since it has its own rules."""
 
 
 @contextlib.contextmanager

@@ -108,7 +108,7 @@ def test_a_line_that_nothing_makes_short_has_no_data():
 
 
 @pytest.mark.parametrize(
-    ("payload", "told"),
+    ("payload", "why"),
     [
         ("\ud800", "UnicodeEncodeError"),
         ({(1, 2): 3}, "TypeError"),
@@ -116,12 +116,12 @@ def test_a_line_that_nothing_makes_short_has_no_data():
     ],
     ids=["surrogate", "key", "object"],
 )
-def test_what_json_does_not_take_is_left_out(payload, told):
+def test_what_json_does_not_take_is_left_out(payload, why):
     """The line says why."""
     found = json.loads(line_of(RECORD, {"payload": payload}))["data"]
 
     assert list(found) == ["unwritable"]
-    assert found["unwritable"].startswith(told)
+    assert found["unwritable"].startswith(why)
 
 
 def test_what_is_deeper_than_the_stack_is_left_out():

@@ -260,7 +260,7 @@ def test_rules_may_be_data():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"rules": [Rule(TurnGt(-1), "x:m")]}, r">= 0 - at `\$.rules\[0\].condition.n`"),
         ({"rules": [Rule(CostGt("much"), "x:m")]}, "Expected `float`, got `str`"),
@@ -275,9 +275,9 @@ def test_rules_may_be_data():
         ({"default_model": ""}, "length >= 1"),
     ],
 )
-def test_bad_options_are_refused(options, told):
+def test_bad_options_are_refused(options, message):
     """Before the session starts, with the option and its bound."""
-    with pytest.raises(InvalidOptions, match=told):
+    with pytest.raises(InvalidOptions, match=message):
         pack_plugin(Options(**options), "plugins[0]")
 
 

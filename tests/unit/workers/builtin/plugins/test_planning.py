@@ -279,7 +279,7 @@ def test_a_plan_does_not_grow_beyond_its_limit():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "named"),
     [
         ({"min_prompt_length": -1}, "min_prompt_length"),
         ({"directive": ""}, "directive"),
@@ -288,9 +288,9 @@ def test_a_plan_does_not_grow_beyond_its_limit():
         ({"plan_first": 1}, "plan_first"),
     ],
 )
-def test_bad_options_are_refused(options, told):
+def test_bad_options_are_refused(options, named):
     """Before the session starts, with the option."""
-    with pytest.raises(InvalidOptions, match=told):
+    with pytest.raises(InvalidOptions, match=named):
         pack_plugin(Options(**options), "plugins[0]")
-    with pytest.raises(InvalidOptions, match=told):
+    with pytest.raises(InvalidOptions, match=named):
         Planning(**options)

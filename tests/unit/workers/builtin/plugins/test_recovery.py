@@ -158,10 +158,10 @@ def test_failures_side_by_side_count_as_one():
     """Many calls of one answer that fail for the same reason are no row of attempts."""
     recovery = Watched(max_retries=1)
     recovery.turn = 1
-    told = [recovery.error() for _ in range(5)]
+    said = [recovery.error() for _ in range(5)]
 
     assert recovery.plugin.state.streaks["look"].failures == 1
-    assert [say is not None for say in told] == [True] + [False] * 4
+    assert [say is not None for say in said] == [True] + [False] * 4
     assert recovery.result() == []
     assert recovery.waits == [1.0]
 
@@ -263,13 +263,13 @@ def test_the_fallback_model_reads_what_happened():
     """It reads which tool failed how often and with what, and to take another way."""
     recovery = Watched(max_retries=1, fallback_model=FALLBACK)
     recovery.failing_turn()
-    switch, say, told = recovery.failing_turn(text="Error: it hurts")
+    switch, say, emit = recovery.failing_turn(text="Error: it hurts")
 
     assert switch == SwitchModel(FALLBACK)
     assert isinstance(say, Intervene)
     assert "'look' has failed 2 times in a row" in say.text
     assert "Error: it hurts" in say.text
-    assert told == Emit(
+    assert emit == Emit(
         "recovery_fallback",
         {
             "tool": "look",
@@ -310,7 +310,7 @@ def test_a_single_failure_is_said_so():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "named"),
     [
         ({"max_retries": -1}, "max_retries"),
         ({"max_retries": 11}, "max_retries"),
@@ -320,9 +320,9 @@ def test_a_single_failure_is_said_so():
         ({"escalation_event": "yes"}, "escalation_event"),
     ],
 )
-def test_bad_options_are_refused(options, told):
+def test_bad_options_are_refused(options, named):
     """Before the session starts, with the option."""
-    with pytest.raises(InvalidOptions, match=told):
+    with pytest.raises(InvalidOptions, match=named):
         pack_plugin(Options(**options), "plugins[0]")
-    with pytest.raises(InvalidOptions, match=told):
+    with pytest.raises(InvalidOptions, match=named):
         Recovery(**options)

@@ -30,19 +30,19 @@ def test_a_preview_is_the_beginning_and_the_end():
 
 
 @pytest.mark.parametrize(
-    ("tools", "told"),
+    ("tools", "hints"),
     [
         (("read_file",), ["Read it"]),
         (("grep",), ["Search it"]),
         (("fetch",), ["No tool of this session reads it."]),
     ],
 )
-def test_only_tools_that_are_there_are_named(tools, told):
+def test_only_tools_that_are_there_are_named(tools, hints):
     """A model can't use the others."""
     shown = preview("/p", LARGE, tools).split("\n")[1:]
     said = shown[: shown.index("--- first part ---")]
 
-    assert [line[: len(words)] for line, words in zip(said, told, strict=True)] == told
+    assert [line[: len(words)] for line, words in zip(said, hints, strict=True)] == hints
 
 
 def test_one_endless_line_is_previewed_too():

@@ -15,9 +15,9 @@ from workers.builtin.providers._usages import UsageSieve, UsageWatch
 LONG = "e" * ERROR_BYTES_MAX
 
 
-def passed(told):
+def passed(sent):
     """Return what is passed on of an event."""
-    event = b"data: " + json.dumps(told).encode() + b"\n\n"
+    event = b"data: " + json.dumps(sent).encode() + b"\n\n"
     sieve = UsageSieve(UsageWatch(), re.compile(rb"\n\n"))
     return json.loads(sieve.take(event).removeprefix(b"data: "))
 
@@ -40,10 +40,10 @@ CUT = {
 }
 
 
-@pytest.mark.parametrize(("told", "left"), CUT.values(), ids=CUT)
-def test_the_beginning_of_a_long_error_is_left(told, left):
+@pytest.mark.parametrize(("sent", "left"), CUT.values(), ids=CUT)
+def test_the_beginning_of_a_long_error_is_left(sent, left):
     """With what says its kind."""
-    assert passed(told) == left
+    assert passed(sent) == left
 
 
 UNTOUCHED = {
@@ -54,10 +54,10 @@ UNTOUCHED = {
 }
 
 
-@pytest.mark.parametrize("told", UNTOUCHED.values(), ids=UNTOUCHED)
-def test_all_else_is_left_as_it_is(told):
+@pytest.mark.parametrize("sent", UNTOUCHED.values(), ids=UNTOUCHED)
+def test_all_else_is_left_as_it_is(sent):
     """A long reply may speak of errors."""
-    assert passed(told) == told
+    assert passed(sent) == sent
 
 
 def test_a_text_is_cut_before_it_is_read():

@@ -165,8 +165,8 @@ def test_a_code_says_what_the_words_do_not(litellm):
     error = litellm_error(litellm, "BadRequestError", "no")
     said = heard(400, b'{"error": {"message": "no", "code": "context_length_exceeded"}}')
 
-    told = _failures.translated(error, _failures.Asked(heard=said))
-    assert told.kind == FailureKind.OVERFLOW
+    failure = _failures.translated(error, _failures.Asked(heard=said))
+    assert failure.kind == FailureKind.OVERFLOW
     assert _failures.translated(error, NOTHING).kind == FailureKind.PERMANENT
 
 
@@ -177,8 +177,8 @@ def test_a_class_chosen_by_words_does_not_outrank_the_server(litellm, name):
     """Clients look for these words in what was typed, too."""
     error = litellm_error(litellm, name)
 
-    told = _failures.translated(error, _failures.Asked(heard=heard(503, b"busy")))
-    assert (told.kind, told.status) == (FailureKind.TRANSIENT, 503)
+    failure = _failures.translated(error, _failures.Asked(heard=heard(503, b"busy")))
+    assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 503)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_what_fails_before_anybody_is_asked_is_not_asked_again(litellm, words):
 def test_a_key_is_not_said_to_be_missing_by_a_server_that_repeats(litellm):
     """A conversation may be about keys."""
     error = litellm_error(litellm, "BadRequestError", "you said: missing credentials")
-    told = _failures.translated(error, _failures.Asked("openai:m", heard=heard(400, b"unfit")))
+    failure = _failures.translated(error, _failures.Asked("openai:m", heard=heard(400, b"unfit")))
 
-    assert told.reason == "BadRequestError: you said: missing credentials"
+    assert failure.reason == "BadRequestError: you said: missing credentials"
 
 
 def test_an_earlier_failure_does_not_colour_the_next():
@@ -338,12 +338,12 @@ OWN_WORDS = {
 }
 
 
-@pytest.mark.parametrize(("error", "told"), OWN_WORDS.values(), ids=OWN_WORDS)
-def test_what_cannot_work_is_reported_by_name(error, told):
+@pytest.mark.parametrize(("error", "expected"), OWN_WORDS.values(), ids=OWN_WORDS)
+def test_what_cannot_work_is_reported_by_name(error, expected):
     """The variable, the address, the model: whoever reads it knows what to change."""
     failure = _failures.translated(error, _failures.Asked("openai:m"))
 
-    assert (failure.kind, failure.reason) == told
+    assert (failure.kind, failure.reason) == expected
 
 
 def test_a_model_that_a_server_does_not_have_is_named():

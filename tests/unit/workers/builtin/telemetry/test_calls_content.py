@@ -90,7 +90,7 @@ CALL = ToolCall(call_id="t-1", name="shell", arguments={"a": 1})
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "written"),
     [
         (Message.system("Be brief."), ("system", [{"type": "text", "content": "Be brief."}])),
         (Message.user("hi"), ("user", [{"type": "text", "content": "hi"}])),
@@ -110,11 +110,11 @@ CALL = ToolCall(call_id="t-1", name="shell", arguments={"a": 1})
     ],
     ids=["system", "user", "empty", "assistant", "tool"],
 )  # fmt: skip
-def test_a_message_is_a_role_with_parts(message, told):
+def test_a_message_is_a_role_with_parts(message, written):
     """As the conventions have it."""
     [found] = json.loads(messages_json([message])[0])
 
-    assert (found["role"], found["parts"]) == told
+    assert (found["role"], found["parts"]) == written
 
 
 def test_the_newest_messages_are_kept():

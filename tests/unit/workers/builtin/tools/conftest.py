@@ -31,7 +31,7 @@ class ScriptedSession(SessionPort):
     published = 0
 
     async def publish(self, event):
-        self.asked.append(("tell", event))
+        self.asked.append(("publish", event))
 
     async def branch(self, branch_id, prompt, **more):
         return await self._answered("branch", branch_id, prompt, more)

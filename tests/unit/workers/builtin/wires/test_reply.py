@@ -65,8 +65,8 @@ def usage(**counts):
     return msgspec.json.encode({"type": "message_delta", "choices": [], "usage": counts})
 
 
-def taken(reply, *told):
-    return [chunk for data in told for chunk in reply.take(data)]
+def taken(reply, *sent):
+    return [chunk for data in sent for chunk in reply.take(data)]
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -189,10 +189,10 @@ def test_a_usage_that_cannot_be_true_costs_no_reply(reply, wire, case):
     assert reply.problem.startswith(problem)
 
 
-@pytest.mark.parametrize("told", [b'"many"', b"[1]", b"5", b"true"])
-def test_a_usage_that_is_no_object_is_unknown(reply, told):
+@pytest.mark.parametrize("raw", [b'"many"', b"[1]", b"5", b"true"])
+def test_a_usage_that_is_no_object_is_unknown(reply, raw):
     """Null is none at all."""
-    taken(reply, usage(x=1).replace(b'{"x":1}', told), finish("stop"))
+    taken(reply, usage(x=1).replace(b'{"x":1}', raw), finish("stop"))
 
     assert list(reply.end()) == [FinishChunk(reason="stop")]
     assert reply.problem.endswith("is no object")
@@ -239,23 +239,23 @@ def test_json_of_another_shape_is_no_event(reply, data):
 
 def test_an_unknown_event_says_nothing(reply):
     """Nor do fields that nobody knows."""
-    told = [b"{}", b'{"type": "ping"}', b'{"type": "new", "x": [1, {"y": null}]}']
+    sent = [b"{}", b'{"type": "ping"}', b'{"type": "new", "x": [1, {"y": null}]}']
 
-    assert taken(reply, *told) == []
+    assert taken(reply, *sent) == []
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "problem"),
     [
         (b'{"choices": [{"delta": {"content": 5}}]}', "content of a delta is int, not str"),
         (b'{"delta": {"text": []}}', "text of a content block's delta is array, not str"),
         (b'{"content_block": {"input": 1}}', "input of a content block is int, not object"),
     ],
 )
-def test_a_field_of_another_type_is_named(data, told):
+def test_a_field_of_another_type_is_named(data, problem):
     """On its wire."""
     kind = OpenAIReply if b"choices" in data else AnthropicReply
-    with pytest.raises(RefusedAnswerError, match=told):
+    with pytest.raises(RefusedAnswerError, match=problem):
         taken(kind(Heard(), TokenUsage.from_raw), data)
 
 

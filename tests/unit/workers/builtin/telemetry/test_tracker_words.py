@@ -188,13 +188,13 @@ def test_a_call_that_never_begins_is_an_event(event, outcome, tool, drawing_of):
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"), [("steered", "steered"), ("abandoned", "abandoned"), (SECRET, "aborted")]
+    ("reason", "word"), [("steered", "steered"), ("abandoned", "abandoned"), (SECRET, "aborted")]
 )
-def test_a_killed_call_says_why_in_words_of_the_kernel(reason, told, drawing_of):
+def test_a_killed_call_says_why_in_words_of_the_kernel(reason, word, drawing_of):
     """A caller's own words are content."""
     drawing = drawing_of().play(START, call(1), killed(1, reason))
 
-    assert drawing.span(TOOL).attributes["cmdc.kill.reason"] == told
+    assert drawing.span(TOOL).attributes["cmdc.kill.reason"] == word
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_a_subagent_whose_call_is_over_is_recorded_in_the_cycle(drawing_of):
     drawing.play(children[0][1], children[1][1], start=CHILDREN_MAX + 9)
 
     assert [
-        (where, told["cmdc.subagent.type"]) for where, told in drawing.notes("subagent.run")
+        (where, facts["cmdc.subagent.type"]) for where, facts in drawing.notes("subagent.run")
     ] == [(AGENT, "unknown"), (AGENT, "writer")]
 
 
@@ -350,14 +350,14 @@ def test_a_subagent_that_ends_behind_its_cycle_is_recorded_in_its_trace(drawing_
 def test_a_crash_of_a_plugin_is_recorded_and_counted(drawing_of):
     """What it said is content."""
     crashed = ev.PluginCrashed(plugin="mine", hook="before_tool", error=SECRET)
-    told = {"cmdc.plugin": "mine", "cmdc.hook": "before_tool"}
+    attributes = {"cmdc.plugin": "mine", "cmdc.hook": "before_tool"}
     quiet = drawing_of().play(START, crashed)
     loud = drawing_of(captures=True).play(START, crashed)
 
-    assert quiet.notes("plugin.crash") == [(AGENT, told)]
-    assert quiet.measured("cmdc.plugin.crashes") == [(1, told)]
-    assert loud.notes("plugin.crash") == [(AGENT, {**told, "exception.message": SECRET})]
-    assert loud.measured("cmdc.plugin.crashes") == [(1, told)]
+    assert quiet.notes("plugin.crash") == [(AGENT, attributes)]
+    assert quiet.measured("cmdc.plugin.crashes") == [(1, attributes)]
+    assert loud.notes("plugin.crash") == [(AGENT, {**attributes, "exception.message": SECRET})]
+    assert loud.measured("cmdc.plugin.crashes") == [(1, attributes)]
 
 
 def test_a_run_of_plugins_is_recorded_where_it_happens(drawing_of):
