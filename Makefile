@@ -93,7 +93,7 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 	@$(BIN)/python examples/demo.py
 
 # Most of a suite's time is waiting for processes, so it runs in lanes side by side, each with daemons
-# of its own; all are told when all are done. What judges all end-to-end tests runs behind the lanes.
+# of its own; all outcomes come when all are done. What judges all end-to-end tests runs behind the lanes.
 JUDGE       := tests/architecture/test_event_coverage.py
 TEST_LANES  := '$(wildcard tests/e2e/test_[a-m]*.py)' \
                'tests/integration tests/systemd' \
