@@ -194,7 +194,7 @@ plot: setup ## Draw the pictures of docs/discussion: the newest results of crowd
 	@$(BIN)/python -m scripts.plots
 	@$(BIN)/python -m scripts.reasoning --picture docs/discussion/reasoning.svg
 
-conformance: setup ## The cases of the supervisor's contract; the page tells which of engine, runtime and daemon play each
+conformance: setup ## The cases of the supervisor's contract; the page has which of engine, runtime and daemon play each
 	@$(PROOF) conformance -- \
 	  $(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance; status=$$?; \
 	  $(BIN)/python -m scripts.reference; exit $$status
@@ -233,7 +233,7 @@ fuzz: setup ## Give every decoder inputs that are nearly right: N=1000000 SEED=1
 	  $(BIN)/python -m scripts.fuzz --inputs $(or $(N),20000) --seed $(or $(SEED),1) \
 	  $(if $(NAME),--only $(NAME))
 
-# What a record tells is not played again, so a run that was broken off goes on where it was.
+# What has a record is not played again, so a run that was broken off goes on where it was.
 mutants: setup ## Plant small wrongs and count those that tests notice: AGAIN=1 NAME=<module> SAMPLE=60 SEED=1
 	@$(if $(SAMPLE)$(NAME),,$(PROOF) mutants --) $(BIN)/python -m scripts.mutants \
 	  --seed $(or $(SEED),1) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(NAME),--name $(NAME)) \
