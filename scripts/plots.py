@@ -113,6 +113,8 @@ GROWTH: Final = (
         ),
     ),
 )
+DAY: Final = "[0-9]" * 4 + "-[0-9][0-9]" * 2
+"""The day of a run; a comparison of the same subject has a word between."""
 DRAWN: Final[Mapping[str, Sequence[Panel]]] = {"recovery.svg": (KILLED,), "growth.svg": GROWTH}
 
 
@@ -136,7 +138,7 @@ def _newest(subject: str) -> Run | None:
     """Return the newest run with the largest crowd."""
     runs = [
         run
-        for path in (ROOT / "benchmarks" / "results").glob(f"*-{subject}.json")
+        for path in (ROOT / "benchmarks" / "results").glob(f"{DAY}-{subject}.json")
         for run in json.loads(path.read_text(encoding="utf-8"))
     ]
     return max(runs, key=lambda run: (max(run["crowds"], default=1), run["at"]), default=None)
