@@ -184,9 +184,9 @@ class StreamedReply(ABC):
         try:
             return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return self._settled(data, decoder.type)
+            return self._settled(data, decoder)
 
-    def _settled(self, data: bytes, kind: type[_Event]) -> _Event:
+    def _settled(self, data: bytes, decoder: "msgspec.json.Decoder[_Event]") -> _Event:
         """Return an event that is not written as it should be."""
         try:
             parsed = json.loads(data, parse_int=read_whole)
@@ -195,7 +195,8 @@ class StreamedReply(ABC):
             raise ProviderError(FailureKind.TRANSIENT, torn) from error
         if isinstance(parsed, dict):
             settle_event(parsed)
-        return msgspec.convert(parsed, kind)
+        event: _Event = msgspec.convert(parsed, decoder.type)
+        return event
 
     def _fail(self, parsed: dict[str, Any]) -> NoReturn:  # Any: JSON as it came
         """Raise what a server says in an event; only the beginning of a long text is looked at."""
