@@ -174,7 +174,7 @@ class Driver:
         return rest.result
 
     async def _end_open(self, status: RunStatus) -> None:
-        """PublishEvent each open branch as it ends."""
+        """Publish each open branch as it ends."""
         while self._remains.open:
             while not self._arrived:
                 await self._heard()
