@@ -75,6 +75,16 @@ def test_a_tool_that_is_another_one_needs_approval_again(agent, scripted):
     assert event.tool == "mcp__tests__bigger"
 
 
+def test_no_change_is_missed_before_a_server_listens(agent, scripted):
+    """Its tools are listed when it does, so that whatever changes from then on is reported."""
+    late = declared(env={"SERVER_LISTENS_LATE": "0.5"})
+    model = scripted(call("grow", name="bigger"), call("bigger", "c2"), "Done.")
+    session = agent(model, mcp_servers=[late])
+    session.run("go", timeout=TURN_S)
+
+    assert result_of(session, "c2").content == "I am bigger"
+
+
 def test_a_session_is_resumed_with_other_servers(agent, scripted, client):
     """Those that are given take the place of those that it had; without, it keeps its own."""
     model = scripted("Hello.")

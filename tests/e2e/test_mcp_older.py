@@ -33,6 +33,17 @@ def test_other_tools_take_the_place_of_the_former_with_the_next_request(agent, s
     assert "mcp__tests__bigger" in status_of(session).tools
 
 
+def test_a_request_has_what_was_announced_before_it(agent, scripted):
+    """It waits for a list that is on its way, and for no pause between two of them."""
+    slowly = call("grow", name="slow", list_after_s=0.5)
+    again = (call("grow", "c3", name="later"), call("later", "c4"))
+    session = agent(scripted(slowly, call("slow", "c2"), *again, "Done."), mcp_servers=[SERVER])
+    session.run("go", timeout=TURN_S)
+
+    assert result_of(session, "c2").content == "I am slow"
+    assert result_of(session, "c4").content == "I am later"
+
+
 def test_progress_comes_as_events_in_order(agent, scripted):
     """Each with the call that it is of."""
     session = agent(scripted(call("steps"), "Done."), mcp_servers=[SERVER])

@@ -13,6 +13,7 @@ import threading
 VERSION = "2025-11-25"
 NEVER = threading.Event()
 tools = dict.fromkeys(["era", "pid", "grow", "steps", "wait", "sample"])
+list_after_s = [0.0]
 asking = {}
 cancelled = {}
 one_at_a_time = threading.Lock()
@@ -36,6 +37,7 @@ def call(request, name, arguments, token):  # noqa: PLR0911 - a tool each
             return str(os.getpid())
         case "grow":
             tools[arguments["name"]] = None
+            list_after_s[0] = arguments.get("list_after_s", 0.0)
             notify("tools/list_changed")
             return "grown"
         case "steps":
@@ -84,7 +86,8 @@ def take(message):
         case "tools/list":
             schema = {"type": "object"}
             listed = [{"name": name, "description": name, "inputSchema": schema} for name in tools]
-            send(id=request, result={"tools": listed})
+            args = {"id": request, "result": {"tools": listed}}
+            threading.Timer(list_after_s[0], send, kwargs=args).start()
         case "tools/call":
             threading.Thread(target=answered, args=(request, params), daemon=True).start()
         case "notifications/cancelled":

@@ -2,7 +2,8 @@
 
 What it does beside its tools is said by variables: ``SERVER_SAYS`` goes to stderr at the start,
 ``SERVER_WAITS`` is a file whose appearance it waits for before it answers anything,
-``SERVER_LEAVES`` has it leave behind a process that has left its group, session and environment.
+``SERVER_LEAVES`` has it leave behind a process that has left its group, session and environment,
+``SERVER_LISTENS_LATE`` are the seconds before it begins to report other tools to who asks for it.
 """
 
 import asyncio
@@ -16,12 +17,13 @@ import threading
 from pathlib import Path
 from typing import Annotated
 
-from mcp.server import MCPServer
+from mcp.server import MCPServer, mcpserver
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
 from mcp.server.request_state import RequestStateSecurity
+from mcp.server.subscriptions import ListenHandler
 from mcp_types import (
     CreateMessageResult,
     ElicitRequest,
@@ -35,6 +37,17 @@ from pydantic import BaseModel
 POLL_S = 0.02
 WAIT_S = 60.0
 KEY = b"of all processes of this server.."
+
+
+class LateListener(ListenHandler):
+    """What happens before it listens nobody hears of."""
+
+    async def __call__(self, context, params):
+        await asyncio.sleep(float(os.environ.get("SERVER_LISTENS_LATE", "0")))  # tidy: a server
+        return await super().__call__(context, params)
+
+
+mcpserver.server.ListenHandler = LateListener  # the server itself is given none
 server = MCPServer("tests", request_state_security=RequestStateSecurity(keys=[KEY]))
 ASKED = ("Your name?", "Your age?")
 VALUE = {"type": "object", "properties": {"value": {"type": "string"}}, "required": ["value"]}

@@ -44,6 +44,8 @@ PAGES_MAX: Final = 100
 """Of one list of tools; a server whose list goes on has failed."""
 LIST_BYTES_MAX: Final = 4 * 2**20
 """Of what one server says about all its tools."""
+LISTEN_S: Final = 5.0
+"""For a server to say that it will report changes, before its tools are listed all the same."""
 LISTEN_AGAIN_S: Final = 5.0
 """Between two tries to hear of changes, where a server has ended the first."""
 
@@ -253,8 +255,10 @@ async def connected(transport: Transport, callbacks: Callbacks) -> AsyncIterator
     with _translated("it answers what can't be read"):
         async with client:
             reader.version = client.protocol_version
-            hearing = asyncio.create_task(_hear(client, callbacks), name="mcp-hear")
+            is_heard = asyncio.Event()
+            hearing = asyncio.create_task(_hear(client, callbacks, is_heard), name="mcp-hear")
             try:
+                await _within(LISTEN_S, is_heard)
                 yield Connection(client)
             finally:
                 hearing.cancel()  # not waited for: the SDK may have cancelled whoever is here
@@ -315,18 +319,38 @@ def _listener(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a handler
     return take
 
 
-async def _hear(client: Client, callbacks: Callbacks) -> None:
-    """Hear of changes in the way of the newer era; a server of the older one sends them itself."""
-    if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        return
+async def _hear(client: Client, callbacks: Callbacks, is_heard: asyncio.Event) -> None:
+    """Hear of changes in the way of the newer era; a server of the older one sends them itself.
+
+    ``is_heard`` is set when they are, or can't be: what is listed from then on is not outdated
+    without a word. Nobody knows what was missed before a later beginning, so it is a change.
+    """
     tools = client.server_capabilities.tools
-    while tools is not None and tools.list_changed:
+    is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if not is_modern or tools is None or not tools.list_changed:
+        is_heard.set()
+        return
+
+    def begin() -> None:
+        if is_heard.is_set():
+            callbacks.on_change()
+        is_heard.set()
+
+    while True:
         with contextlib.suppress(MCPError, SubscriptionLost, RuntimeError, TimeoutError):
             async with client.listen(tools_list_changed=True) as changes:
+                begin()
                 async for _ in changes:
                     callbacks.on_change()
+        begin()
         await asyncio.sleep(LISTEN_AGAIN_S)
-        callbacks.on_change()  # nobody knows what was missed
+
+
+async def _within(limit_s: float, event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    event.set()
 
 
 def _asker(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a callback

@@ -34,6 +34,8 @@ log = structlog.get_logger()
 
 PROBE_S: Final = 5.0
 """For a server to list its tools once more, where it may not answer any longer."""
+LIST_AGAIN_S: Final = 1.0
+"""Between two lists of a server that keeps on announcing other tools, where no request waits."""
 END_S: Final = 1.0
 """For a process whose pipes have closed to be gone, too."""
 ASKED_MAX: Final = 3
@@ -80,7 +82,10 @@ class ServerLink:
         self._declared, self._surroundings = declared, surroundings
         self._sdk: Any = sdk  # Any: loaded late
         self._news = asyncio.Event()
-        self._has_changed = False
+        self._announced = self._read = self._needed = 0
+        """How often it has announced other tools: so far, before the list, and for who waits."""
+        self._moved = asyncio.Event()
+        """Set, and replaced by another one, where one of these or the connection changes."""
         self._problem: str | None = None
         self._loss: LostError | None = None
         """Why it can't be connected to, which stays so while the rest is cleared away."""
@@ -112,6 +117,7 @@ class ServerLink:
 
     def _close(self) -> None:
         self._connection = None
+        self._move()
         if self._probe is not None:
             self._probe.cancel()
 
@@ -119,14 +125,40 @@ class ServerLink:
         """Wait until something happens: return why the server is lost, None: it has other tools."""
         await self._news.wait()
         self._news.clear()
-        if self._problem is None and self._has_changed:
-            self._has_changed = False
-            return None
         return self._problem
 
     async def list_again(self) -> None:
         """List the tools anew; a server that does not answer is lost."""
-        await self._answers()
+        announced = self._announced
+        if await self._answers():
+            self._read = announced
+        self._move()
+
+    async def rest(self) -> None:
+        """Let time pass before the next list, unless a request waits for one."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIST_AGAIN_S):
+                while self._needed <= self._read and self._problem is None:
+                    await self._moved.wait()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the list is behind all that the server has announced."""
+        return self._read == self._announced
+
+    async def current(self) -> None:
+        """Return when the list is behind what is announced by now, or the server is lost.
+
+        That is within ``PROBE_S`` for each of two lists: one may be on its way.
+        """
+        announced = self._needed = self._announced
+        self._move()
+        while self._read < announced and self._problem is None and self._connection is not None:
+            await self._moved.wait()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     @property
     def last_words(self) -> str:
@@ -230,13 +262,14 @@ class ServerLink:
         self._lose(process.ending())
 
     def _change(self) -> None:
-        self._has_changed = True
+        self._announced += 1
         self._news.set()
 
     def _lose(self, problem: str) -> None:
         if self._problem is None:
             self._problem = problem
             self._news.set()
+            self._move()
 
     async def _answers(self) -> bool:
         """List the tools; say whether the server does so in its time, and lose it if not."""

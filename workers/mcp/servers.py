@@ -44,8 +44,6 @@ log = structlog.get_logger()
 
 CONNECT_S_MAX: Final = 600.0
 """For a server to be ready though no request waits for it any more: npx may download it first."""
-LIST_AGAIN_S: Final = 1.0
-"""Between two lists of a server that keeps on reporting other tools."""
 DIGEST_BYTES: Final = 16
 PROBLEM_CHARS_MAX: Final = 1_000
 """Of what is said about a server."""
@@ -184,15 +182,19 @@ class McpServers:
     def is_settled(self) -> bool:
         """Whether a request has nothing to wait for; it starts what it needs."""
         self._want()
-        return self._next_due_s() is None
+        return self._next_due_s() is None and not self._outdated()
 
     def may_have(self, name: str) -> bool:
         """Say whether a tool of this name may be one of a server's."""
         return any(name.startswith(mcp.tool_name(server, "")) for server in self._servers)
 
     async def settled(self) -> None:
-        """Return when each server is ready or failed, or its time is over; it starts them."""
+        """Return when each server is ready or failed, or its time is over; it starts them.
+
+        Of one that has announced other tools until now, these are listed then.
+        """
         self._want()
+        await asyncio.gather(*(link.current() for link in self._outdated()))
         while (due_s := self._next_due_s()) is not None:
             changed = self._changed
             with contextlib.suppress(TimeoutError):
@@ -312,7 +314,7 @@ class McpServers:
             await link.list_again()
             self._note(one)
             self._become(one, one.life)
-            await asyncio.sleep(LIST_AGAIN_S)
+            await link.rest()
         return problem
 
     def _note(self, one: _Server) -> None:
@@ -380,6 +382,10 @@ class McpServers:
             network=one.declared.network,
             share=one.declared.share,
         )
+
+    def _outdated(self) -> list[ServerLink]:
+        links = (one.link for one in self._servers.values())
+        return [link for link in links if link is not None and not link.is_current]
 
     def _next_due_s(self) -> float | None:
         """Return until when a request waits; None: there is nothing to wait for."""
