@@ -25,13 +25,17 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(name="over_http")
 def _over_http(poll):
-    """Start the server for tests so that it listens; a second start has the same port."""
+    """Start the server for tests so that it listens; a second start has the same port.
+
+    One that ``waits`` for a file listens when that is there, at once.
+    """
     started, port = [], free_port()
 
-    def start(kind):
+    def start(kind, waits=None):
         command = [*SERVER, kind, str(port)]
-        started.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
-        assert poll(lambda: answers(port), TURN_S)
+        env = os.environ | ({} if waits is None else {"SERVER_WAITS": str(waits)})
+        started.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, env=env))
+        assert waits is not None or poll(lambda: answers(port), TURN_S)
         return f"http://127.0.0.1:{port}/{'sse' if kind == 'sse' else 'mcp'}", started[-1]
 
     yield start
@@ -57,9 +61,10 @@ def test_a_server_by_http_is_called(agent, scripted, over_http, kind):
     assert result_of(session, "c2").content == "blue"
 
 
-def test_a_server_by_http_that_goes_is_lost_and_found_again(agent, scripted, over_http):
+def test_a_server_by_http_that_goes_is_lost_and_found_again(agent, scripted, over_http, tmp_path):
     """The call is an error, and a later request has its tools when it is back."""
     url, process = over_http("http")
+    over_http("http", waits=tmp_path / "now")  # one that is away for long has failed
     model = scripted(call("pid"), "Once.", call("pid", "c2"), "Lost.", call("pid", "c3"), "Again.")
     session = agent(model, mcp_servers=[declared_at(url)])
     with session.subscribe() as stream:
@@ -68,7 +73,7 @@ def test_a_server_by_http_that_goes_is_lost_and_found_again(agent, scripted, ove
         process.wait()
         session.run("go", timeout=TURN_S)
         heard = states(stream, "restarting")
-        over_http("http")
+        (tmp_path / "now").touch()
         heard += states(stream, "ready")
     session.run("go", timeout=TURN_S)
 

@@ -337,12 +337,15 @@ async def _hear(client: Client, callbacks: Callbacks, is_heard: asyncio.Event) -
         is_heard.set()
 
     while True:
+        is_begun = False
         with contextlib.suppress(MCPError, SubscriptionLost, RuntimeError, TimeoutError):
             async with client.listen(tools_list_changed=True) as changes:
                 begin()
+                is_begun = True
                 async for _ in changes:
                     callbacks.on_change()
-        begin()
+        if not is_begun:
+            begin()
         await asyncio.sleep(LISTEN_AGAIN_S)
 
 

@@ -127,12 +127,14 @@ class ServerLink:
         self._news.clear()
         return self._problem
 
-    async def list_again(self) -> None:
-        """List the tools anew; a server that does not answer is lost."""
+    async def list_again(self) -> bool:
+        """List the tools anew; False: the server does not answer, and is lost."""
         announced = self._announced
-        if await self._answers():
+        is_listed = await self._answers()
+        if is_listed:
             self._read = announced
         self._move()
+        return is_listed
 
     async def rest(self) -> None:
         """Let time pass before the next list, unless a request waits for one."""

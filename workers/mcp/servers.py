@@ -311,10 +311,10 @@ class McpServers:
     async def _stay(self, one: _Server, link: ServerLink) -> str:
         """List the tools again when the server says so; return why it is lost."""
         while (problem := await link.news()) is None:
-            await link.list_again()
-            self._note(one)
-            self._become(one, one.life)
-            await link.rest()
+            if await link.list_again():
+                self._note(one)
+                self._become(one, one.life)
+                await link.rest()
         return problem
 
     def _note(self, one: _Server) -> None:
