@@ -184,8 +184,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     retry_base_delay: Seconds = 2.0  # before the first retry; it doubles from there
     retry_max_delay: Seconds = 60.0  # no retry waits longer
     retry_jitter: Share = 0.0  # share of the delay added at random
-    stall_after: Moment = 30.0  # without a chunk: stream_stalled, and again
-    stall_timeout: Moment = 120.0  # without a chunk: the request is given up and retried
+    stall_after: Moment = 30.0  # without a piece of the answer: stream_stalled, and again
+    stall_timeout: Moment = 120.0  # the same, longer: the request is given up and retried
     loop_threshold: Loops = 3  # equal calls in a row, or pairs: the model is warned
     loop_abort: Loops = 5  # the cycle is aborted
     loop_exempt_tools: ToolNames = []  # that may be called over and over

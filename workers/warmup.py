@@ -9,6 +9,7 @@ loop, and nothing of either is left when ``warm`` returns.
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
@@ -39,7 +40,23 @@ def warm() -> None:
 
     Raises what litellm raises, and TimeoutError after ``CALL_WAIT_S``.
     """
-    asyncio.run(_warm())
+    with _unproxied():
+        asyncio.run(_warm())
+
+
+@contextlib.contextmanager
+def _unproxied() -> Iterator[None]:
+    """Have no proxy of the environment be asked: the server is in this process."""
+    names = ("no_proxy", "NO_PROXY")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "*"))
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            del os.environ[name]
+            if text is not None:
+                os.environ[name] = text
 
 
 async def _warm() -> None:

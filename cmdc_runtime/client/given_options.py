@@ -123,9 +123,9 @@ class ChangedOptions(TypedDict, total=False):
     retry_max_delay: Seconds
     # share of the delay added at random
     retry_jitter: Share
-    # without a chunk: stream_stalled, and again
+    # without a piece of the answer: stream_stalled, and again
     stall_after: Moment
-    # without a chunk: the request is given up and retried
+    # the same, longer: the request is given up and retried
     stall_timeout: Moment
     # equal calls in a row, or pairs: the model is warned
     loop_threshold: Loops

@@ -293,7 +293,7 @@ class RequestCut(Event, frozen=True, kw_only=True):
 
 
 class StreamStalled(Event, frozen=True, kw_only=True):
-    """Nothing came for ``elapsed_s`` seconds."""
+    """No piece of the answer came for ``elapsed_s`` seconds; a keep-alive is none."""
 
     level = "warning"
     notice = "warning"

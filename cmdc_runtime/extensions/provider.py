@@ -273,21 +273,47 @@ def as_provider(candidate: object) -> Provider:
     """Return the provider that ``candidate`` is, makes or answers as.
 
     A class is made without arguments. A function takes a ``ModelRequest``: an async generator that
-    yields chunks, texts among them or alone, or an ``async def`` that returns the reply's text.
+    yields chunks, texts among them or alone, or an ``async def`` that returns the reply's text. So
+    does ``stream`` of a class or an object; where it has yielded texts it need not yield the end.
 
     Raises:
         TypeError: it is nothing of these.
     """
     made = candidate() if isinstance(candidate, type) else candidate
     if callable(getattr(made, "stream", None)):
-        provider: Provider = made  # type: ignore[assignment] # its stream is what is asked of it
-        return provider
+        return _OfObject(made)
     if inspect.isasyncgenfunction(made) or inspect.iscoroutinefunction(made):
         return _OfFunction(made)
     raise TypeError(
         "expected a class or an object with stream(request), an async generator function of a"
         f" request, or an async function that returns a text; got {short(candidate)}"
     )
+
+
+_TABLES: Final = ("context_window", "price_usd", "answer_tokens", "media")
+"""What a provider may have beside ``stream``: see ``ModelTable`` and those behind it."""
+
+
+class _OfObject:
+    """Asks an object."""
+
+    def __init__(self, asked: Any) -> None:  # Any: what has a ``stream``
+        self._stream = asked.stream
+        for name in _TABLES:
+            if callable(table := getattr(asked, name, None)):
+                setattr(self, name, table)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """Yield what the object yields, and the end where its pieces are texts that say none."""
+        has_end, has_texts, has_calls = False, False, False
+        async with contextlib.aclosing(self._stream(request)) as pieces:
+            async for given in pieces:
+                has_texts = has_texts or isinstance(given, str)
+                has_end = has_end or isinstance(given, FinishChunk)
+                has_calls = has_calls or isinstance(given, ToolCallChunk)
+                yield TextChunk(text=given) if isinstance(given, str) else given
+        if has_texts and not has_end:
+            yield FinishChunk(reason="tool_calls" if has_calls else "stop")
 
 
 class _OfFunction:

@@ -50,6 +50,14 @@ class Counting:
         return 0.0
 
 
+class Talking:
+    """An object whose pieces are texts, so that it need not say the end."""
+
+    async def stream(self, request):
+        yield "You said: "
+        yield request.messages[-1].content
+
+
 class Broken:
     """Fails in each way."""
 
@@ -69,6 +77,16 @@ class Broken:
 def double(x: int) -> int:
     """Double a number."""
     return 2 * x
+
+
+@pytest.mark.parametrize(
+    "given", [Talking, Talking(), f"{__name__}:Talking"], ids=["class", "object", "name"]
+)
+def test_a_class_may_yield_texts(agent, given):
+    """As a function may, whichever way it is given."""
+    session = agent(MODEL, provider=given)
+
+    assert session.run("Hello.", timeout=TURN_S).text == "You said: Hello."
 
 
 def test_a_function_that_returns_a_text(agent):

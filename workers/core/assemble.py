@@ -38,6 +38,8 @@ TOKENS_MAX: Final = 10**12
 """Of one request: far beyond what any is able to use, and sums of it fit into 64 bits."""
 COST_USD_MAX: Final = 1e9
 """The price of one request, for the same reasons."""
+CUT: Final = frozenset({"length", "content_filter"})
+"""Why a reply is over that may end amid a call: one without arguments has not come to them."""
 _MAY_BE_UNKNOWN: Final = frozenset({"cost_usd", "cached_tokens"})
 
 
@@ -82,16 +84,27 @@ class _Drafts:
     open: dict[int, _Draft] = field(default_factory=dict)
 
     def add(self, chunk: ToolCallChunk) -> None:
-        """Add one piece. A new id on a known index is a new call: some servers send only 0."""
+        """Add one piece. Some servers number all calls 0, and give them no ids either."""
         draft = self.open.get(chunk.index)
-        is_other = draft is not None and draft.call_id and chunk.call_id
-        if draft is None or (is_other and draft.call_id != chunk.call_id):
+        if draft is None or _is_next(draft, chunk):
             draft = _Draft(chunk.call_id, "", [])
             self.open[chunk.index] = draft
             self.calls.append(draft)
         draft.call_id = draft.call_id or chunk.call_id
         draft.name = draft.name or chunk.name or ""
         draft.arguments.append(chunk.arguments)
+
+
+def _is_next(draft: _Draft, chunk: ToolCallChunk) -> bool:
+    """Say whether a piece begins another call: with an id of its own, or behind a whole one."""
+    if draft.call_id and chunk.call_id:
+        return draft.call_id != chunk.call_id
+    if not (draft.name and chunk.name and chunk.arguments.strip()):
+        return False
+    try:
+        return bool(read_arguments("".join(draft.arguments)))
+    except ValueError:
+        return False
 
 
 def fit(chunk: Chunk) -> Chunk:
@@ -147,7 +160,7 @@ def assemble(
     return Reply(
         text=plain.mended("".join(text)),
         thinking=plain.mended("".join(thinking)) or None,
-        tool_calls=_tool_calls(drafts.calls, id_prefix, used),
+        tool_calls=_tool_calls(drafts.calls, id_prefix, used, is_cut=finish_reason in CUT),
         usage=usage,
         finish_reason=finish_reason,
     )
@@ -192,7 +205,7 @@ def read_arguments(raw: str) -> dict[str, object]:
 
 
 def _tool_calls(
-    drafts: list[_Draft], id_prefix: str, used: Collection[CallId]
+    drafts: list[_Draft], id_prefix: str, used: Collection[CallId], *, is_cut: bool
 ) -> tuple[ToolCall, ...]:
     seen = set(used)
     given = {draft.call_id for draft in drafts} | seen
@@ -203,12 +216,14 @@ def _tool_calls(
         own = _kept_id(draft.call_id)
         call_id = own if own and own not in seen else next(unused)
         seen.add(call_id)
-        calls.append(_tool_call(call_id, draft.name, "".join(draft.arguments)))
+        calls.append(_tool_call(call_id, draft.name, "".join(draft.arguments), is_cut=is_cut))
     return tuple(calls)
 
 
-def _tool_call(call_id: CallId, name: str, raw: str) -> ToolCall:
+def _tool_call(call_id: CallId, name: str, raw: str, *, is_cut: bool) -> ToolCall:
     name, raw = plain.without_controls(name)[:NAME_CHARS_MAX], plain.mended(raw)
+    if is_cut and not raw.strip():
+        return ToolCall(call_id=call_id, name=name, malformed="")
     try:
         return ToolCall(call_id=call_id, name=name, arguments=read_arguments(raw))
     except ValueError:

@@ -389,7 +389,12 @@ def _log_crash(call: ToolCall, failed: ForeignError) -> None:
     log.error("tool.crashed", tool=call.name, call_id=call.call_id, exception=trace)
 
 
+_UNUSABLE: Final = "the arguments cannot be used"
+
+
 def _malformed(raw: str) -> str:
+    if not raw.strip():
+        return f"{_UNUSABLE}: the answer was cut off before them. Send a JSON object."
     try:
         read_arguments(raw)
     except ValueError as error:
@@ -397,7 +402,7 @@ def _malformed(raw: str) -> str:
     else:
         problem = "it could not be read"  # an older program had other rules
     shown = plain.mended(raw)[:MALFORMED_CHARS_SHOWN]
-    return f"the arguments cannot be used: {problem}: {shown!r}. Send a JSON object."
+    return f"{_UNUSABLE}: {problem}: {shown!r}. Send a JSON object."
 
 
 class Seat:

@@ -280,16 +280,23 @@ class RawHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(self.server.body)
+        self.wfile.flush()
+        if self.server.is_held:
+            self.rfile.read()  # until the client goes
 
 
 class RawServer(ThreadingHTTPServer):
-    """``status``, ``headers`` and ``body`` are the answer; ``seen`` is what came."""
+    """``status``, ``headers`` and ``body`` are the answer; ``seen`` is what came.
+
+    ``is_held``: the server never ends its answer by itself.
+    """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), RawHandler)
         self.status = 200
         self.headers = {"content-type": "text/event-stream"}
         self.body = b""
+        self.is_held = False
         self.seen = []
 
     def stream(self, *events):

@@ -514,6 +514,13 @@ def retry_after_s(headers: Mapping[str, str] | None, now_s: float) -> float | No
     try:
         seconds = float(value)
     except ValueError:
-        parsed = email.utils.parsedate_tz(value)
-        seconds = math.nan if parsed is None else email.utils.mktime_tz(parsed) - now_s
+        seconds = _date_s(value) - now_s
     return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def _date_s(value: str) -> float:
+    parsed = email.utils.parsedate_tz(value)
+    try:
+        return math.nan if parsed is None else email.utils.mktime_tz(parsed)
+    except (ValueError, OverflowError):  # of a year that no clock has
+        return math.nan

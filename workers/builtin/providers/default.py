@@ -4,9 +4,10 @@ Which way a request goes is ``route_of``'s to say. litellm takes seconds to impo
 at the first request that needs it, where nothing has done so before.
 """
 
+import asyncio
 import contextlib
 import importlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Final, cast
 
 import msgspec
@@ -29,7 +30,14 @@ from cmdc_runtime.provider_options import HEADERS
 from cmdc_runtime.version import VERSION
 from workers.builtin.providers._answer_call import answer_call
 from workers.builtin.providers._facts import check_addresses, check_keys
-from workers.builtin.providers._failures import Heard, border, hidden, no_key, secrets_of
+from workers.builtin.providers._failures import (
+    Heard,
+    RefusedAnswerError,
+    border,
+    hidden,
+    no_key,
+    secrets_of,
+)
 from workers.builtin.wires import anthropic_messages, openai_chat, table
 from workers.builtin.wires.http import Call, answer_to
 from workers.builtin.wires.reply import Events, StreamedReply
@@ -38,6 +46,8 @@ from workers.builtin.wires.table import entry_of, facts_of
 
 log = structlog.get_logger()
 
+END_S: Final = 0.2
+"""For a server to end its answer behind the last event, which most do at once."""
 LITELLM: Final = "workers.builtin.providers.litellm"
 _ANYTHING: Final = (Message.user("Hello."),)
 """What any session may ask."""
@@ -130,9 +140,13 @@ async def _stream(route: Route, request: ModelRequest) -> AsyncGenerator[Chunk, 
         if route.key is None and route.vendor.needs_key:
             raise ProviderError(FailureKind.PERMANENT, no_key(request.model, route.vendor.keys))
         reply, called = _reply_of(route, heard), answer_call(request, route.facts)
-        async with contextlib.aclosing(_arriving(call_of(route, request), heard)) as arrivals:
+        async with contextlib.aclosing(
+            _arriving(call_of(route, request), heard, reply)
+        ) as arrivals:
             async for events in arrivals:
                 for data in events:
+                    if reply.is_over:
+                        break
                     taken = reply.take(data)
                     for chunk in taken if called is None else called.through(taken):
                         yield chunk
@@ -143,16 +157,34 @@ async def _stream(route: Route, request: ModelRequest) -> AsyncGenerator[Chunk, 
             log.warning("usage.refused", model=request.model, problem=problem)
 
 
-async def _arriving(call: Call, heard: Heard) -> AsyncGenerator[list[bytes], None]:
-    """Yield the data of events as they come, several at once where they come so."""
+async def _arriving(
+    call: Call, heard: Heard, reply: StreamedReply
+) -> AsyncGenerator[list[bytes], None]:
+    """Yield the data of events as they come, several at once where they come so.
+
+    What follows the end of the reply is nothing, and neither is how the connection ends then.
+    """
     events = Events()
     try:
         async with answer_to(call, heard) as pieces:
             async for piece in pieces:
                 yield events.take(piece)
+                if reply.is_over:
+                    await _ended(pieces)
+                    return
     except TimeoutError as error:
         raise ProviderError(FailureKind.TIMEOUT, str(error)) from error
     yield events.rest()
+    if not reply.is_over and (body := events.instead()) is not None:
+        reply.take_instead(body)
+
+
+async def _ended(pieces: AsyncIterator[bytes]) -> None:
+    """Let an answer come to its end, so that its connection can be used again, if it does soon."""
+    with contextlib.suppress(TimeoutError, ConnectionError, RefusedAnswerError):
+        async with asyncio.timeout(END_S):
+            async for _ in pieces:
+                pass
 
 
 def _reply_of(route: Route, heard: Heard) -> StreamedReply:

@@ -228,6 +228,14 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 _CALLS: Final = frozenset({"tool_use", "server_tool_use"})
 
 
+class _OpenCall(msgspec.Struct):
+    """A call whose block is open: its number, and its arguments where they came with its start."""
+
+    number: int
+    input: dict[str, Any] | None  # Any: JSON as it came
+    has_arguments: bool = False
+
+
 class AnthropicReply(StreamedReply):
     """See ``StreamedReply``: one in content blocks. Calls count from 0, other blocks do not."""
 
@@ -235,9 +243,9 @@ class AnthropicReply(StreamedReply):
         """Begin with nothing."""
         super().__init__(heard, priced)
         self._counts: dict[str, object] = {}
-        self._call = -1
-        self._is_call = self._has_arguments = False
-        self._input: dict[str, Any] | None = None  # Any: JSON as it came
+        self._calls = 0
+        self._open: dict[int | None, _OpenCall] = {}
+        """By the index of its block."""
 
     def take(self, data: bytes) -> Iterator[Chunk]:
         """Yield the chunks of one event; see ``StreamedReply.take``."""
@@ -245,41 +253,45 @@ class AnthropicReply(StreamedReply):
         if event.error:
             self._fail({"type": event.type, "error": event.error})
         if event.content_block is not None:
-            yield from self._open(event.content_block)
+            yield from self._begin(event.index, event.content_block)
         elif event.type == "content_block_stop":
-            yield from self._close()
+            yield from self._close(event.index)
         elif event.delta is not None:
-            yield from self._pieces(event.delta)
+            yield from self._pieces(event.index, event.delta)
+        elif event.type == "message_stop":
+            self.is_over = True
         usage = event.message.usage if event.message is not None else event.usage
         if usage is not None and self._is_true(usage):
             # The last one counts all, but may leave out what the first has said.
             self._counts |= usage
             self._usage = self._priced(self._counts)
 
-    def _open(self, block: _Block) -> Iterator[Chunk]:
-        self._is_call, self._has_arguments = block.type in _CALLS, False
-        if self._is_call:
-            self._call += 1
+    def _begin(self, index: int | None, block: _Block) -> Iterator[Chunk]:
+        if block.type in _CALLS:
+            self._open[index] = call = _OpenCall(self._calls, block.input)
+            self._calls += 1
             self._has_calls = True
-            self._input = block.input
             call_id = CallId(block.id) if block.id else None
-            yield ToolCallChunk(index=self._call, call_id=call_id, name=block.name or None)
-        elif block.type == "text" and block.text:
+            yield ToolCallChunk(index=call.number, call_id=call_id, name=block.name or None)
+            return
+        self._open.pop(index, None)  # of a block that was not closed
+        if block.type == "text" and block.text:
             yield from self._pairs.joined((TextChunk(text=block.text),))
 
-    def _pieces(self, delta: _Delta) -> Iterator[Chunk]:
+    def _pieces(self, index: int | None, delta: _Delta) -> Iterator[Chunk]:
         if delta.stop_reason is not None:
             self._finish(delta.stop_reason)
         if delta.thinking:
             yield from self._pairs.joined((ThinkingChunk(text=delta.thinking),))
         if delta.text:
             yield from self._pairs.joined((TextChunk(text=delta.text),))
-        if delta.partial_json and self._is_call:
-            self._has_arguments = True
-            yield ToolCallChunk(index=self._call, arguments=delta.partial_json)
+        call = self._open.get(index)
+        if delta.partial_json and call is not None:
+            call.has_arguments = True
+            yield ToolCallChunk(index=call.number, arguments=delta.partial_json)
 
-    def _close(self) -> Iterator[Chunk]:
-        if self._is_call and not self._has_arguments:  # some servers have it all at once
-            arguments = msgspec.json.encode(self._input or {}).decode()
-            yield ToolCallChunk(index=self._call, arguments=arguments)
-        self._is_call = False
+    def _close(self, index: int | None) -> Iterator[Chunk]:
+        call = self._open.pop(index, None)
+        if call is not None and call.input and not call.has_arguments:  # all at once, as some do
+            arguments = msgspec.json.encode(call.input).decode()
+            yield ToolCallChunk(index=call.number, arguments=arguments)

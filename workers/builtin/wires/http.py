@@ -342,8 +342,12 @@ async def _refused(response: aiohttp.ClientResponse, heard: Heard) -> AnsweredEr
     heard.note(bytes(body))
     location = response.headers.get("location")
     redirected = redirect_problem(str(response.url), response.status, location)
-    words = redirected or _said(bytes(body))
+    words = redirected or _said(bytes(body)) or _wordless(response)
     return refusal(response.status, words, _lowered(response.headers))
+
+
+def _wordless(response: aiohttp.ClientResponse) -> str:
+    return f"status {response.status} and not a word from {shown_address(str(response.url))}"
 
 
 def _lowered(headers: Mapping[str, str] | None) -> dict[str, str]:
@@ -364,7 +368,7 @@ def _failures(call: Call) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientHttpProxyError as error:
-        problem = f"the proxy says: {error.message}"
+        problem = f"the proxy says: {error.message or f'status {error.status}'}"
         raise refusal(error.status, problem, _lowered(error.headers)) from error
     except aiohttp.InvalidURL as error:
         raise BadAddressError(f"{shown_address(call.address)!r}: it can't be read") from error

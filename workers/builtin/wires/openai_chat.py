@@ -97,7 +97,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: Any = None  # Any: judged by itself, so that it costs no reply
     error: Any = None  # Any: whatever a server says of its failure
 
@@ -112,11 +112,12 @@ class OpenAIReply(StreamedReply):
     def take(self, data: bytes) -> Iterator[Chunk]:
         """Yield the chunks of one event; see ``StreamedReply.take``."""
         if data == _DONE:
+            self.is_over = True
             return
         event = self._decoded(data, _EVENT)
         if event.error:
             self._fail({"error": event.error})
-        for choice in event.choices:
+        for choice in event.choices or ():
             if choice.index:  # another answer to the request: the first one is the reply
                 continue
             if choice.finish_reason:

@@ -29,11 +29,15 @@ from workers.builtin.providers._usages import (
     settle_event,
     usage_problem,
 )
+from workers.builtin.wires.http import refusal
 from workers.builtin.wires.table import Priced
 
 # --- server-sent events ---------------------------------------------------------------------------
 
 _DATA: Final = b"data:"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_OTHER_BYTES_MAX: Final = 64 * 2**10
+"""Kept of an answer that has no events: what it says instead."""
 
 
 class Events:
@@ -46,6 +50,8 @@ class Events:
         self._is_after_cr = False
         self._bytes = self._count = 0
         self._event_bytes = self._event_lines = 0
+        self._is_first = True
+        self._other = bytearray()
 
     def take(self, piece: bytes) -> list[bytes]:
         """Return the data of the events that end in ``piece``.
@@ -89,19 +95,35 @@ class Events:
         self._is_after_cr = self._is_after_cr and not piece
         return piece
 
+    def instead(self) -> dict[str, Any] | None:  # Any: JSON as it came
+        """Return the object that has come in the place of events, None where there is none."""
+        if self._count:
+            return None
+        try:
+            found = msgspec.json.decode(self._other)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
+
     def _take_line(self, line: bytes, parsed: list[bytes]) -> None:
+        if self._is_first:
+            line, self._is_first = line.removeprefix(_BYTE_ORDER_MARK), False
         if line:
             self._event_lines += 1
             metering.check("lines in one event", self._event_lines, metering.EVENT_LINES_MAX)
             metering.check("bytes in one event", self._event_bytes, metering.EVENT_BYTES_MAX)
             if line.startswith(_DATA):
                 self._data.append(line[len(_DATA) :].strip())
+            elif not self._count and len(self._other) + len(line) < _OTHER_BYTES_MAX:
+                self._other += line + b"\n"
             return
         self._event_bytes = self._event_lines = 0
         if self._data:
             self._count += 1
             metering.check("events", self._count, metering.EVENTS_MAX)
-            parsed.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            if data:  # one that says nothing is none
+                parsed.append(data)
             self._data = []
 
 
@@ -126,6 +148,22 @@ REASONS: Final[Mapping[str, str]] = {
     "model_context_window_exceeded": "length",
 }
 """Words of vendors for why a reply ends, and OpenAI's; any other is a plain stop."""
+FAILED: Final = frozenset({"error", "abort"})
+"""Words for a reply that the server has given up."""
+STATUSES: Final[Mapping[str, int]] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+}
+"""What an error of these types and codes has for a status where it comes before the answer."""
+_ERROR_FIELDS: Final = ("code", "status", "type")
 
 
 class MidStreamError(ConnectionError):
@@ -147,12 +185,15 @@ class StreamedReply(ABC):
         self._reason: str | None = None
         self._has_calls = False
         self.problem: str | None = None
+        self.is_over = False
+        """The server has said that nothing follows."""
 
     @abstractmethod
     def take(self, data: bytes) -> Iterator[Chunk]:
         """Yield the chunks of one event.
 
         Raises:
+            AnsweredError: the server refuses the request.
             MidStreamError: the server reports what went wrong.
             ProviderError: it is no JSON.
             RefusedAnswerError: it can't be read; the text names what.
@@ -177,7 +218,16 @@ class StreamedReply(ABC):
         is_call = self._reason == "stop" and self._has_calls
         yield FinishChunk(reason="tool_calls" if is_call else self._reason)
 
+    def take_instead(self, body: dict[str, Any]) -> NoReturn:  # Any: JSON as it came
+        """Raise what an answer says that is no stream; see ``take``."""
+        if body.get("error"):
+            self._fail(body)
+        whole = "the server answers in one piece; a stream of events was asked for (stream=true)"
+        raise ProviderError(FailureKind.PERMANENT, whole)
+
     def _finish(self, reason: str) -> None:
+        if reason in FAILED:
+            raise MidStreamError(f"the server has given the answer up (finish_reason {reason!r})")
         self._reason = REASONS.get(reason, "stop")
 
     def _decoded(self, data: bytes, decoder: "msgspec.json.Decoder[_Event]") -> _Event:
@@ -200,9 +250,11 @@ class StreamedReply(ABC):
 
     def _fail(self, parsed: dict[str, Any]) -> NoReturn:  # Any: JSON as it came
         """Raise what a server says in an event; only the beginning of a long text is looked at."""
+        status = _status_of(parsed.get("error"))
         cut_error(parsed)
         self._heard.note_event(json.dumps(parsed).encode())
-        raise MidStreamError(words_of(parsed) or "the server gave no reason")
+        words = words_of(parsed) or "the server gave no reason"
+        raise MidStreamError(words) if status is None else refusal(status, words, {})
 
     def _is_true(self, usage: Any) -> bool:  # Any: JSON as it came
         """Say whether a usage can be true; what is null of it is left out."""
@@ -212,3 +264,16 @@ class StreamedReply(ABC):
             return False
         drop_nulls(usage)
         return True
+
+
+def _status_of(error: object) -> int | None:
+    """Return the status of a refusal that comes as an event, None of a failure of the server's."""
+    fields = error if isinstance(error, Mapping) else {}
+    for value in (fields.get(name) for name in _ERROR_FIELDS):
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        status = STATUSES.get(value) if isinstance(value, str) else None
+        if status is None and isinstance(number, int) and number in range(400, 500):
+            status = number
+        if status is not None:
+            return status
+    return None

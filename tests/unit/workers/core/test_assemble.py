@@ -106,6 +106,37 @@ def test_a_new_id_on_the_same_index_is_a_new_call():
     ]
 
 
+def test_a_whole_call_is_followed_by_the_next_one():
+    """Some servers number all calls 0, and give them no ids; some say the name with each piece."""
+    chunks = [
+        ToolCallChunk(index=0, name="add", arguments='{"a": 1}'),
+        ToolCallChunk(index=0, name="mul", arguments='{"b": '),
+        ToolCallChunk(index=0, name="mul", arguments="2}"),
+        ToolCallChunk(index=0, name="mul"),
+    ]
+    found = assemble(chunks, id_prefix="x").tool_calls
+
+    assert [(one.name, one.arguments) for one in found] == [("add", {"a": 1}), ("mul", {"b": 2})]
+
+
+@pytest.mark.parametrize("raw", ["", "  \n"])
+@pytest.mark.parametrize("reason", ["length", "content_filter", "stop"])
+def test_arguments_that_a_cut_reply_has_not_come_to_are_none(raw, reason):
+    """An answer that was cut off amid a call is no call without arguments."""
+    chunks = [ToolCallChunk(index=0, name="wipe", arguments=raw), FinishChunk(reason=reason)]
+    (found,) = assemble(chunks, id_prefix="x").tool_calls
+
+    assert found.malformed == (None if reason == "stop" else "")
+
+
+def test_arguments_that_came_before_the_cut_are_kept():
+    """They are whole."""
+    chunks = [ToolCallChunk(index=0, name="a", arguments="{}"), FinishChunk(reason="length")]
+    (found,) = assemble(chunks, id_prefix="x").tool_calls
+
+    assert (found.arguments, found.malformed) == ({}, None)
+
+
 def test_a_call_alone_without_an_id_gets_one():
     """Most answers have a single call."""
     assert [one.call_id for one in calls_of(call(0, name="a"))] == ["m-1"]

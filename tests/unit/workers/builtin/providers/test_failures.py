@@ -41,6 +41,7 @@ def request(**changes):
         ("nan", None),
         ("inf", None),
         ("", None),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(value, seconds):

@@ -375,10 +375,10 @@ def test_calls_count_by_themselves(reply):
 @pytest.mark.parametrize(
     ("fields", "arguments"),
     [
-        ({}, "{}"),
-        ({"input": {}}, "{}"),
-        ({"input": None}, "{}"),
-        ({"input": {"a": "ä"}}, '{"a":"ä"}'),
+        ({}, []),
+        ({"input": {}}, []),
+        ({"input": None}, []),
+        ({"input": {"a": "ä"}}, ['{"a":"ä"}']),
     ],
     ids=["none", "empty", "null", "whole"],
 )
@@ -389,9 +389,33 @@ def test_a_call_without_pieces_has_what_it_began_with(reply, fields, arguments):
 
     assert taken(reply, *events, *again) == [
         ToolCallChunk(index=0, call_id="c", name="n"),
-        ToolCallChunk(index=0, arguments=arguments),
+        *(ToolCallChunk(index=0, arguments=one) for one in arguments),
         ToolCallChunk(index=1, call_id="d", name="n"),
-        ToolCallChunk(index=1, arguments="{}"),
+    ]
+
+
+def test_blocks_that_are_open_side_by_side_are_kept_apart(reply):
+    """By their indexes, as some servers before a model have them."""
+    events = [
+        opened("tool_use", 0, id="c", name="n"),
+        opened("text", 1, text=""),
+        opened("tool_use", 2, id="d", name="m"),
+        piece(0, type="input_json_delta", partial_json='{"a":'),
+        piece(1, type="text_delta", text="Hello."),
+        piece(2, type="input_json_delta", partial_json='{"b": 2}'),
+        piece(0, type="input_json_delta", partial_json=" 1}"),
+        closed(0),
+        closed(1),
+        closed(2),
+    ]
+
+    assert taken(reply, *events) == [
+        ToolCallChunk(index=0, call_id="c", name="n"),
+        ToolCallChunk(index=1, call_id="d", name="m"),
+        ToolCallChunk(index=0, arguments='{"a":'),
+        TextChunk(text="Hello."),
+        ToolCallChunk(index=1, arguments='{"b": 2}'),
+        ToolCallChunk(index=0, arguments=" 1}"),
     ]
 
 
@@ -426,10 +450,7 @@ def test_pieces_of_arguments_outside_a_call_are_none(reply):
         piece(type="input_json_delta", partial_json="{}"),
     ]
 
-    assert taken(reply, *events) == [
-        ToolCallChunk(index=0, call_id="c", name="n"),
-        ToolCallChunk(index=0, arguments="{}"),
-    ]
+    assert taken(reply, *events) == [ToolCallChunk(index=0, call_id="c", name="n")]
 
 
 def test_a_call_of_the_server_is_reported(reply):

@@ -83,8 +83,32 @@ def test_nothing_is_read_of_nothing():
 
 
 def test_space_around_data_is_none_of_it():
-    """And data may be empty."""
-    assert read(b"data:   a \t\n\ndata:\n\n") == [b"a", b""]
+    """And an event that says nothing is none."""
+    assert read(b"data:   a \t\n\ndata:\n\ndata: b\n\n") == [b"a", b"b"]
+
+
+def test_a_mark_of_the_byte_order_is_none_of_the_first_line():
+    """Though it comes in pieces."""
+    assert read(b"\xef\xbb", b"\xbfdata: a\n\ndata: b\n\n") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (b'{"error": {\n"message": "no"}}', {"error": {"message": "no"}}),
+        (b"[1]", None),
+        (b"Bad Gateway", None),
+        (b"", None),
+        (b'{"a": 1}\n\ndata: {}\n\n', None),
+    ],
+)
+def test_an_object_may_come_in_the_place_of_events(sent, expected):
+    """It is known at the end, where no event has come."""
+    events = Events()
+    events.take(sent)
+    events.rest()
+
+    assert events.instead() == expected
 
 
 def test_a_field_has_to_be_named_so():
