@@ -1,7 +1,7 @@
 """Everything an observer can see a session do.
 
-To add an event, add one class in the file of its theme and its name here and in ``envelope``: the
-codec, the journal, the command line, the event log and the reference pages derive from the classes.
+To add an event, add one class and its name in the file of its theme, and its name here: the codec,
+the journal, the command line, the event log and the reference pages derive from the classes.
 The facts about an event stand on its class (``base.Event``): ``durable`` says whether the journal
 keeps it, so that it outlives every crash; an ephemeral one lives as long as the ring remembers it.
 Names and payloads are those of the CMDC event catalogue; where a field's name is a reserved word it

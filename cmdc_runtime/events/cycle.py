@@ -1,6 +1,6 @@
 """A cycle begins, ends, and survives its process; it asks the model, whose answer streams."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, MessageId
@@ -411,3 +411,36 @@ class ModelSwitched(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return f"from {one_line(self.from_)} to {one_line(self.to)}"
+
+
+CycleEvent: TypeAlias = (
+    AgentAbort
+    | AgentEnd
+    | AgentError
+    | AgentRecovered
+    | AgentResumed
+    | AgentStart
+    | ContextOverflow
+    | CostUnknown
+    | GuardrailTripped
+    | HandedOff
+    | HandoffFailed
+    | MessageDelta
+    | MessageStart
+    | ModelSwitched
+    | PromptDropped
+    | PromptReceived
+    | RecordSetAside
+    | RequestCut
+    | RequestStart
+    | ResponseComplete
+    | Retry
+    | StatusUpdate
+    | StreamError
+    | StreamReset
+    | StreamStalled
+    | ThinkingDelta
+    | ThinkingStart
+    | TitleGenerated
+)
+"""Each of these."""

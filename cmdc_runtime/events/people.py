@@ -1,6 +1,6 @@
 """What a user decides and says: approvals, questions, steering."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, SessionId
@@ -111,3 +111,15 @@ class SteeringApplied(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return f"{self.count} given to the model"
+
+
+PersonEvent: TypeAlias = (
+    ApprovalRequired
+    | AskUser
+    | SteeringApplied
+    | SteeringReceived
+    | ToolApproved
+    | ToolRejected
+    | UserResponded
+)
+"""Each of these."""

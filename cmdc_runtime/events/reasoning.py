@@ -5,7 +5,7 @@
 as ``PluginEvent``.
 """
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -143,3 +143,9 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
         return f"reasoning {self.strategy} {self.status}: {one_line(str(self.answer))}" + (
             f" ({more})" if more else ""
         )
+
+
+ReasoningEvent: TypeAlias = (
+    ReasoningBranch | ReasoningDone | ReasoningPrune | ReasoningScore | ReasoningThought
+)
+"""Each of these."""

@@ -5,7 +5,7 @@ Supervisors report their children on the topic of the supervision tree. The clie
 it can know, and hands events on in an ``Envelope``.
 """
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -267,3 +267,22 @@ class UnknownEvent(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return one_line(str(self.data))
+
+
+SessionEvent: TypeAlias = (
+    AgentHibernated
+    | AgentWoken
+    | ConversationCompacted
+    | EventsLost
+    | PluginAttached
+    | PluginCrashed
+    | PluginDetached
+    | PluginEvent
+    | PluginModelCall
+    | PluginUpdated
+    | SubagentEnd
+    | SubagentStart
+    | SupervisorReport
+    | UnknownEvent
+)
+"""Each of these."""

@@ -1,6 +1,6 @@
 """Tool calls, and changes of the tools."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, SessionId
@@ -221,3 +221,22 @@ class TodoChange(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return f"{len(self.todos)} todos"
+
+
+ToolEvent: TypeAlias = (
+    ClientToolCalled
+    | LoopDetected
+    | McpServerChanged
+    | TodoChange
+    | ToolAttached
+    | ToolBlocked
+    | ToolCallUnknown
+    | ToolCalls
+    | ToolDetached
+    | ToolExecutionEnd
+    | ToolExecutionMetrics
+    | ToolExecutionStart
+    | ToolKilled
+    | ToolsUpdated
+)
+"""Each of these."""
