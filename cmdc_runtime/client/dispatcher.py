@@ -50,16 +50,6 @@ class Daemon(Asker, Protocol):
     monitors: Monitors
 
 
-class SubscriptionTable(Protocol):
-    """Where a session's events are handed to the subscriptions that follow it."""
-
-    def enter(self, session_id: SessionId, subscription: Subscription) -> object:
-        """Hand the session's events to ``subscription``."""
-
-    def quit(self, session_id: SessionId, subscription: Subscription) -> None:
-        """Do it no more."""
-
-
 class Group:
     """One group's topic, for all streams of this client that follow it."""
 
@@ -127,7 +117,7 @@ class GroupFollower:
     """
 
     def __init__(
-        self, daemon: Daemon, topics: SubscriptionTable, group_id: str, subscription: Subscription
+        self, daemon: Daemon, topics: "Dispatcher", group_id: str, subscription: Subscription
     ) -> None:
         """Follow nobody yet."""
         self.group_id = group_id
@@ -304,7 +294,7 @@ class Dispatcher:
         if found.phase == "ended" and since is None:
             raise SessionNotAlive(reason)
         follower = self._followers[subscription] = _Follower(self._daemon, session_id, subscription)
-        subscription.on_finish = self.leave
+        subscription.when_finished(self.leave)
         cursor = found.last_index if since is None else since
         subscription.follow(session_id, cursor, found.created_ms)
         if found.phase == "ended":
@@ -333,7 +323,7 @@ class Dispatcher:
             self._daemon, self, group_id, subscription
         )
         subscription.spans_sessions = True
-        subscription.on_finish = self.leave
+        subscription.when_finished(self.leave)
         group = self._group(group_topic_of(group_id))
         group.followers.add(follower)
         try:
@@ -346,7 +336,7 @@ class Dispatcher:
     async def follow_all(self, subscription: Subscription) -> None:
         """Fill ``subscription`` with the events of all sessions from now on, new ones included."""
         found: tuple[SessionInfo, ...] = await self._daemon.ask(ListSessions())
-        subscription.on_finish = self.leave
+        subscription.when_finished(self.leave)
         for one in found:
             subscription.follow(one.session_id, one.last_index, one.created_ms)
         if not self._all:

@@ -253,13 +253,7 @@ class Exchange:
         """Have a cycle's stream end behind its events though the one that shows its end is lost."""
         connection = await self._connector.connected()
         look = connection.spawn(self._look_for_end(connection, opened))
-        leave = opened.subscription.on_finish
-
-        def give_up(finished: Subscription) -> None:
-            look.cancel()
-            leave(finished)
-
-        opened.subscription.on_finish = give_up
+        opened.subscription.when_finished(lambda _finished: look.cancel())
 
     async def _look_for_end(self, connection: Connection, opened: OpenedCycle) -> None:
         wanted = AwaitCycle(prompt_id=opened.command_id, within_s=WAIT_TURN_S)

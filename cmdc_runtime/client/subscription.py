@@ -253,8 +253,7 @@ class Subscription:
         """Whether the consumer is to call ``refill`` when it has made room."""
         self.spans_sessions = follows_strangers
         """Whether it goes on when one of its sessions is gone."""
-        self.on_finish: Callable[[Subscription], None] = _nothing
-        """Called once when it is finished; set by whoever fills it."""
+        self._finishers: list[Callable[[Subscription], object]] = []
         self._asker = asker
         self._queue = queue
         self._selection = selection
@@ -364,6 +363,10 @@ class Subscription:
             else:
                 self._advance(position)
 
+    def when_finished(self, call: Callable[["Subscription"], object]) -> None:
+        """Call ``call`` once, when it is finished."""
+        self._finishers.append(call)
+
     def finish(self, error: CmdcError) -> None:
         """Put nothing more into the queue; only the first call counts."""
         if self._is_finished:
@@ -373,7 +376,8 @@ class Subscription:
             task.cancel()
         self._queue.finish(error)
         self._moved.set()
-        self.on_finish(self)
+        for call in self._finishers:
+            call(self)
 
     def _lacks(self, session_id: SessionId, last: int) -> bool:
         is_full = self.is_lagging and len(self._queue) > STREAM_REFILL_EVENTS
@@ -516,7 +520,3 @@ class Subscription:
         else:
             self._positions.pop(session_id, None)
             self._moved.set()
-
-
-def _nothing(_subscription: Subscription) -> None:
-    """Do nothing."""
