@@ -120,7 +120,7 @@ def named(listed: Iterable[tuple[str, str]], taken: Collection[str]) -> Names:
     Of those that would be called alike none is: which one is meant would depend on their order.
     """
     owners: dict[str, list[tuple[str, str]]] = {}
-    for server, tool in dict.fromkeys(listed):
+    for server, tool in listed:
         owners.setdefault(tool_name(server, tool), []).append((server, tool))
     given: dict[tuple[str, str], str] = {}
     problems: dict[str, tuple[str, ...]] = {}
@@ -128,9 +128,16 @@ def named(listed: Iterable[tuple[str, str]], taken: Collection[str]) -> Names:
         if len(tools) == 1 and name not in taken:
             given[tools[0]] = name
             continue
-        for server, tool in tools:
-            others = [f"{two!r} of {one!r}" for one, two in tools if (one, two) != (server, tool)]
-            who = ", ".join(others) or "a tool of the session"
-            line = f"tool {tool!r} is left out: {who} would be called {name} too"
+        for server, tool in dict.fromkeys(tools):
+            line = f"tool {tool!r} is left out: {_likeness((server, tool), tools, name)}"
             problems[server] = (*problems.get(server, ()), line)
     return Names(given, problems)
+
+
+def _likeness(own: tuple[str, str], tools: Collection[tuple[str, str]], name: str) -> str:
+    """Return what else is called ``name``: tools of servers, or else one of the session."""
+    others = [f"{tool!r} of {server!r}" for server, tool in tools if (server, tool) != own]
+    if len(tools) - len(others) > 1:
+        others.insert(0, "another one of this name")
+    who = ", ".join(dict.fromkeys(others)) or "a tool of the session"
+    return f"{who} would be called {name} too"

@@ -123,6 +123,16 @@ def test_tools_that_would_be_called_alike_are_left_out():
     assert "'b__e' of 'a'" in names.problems["a__b"][0]
 
 
+def test_two_tools_of_one_name_in_one_list_are_left_out():
+    """Which one is meant would depend on their order; each problem is said once."""
+    names = mcp.named([("a", "b"), ("a", "c"), ("a", "b"), ("a", "b")], frozenset())
+
+    assert dict(names.given) == {("a", "c"): "mcp__a__c"}
+    assert names.problems == {
+        "a": ("tool 'b' is left out: another one of this name would be called mcp__a__b too",)
+    }
+
+
 def test_a_tool_of_the_session_keeps_its_name():
     """The server's is left out."""
     names = mcp.named([("a", "b")], {"mcp__a__b"})
