@@ -135,6 +135,41 @@ def test_an_answer_that_cannot_be_read_fails_its_call_at_once(agent, scripted, s
     assert status_of(session).state == "ready"
 
 
+HEAD = '{"jsonrpc": "2.0", "id": "@id", "result": {"content": '
+
+
+@pytest.mark.parametrize("share", ["session", "daemon"])
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (f'{HEAD}[{{"type": "text", "text": "half', "EOF while parsing a string"),
+        (f'{HEAD}[], "a": {"9" * 5000}}}}}', "number out of range"),
+        (f'{HEAD}[], "a": {"[" * 3000}{"]" * 3000}}}}}', "recursion limit exceeded"),
+    ],
+)
+def test_an_answer_that_is_no_json_fails_its_call_at_once(agent, scripted, share, line, problem):
+    """Its id is found all the same."""
+    odd = server(**{"tools__call fine": line}, share=share)
+    session = agent(scripted(call("fine"), "Done."), mcp_servers=[odd], tool_timeout=3 * TURN_S)
+    session.run("go", timeout=TURN_S)
+    found = result_of(session)
+
+    assert "the MCP server 'tests' answered what can't be read: " in found.content
+    assert problem in found.content
+    assert status_of(session).state == "ready"
+
+
+@pytest.mark.parametrize("share", ["session", "daemon"])
+def test_an_answer_with_what_is_no_number_is_one(agent, scripted, share):
+    """Many languages write it so."""
+    line = f'{HEAD}[{{"type": "text", "text": "yes"}}], "_meta": {{"a": NaN}}}}}}'
+    odd = server(**{"tools__call fine": line}, share=share)
+    session = agent(scripted(call("fine"), "Done."), mcp_servers=[odd], tool_timeout=3 * TURN_S)
+    session.run("go", timeout=TURN_S)
+
+    assert result_of(session).content == "yes"
+
+
 def test_a_result_against_the_schema_of_its_tool_cannot_be_read(agent, scripted):
     """The tool says what it returns, and returns something else."""
     output = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -150,7 +185,12 @@ def test_a_result_against_the_schema_of_its_tool_cannot_be_read(agent, scripted)
 
 
 @pytest.mark.parametrize(
-    ("listed", "own"), [(["x.y", "x_y", "fine"], []), (["own", "fine"], ["mcp__tests__own"])]
+    ("listed", "own"),
+    [
+        (["x.y", "x_y", "fine"], []),
+        (["twice", "fine", "twice"], []),
+        (["own", "fine"], ["mcp__tests__own"]),
+    ],
 )
 def test_tools_that_would_be_called_alike_are_not_among_the_tools(agent, scripted, listed, own):
     """Status and event have what the model has."""

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from workers.core.mcp_lines import mended_line
+from workers.core.mcp_lines import Unread, mended_line, unread
 
 OPENINGS: Final = frozenset({"initialize", "server/discover"})
 """What is had once for all agents."""
@@ -238,7 +238,8 @@ class Switchboard:
         """Return what follows of a line of the server's; what it prints besides is nothing."""
         message = message_of(line)
         if message is None:
-            return []
+            answer = unread(line)
+            return [] if answer is None else list(self._unread(answer))
         if message.method is UNSET:
             return list(self._result(message))
         if message.id is UNSET:
@@ -248,16 +249,29 @@ class Switchboard:
         return self._questioned(message.id, message.method, line, now_s)
 
     def _result(self, message: Message) -> Iterator[Sent]:
-        number = message.id
+        """Answer all who wait; a result of an opening is kept, an error is not."""
+        opening, waiting = self._waiting(message.id)
+        if opening is not None and not isinstance(message.result, UnsetType):
+            opening.result = message.result.copy()
+        for agent, own in waiting:
+            yield ToAgent(agent, _line(msgspec.structs.replace(message, id=own)))
+
+    def _unread(self, answer: Unread) -> Iterator[Sent]:
+        """Pass on an answer that can't be read as it is: who has asked says what is wrong."""
+        _, waiting = self._waiting(answer.id)
+        for agent, own in waiting:
+            yield ToAgent(agent, answer.under(own))
+
+    def _waiting(self, number: object) -> tuple[_Opening | None, list[tuple[int, Id]]]:
+        """Return who waits for an answer, and for which opening; they wait no more."""
         for opening in self._openings.values():
             if opening.number is not None and opening.number == number:
-                yield from _opened(opening, message)
-                return
+                waiting, opening.waiting, opening.number = opening.waiting, [], None
+                return opening, waiting
         if not isinstance(number, int) or number not in self._requests:
-            return  # it was cancelled, or never asked for
+            return None, []  # it was cancelled, or never asked for
         request = self._forget(number)
-        if request.agent != _PROBE:
-            yield ToAgent(request.agent, _line(msgspec.structs.replace(message, id=request.id)))
+        return None, [] if request.agent == _PROBE else [(request.agent, request.id)]
 
     def _notified(self, method: str, params: Raw | UnsetType) -> list[Sent]:
         if method == _PROGRESS:
@@ -312,15 +326,6 @@ class Switchboard:
         self._lingering = {one: until for one, until in self._lingering.items() if until > now_s}
         running = {one.agent for one in self._requests.values() if one.method == CALL}
         return running | self._lingering.keys()
-
-
-def _opened(opening: _Opening, message: Message) -> Iterator[Sent]:
-    """Answer all who wait; a result is kept, and after an error the next one asks again."""
-    waiting, opening.waiting, opening.number = opening.waiting, [], None
-    if not isinstance(message.result, UnsetType):
-        opening.result = message.result.copy()
-    for agent, own in waiting:
-        yield ToAgent(agent, _line(msgspec.structs.replace(message, id=own)))
 
 
 # --- JSON -----------------------------------------------------------------------------------------

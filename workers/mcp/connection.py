@@ -36,7 +36,7 @@ from cmdc_runtime.mcp_oauth import LoginNeeded, Renewing
 from cmdc_runtime.version import VERSION
 from workers.core import elicitation
 from workers.core.elicitation import Answered, Question
-from workers.core.mcp_lines import mended_line
+from workers.core.mcp_lines import mended_line, unread
 from workers.mcp.process import ServerProcess
 from workers.mcp.tool_lists import TOOLS_MAX, ListReader, Transport, problem_of, summary_of
 
@@ -442,7 +442,7 @@ async def _read(process: ServerProcess, arrived: Any) -> None:  # Any: anyio's s
                 line = await process.stdout.readuntil(b"\n")
             except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
                 return  # it is gone, or says more than we take at once
-            if line.strip():
+            if line := line.strip():
                 await arrived.send(_message(line))
 
 
@@ -455,24 +455,18 @@ def _message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:
-        plain = mended_line(line)
-        if plain is None:
-            return error
-    try:
+        problem = error
+    plain = mended_line(line) or line
+    with contextlib.suppress(ValueError):
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(plain, by_name=False))
-    except ValueError as error:
-        return _unreadable(plain) or error
+    return _unreadable(plain) or problem
 
 
 def _unreadable(line: bytes) -> SessionMessage | None:
-    """Return the error that stands for an answer that is malformed; None: it is no answer."""
-    found = json.loads(line)
-    if not isinstance(found, dict) or "method" in found:
+    """Return the error that stands for an answer that can't be read; None: it is no answer."""
+    own, kind = _answered(line)
+    if own is None:
         return None
-    own = found.get("id")
-    if not isinstance(own, int | str) or isinstance(own, bool):
-        return None
-    kind = types.JSONRPCError if "error" in found else types.JSONRPCResponse
     try:
         kind.model_validate_json(line, by_name=False)
         problem = "it is no message"
@@ -480,6 +474,21 @@ def _unreadable(line: bytes) -> SessionMessage | None:
         problem = summary_of(error)
     failure = types.ErrorData(code=types.PARSE_ERROR, message=problem, data=_UNREADABLE)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=own, error=failure))
+
+
+def _answered(line: bytes) -> tuple[int | str | None, type[pydantic.BaseModel]]:
+    """Return the number of the request that a line is to answer, and as what; None: none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        cut = unread(line)
+        return (None if cut is None else cut.id), types.JSONRPCResponse
+    if not isinstance(found, dict) or "method" in found:
+        return None, types.JSONRPCResponse
+    own = found.get("id")
+    is_id = isinstance(own, int | str) and not isinstance(own, bool)
+    kind = types.JSONRPCError if "error" in found else types.JSONRPCResponse
+    return (own if is_id else None), kind
 
 
 async def _write(process: ServerProcess, written: Any, arrived: Any) -> None:  # Any: as above

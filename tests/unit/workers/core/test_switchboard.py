@@ -73,6 +73,31 @@ def test_an_id_that_is_text_comes_back_as_text(board):
     assert from_server(board, id=number, result=1)[0][1]["id"] == 1
 
 
+@pytest.mark.parametrize("rest", ['"result": NaN}', '"result": "half', '"result": [' * 3000])
+def test_an_answer_that_cannot_be_read_goes_to_who_asked_as_it_is(board, rest):
+    """Under the number of that agent, which says what is wrong; and once."""
+    number = asks(board, 1, "one")
+    head = '{"cmdc": 1, "jsonrpc": "2.0", "id": '
+
+    (sent,) = board.from_server(f"{head}{number}, {rest}\n".encode(), NOW_S)
+    assert sent == ToAgent(1, f' {head}"one", {rest}'.encode())
+    assert board.from_server(f"{head}{number}, {rest}\n".encode(), NOW_S) == []
+
+
+def test_an_opening_that_cannot_be_read_goes_to_all_who_wait(board):
+    """And the next one asks again."""
+    for agent in (1, 2):
+        sent = board.from_agent(agent, line(id=agent * 10, method="initialize"), NOW_S)
+    assert sent == []
+    found = board.from_server(b'{"jsonrpc": "2.0", "id": 1, "result": {', NOW_S)
+
+    assert found == [
+        ToAgent(1, b' {"jsonrpc": "2.0", "id": 10, "result": {'),
+        ToAgent(2, b' {"jsonrpc": "2.0", "id": 20, "result": {'),
+    ]
+    assert opened(board.from_agent(1, line(id=11, method="initialize"), NOW_S))[0][0] == 0
+
+
 def test_an_answer_is_passed_on_once(board):
     """What comes a second time, or was never asked for, is nobody's."""
     number = asks(board, 1, 7)
