@@ -83,13 +83,16 @@ def test_a_list_that_cannot_be_read_is_why_a_server_has_failed(agent, scripted, 
     assert "https://" not in status_of(session).problem
 
 
-def test_a_version_that_nobody_speaks_is_why_a_server_is_lost(agent, scripted):
-    """Its process ends since it can't be spoken to, and not the other way round."""
+def test_a_version_that_nobody_speaks_is_why_a_server_has_failed(agent, scripted):
+    """It is not tried again, and its process ends for that, not the other way round."""
     opened = {"capabilities": {}, "serverInfo": {"name": "odd", "version": "1"}}
     odd = server(initialize={**opened, "protocolVersion": "1999-01-01"})
     session = agent(scripted("Alone."), mcp_servers=[odd])
-    session.run("go", timeout=TURN_S)
+    with session.subscribe() as stream:
+        session.run("go", timeout=TURN_S)
+        found = states(stream, "failed")
 
+    assert found == ["connecting", "failed"]
     assert "1999-01-01" in status_of(session).problem
     assert "exited" not in status_of(session).problem
 
@@ -168,6 +171,22 @@ def test_an_answer_with_what_is_no_number_is_one(agent, scripted, share):
     session.run("go", timeout=TURN_S)
 
     assert result_of(session).content == "yes"
+
+
+@pytest.mark.parametrize("share", ["session", "daemon"])
+@pytest.mark.parametrize("method", ["tools/call fine", "tools/list"])
+def test_who_says_too_much_at_once_is_lost_for_that(agent, scripted, share, method):
+    """The call says so where it was one, and the status; what it has said is not waited for."""
+    odd = server(**{method: f'{HEAD}[{{"type": "text", "text": "@fill"}}]}}}}'}, share=share)
+    session = agent(scripted(call("fine"), "Done."), mcp_servers=[odd])
+    with session.subscribe(types=["mcp_server_changed"]) as stream:
+        session.run("go", timeout=TURN_S)
+        while not (event := stream.get(TURN_S).event).problem:
+            pass
+
+    assert event.problem.startswith("it says more than 16777216 bytes at once")
+    if method == "tools/call fine":
+        assert "during this call: it says more than 16777216 bytes" in result_of(session).content
 
 
 def test_a_result_against_the_schema_of_its_tool_cannot_be_read(agent, scripted):

@@ -1,7 +1,7 @@
 """An MCP server that answers what it is given: ``python tests/mcp/odd.py ANSWERS``.
 
 ANSWERS is a JSON object: for a method, or ``tools/call NAME``, a result, or a text that is sent as
-the whole line, in which ``"@id"`` stands for the request's number.
+the whole line, in which ``"@id"`` stands for the request's number and ``@fill`` for 17 MiB.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 
 VERSION = "2025-11-25"
 FACTS = {"name": "odd", "version": "1"}
+FILL = "x" * 17 * 2**20
 OPENED = {"protocolVersion": VERSION, "capabilities": {"tools": {}}, "serverInfo": FACTS}
 
 
@@ -19,7 +20,7 @@ def line_for(message, answers):
     key = f"{method} {params.get('name')}" if method == "tools/call" else method
     answer = answers.get(key, OPENED if method == "initialize" else None)
     if isinstance(answer, str):
-        return answer.replace('"@id"', json.dumps(message["id"]))
+        return answer.replace('"@id"', json.dumps(message["id"])).replace("@fill", FILL)
     head = {"jsonrpc": "2.0", "id": message["id"]}
     if answer is None:
         return json.dumps({**head, "error": {"code": -32601, "message": "Method not found"}})

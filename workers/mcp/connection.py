@@ -1,31 +1,27 @@
 """A connection to an MCP server by the official SDK: over pipes of ours, or by HTTP.
 
 Nothing but ``servers`` loads this module, in a thread and when a session has servers: the SDK takes
-a second and 60 MB. What the SDK raises is translated here. The SDK's own way to end a call, when
-the task that made it is cancelled, is kept: it notifies the server, within a bound of its own.
-Which era of the protocol a server speaks is found out by the SDK; a server reports other tools in
-either era's way, and both end as ``on_change``.
+a second and 60 MB. What the SDK raises is translated by ``failures``. The SDK's own way to end a
+call, when the task that made it is cancelled, is kept: it notifies the server, within a bound of
+its own. Which era of the protocol a server speaks is found out by the SDK; a server reports other
+tools in either era's way, and both end as ``on_change``.
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import anyio
-import httpx2
 import mcp_types as types
 import pydantic
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
 from mcp.client.session import ClientRequestContext
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -37,8 +33,29 @@ from cmdc_runtime.version import VERSION
 from workers.core import elicitation
 from workers.core.elicitation import Answered, Question
 from workers.core.mcp_lines import mended_line, unread
-from workers.mcp.process import ServerProcess
-from workers.mcp.tool_lists import TOOLS_MAX, ListReader, Transport, problem_of, summary_of
+from workers.mcp.failures import (
+    UNREADABLE,
+    ConnectionFailedError,
+    UnusableAnswerError,
+    translated,
+)
+from workers.mcp.http import events, streamable
+from workers.mcp.process import MESSAGE_BYTES_MAX, ServerProcess
+from workers.mcp.streams import Item, SaysTooMuchError, Transport, passed
+from workers.mcp.tool_lists import TOOLS_MAX, ListReader, problem_of, summary_of
+
+__all__ = [
+    "Callbacks",
+    "Connection",
+    "ConnectionFailedError",
+    "ListedTool",
+    "UnusableAnswerError",
+    "connected",
+    "events",
+    "login_at",
+    "pipes",
+    "streamable",
+]
 
 PAGES_MAX: Final = 100
 """Of one list of tools; a server whose list goes on has failed."""
@@ -55,9 +72,6 @@ ROUNDS_MAX: Final = 10
 """Of questions in one call, as the SDK has it."""
 STATE_ONLY_S: Final = 0.25
 """Before a call goes on of which the server has asked nothing."""
-
-_UNREADABLE: Final = object()
-"""The data of an error that stands for an answer of this server that can't be read."""
 
 
 class OnProgress(Protocol):
@@ -92,14 +106,8 @@ class Callbacks:
     on_change: Callable[[], None]
     """Its list of tools has changed."""
     ask: Ask
-
-
-class ConnectionFailedError(Exception):
-    """The server cannot be spoken to; the message says why."""
-
-
-class UnusableAnswerError(ConnectionFailedError):
-    """The server has answered, and what it says can't be used; the message says why."""
+    on_lost: Callable[[str], None]
+    """It is not listened to any more, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +135,7 @@ class Connection:
             UnusableAnswerError: it lists too many, or the list can't be read.
             ConnectionFailedError: it lists none.
         """
-        with _translated("it lists tools that can't be read"):
+        with translated("it lists tools that can't be read"):
             if self._client.server_capabilities.tools is None:
                 return ()
             found = await self._pages()
@@ -169,7 +177,7 @@ class Connection:
             UnusableAnswerError: what it answers can't be read.
             ConnectionFailedError: the server refuses the call, or it is gone.
         """
-        with _translated():
+        with translated():
             result = await self._finished(name, arguments, on_progress, keeping)
         text = _text_of(result)
         if result.is_error:
@@ -244,15 +252,21 @@ async def connected(transport: Transport, callbacks: Callbacks) -> AsyncIterator
         ConnectionFailedError: there is no common version of the protocol, or nobody answers.
     """
     reader = ListReader()
+
+    def read(item: Item) -> Item:
+        if isinstance(item, SaysTooMuchError):
+            callbacks.on_lost(str(item))
+        return reader.read(item)
+
     client = Client(
-        reader.over(transport),
+        passed(transport, read),
         mode="auto",
         client_info=types.Implementation(name="cmdc-runtime", version=VERSION),
         elicitation_callback=_asker(callbacks),
         message_handler=_listener(callbacks),
         cache=None,
     )
-    with _translated("it answers what can't be read"):
+    with translated("it answers what can't be read"):
         async with client:
             reader.version = client.protocol_version
             is_heard = asyncio.Event()
@@ -262,50 +276,6 @@ async def connected(transport: Transport, callbacks: Callbacks) -> AsyncIterator
                 yield Connection(client)
             finally:
                 hearing.cancel()  # not waited for: the SDK may have cancelled whoever is here
-
-
-@contextlib.contextmanager
-def _translated(unreadable: str = "") -> Iterator[None]:
-    """Raise what fails as ours; ``unreadable`` stands before what is wrong with an answer."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        if group.subgroup(asyncio.CancelledError) is not None:
-            raise
-        found = [_failure_of(error, unreadable) for error in _leaves(group)]
-        is_answer = all(isinstance(one, UnusableAnswerError) for one in found)
-        kind = UnusableAnswerError if is_answer else ConnectionFailedError
-        raise kind("; ".join(map(str, found))) from group
-    except (
-        MCPError,
-        RuntimeError,
-        ValueError,
-        OSError,
-        httpx2.HTTPError,
-        anyio.ClosedResourceError,
-        anyio.BrokenResourceError,
-    ) as error:
-        raise _failure_of(error, unreadable) from error
-
-
-def _failure_of(error: BaseException, unreadable: str) -> ConnectionFailedError:
-    """Return what a failure of the SDK is for us."""
-    if isinstance(error, ConnectionFailedError):
-        return error
-    if isinstance(error, pydantic.ValidationError):
-        problem = summary_of(error)
-    elif isinstance(error, MCPError) and error.error.data is _UNREADABLE:
-        problem = error.error.message
-    else:
-        return ConnectionFailedError(str(error) or type(error).__name__)
-    return UnusableAnswerError(f"{unreadable}: {problem}" if unreadable else problem)
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
 
 
 # --- what a server reports and asks ---------------------------------------------------------------
@@ -374,28 +344,7 @@ def _asker(callbacks: Callbacks) -> Any:  # Any: the SDK's type of a callback
     return ask
 
 
-# --- by HTTP --------------------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def streamable(
-    url: str, headers: Mapping[str, str], login: Renewing | None = None
-) -> AsyncIterator[TransportStreams]:
-    """Carry messages by streamable HTTP."""
-    async with (
-        create_mcp_http_client(headers=dict(headers), auth=login) as http,
-        streamable_http_client(url, http_client=http) as streams,
-    ):
-        yield streams
-
-
-@contextlib.asynccontextmanager
-async def events(
-    url: str, headers: Mapping[str, str], login: Renewing | None = None
-) -> AsyncIterator[TransportStreams]:
-    """Carry messages by HTTP with server-sent events, as older servers do."""
-    async with sse_client(url, headers=dict(headers), auth=login) as streams:
-        yield streams
+# --- logins ---------------------------------------------------------------------------------------
 
 
 def login_at(url: str, user: str, state_dir: Path) -> Renewing:
@@ -440,8 +389,11 @@ async def _read(process: ServerProcess, arrived: Any) -> None:  # Any: anyio's s
         while True:
             try:
                 line = await process.stdout.readuntil(b"\n")
-            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-                return  # it is gone, or says more than we take at once
+            except asyncio.LimitOverrunError:
+                await arrived.send(SaysTooMuchError(MESSAGE_BYTES_MAX))
+                return
+            except (asyncio.IncompleteReadError, OSError):
+                return  # it is gone
             if line := line.strip():
                 await arrived.send(_message(line))
 
@@ -472,7 +424,7 @@ def _unreadable(line: bytes) -> SessionMessage | None:
         problem = "it is no message"
     except pydantic.ValidationError as error:
         problem = summary_of(error)
-    failure = types.ErrorData(code=types.PARSE_ERROR, message=problem, data=_UNREADABLE)
+    failure = types.ErrorData(code=types.PARSE_ERROR, message=problem, data=UNREADABLE)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=own, error=failure))
 
 

@@ -28,7 +28,7 @@ from workers.mcp.process import NotStartedError, ServerProcess, ServerProgram
 from workers.mcp.shared import ServerFinder, SharedServer
 
 if TYPE_CHECKING:
-    from workers.mcp.connection import Connection, ListedTool
+    from workers.mcp.connection import Connection, ConnectionFailedError, ListedTool
 
 log = structlog.get_logger()
 
@@ -87,6 +87,8 @@ class ServerLink:
         self._moved = asyncio.Event()
         """Set, and replaced by another one, where one of these or the connection changes."""
         self._problem: str | None = None
+        self._unheard = ""
+        """Why it is not listened to any more, where it has not ended by itself."""
         self._loss: LostError | None = None
         """Why it can't be connected to, which stays so while the rest is cleared away."""
         self._process: ServerProcess | SharedServer | None = None
@@ -197,7 +199,7 @@ class ServerLink:
             raise self._loss from error
 
     async def _unconnected(
-        self, process: ServerProcess | SharedServer, error: Exception
+        self, process: ServerProcess | SharedServer, error: "ConnectionFailedError"
     ) -> LostError:
         """Close a process that can't be spoken to; return why: its own end, or what it said."""
         if await _has_ended(process):
@@ -205,8 +207,8 @@ class ServerLink:
             return LostError(process.ending(str(error)), is_final=process.is_final)
         await process.close()
         words = process.last_words
-        problem = f"{error}: {words}" if words else str(error)
-        return LostError(problem, is_final=isinstance(error, self._sdk.UnusableAnswerError))
+        problem = self._unheard or str(error)
+        return LostError(f"{problem}: {words}" if words else problem, is_final=error.is_final)
 
     async def _started(self, program: ServerProgram) -> ServerProcess | SharedServer:
         """Return a process of the session's own, or a connection to one that sessions share."""
@@ -227,7 +229,7 @@ class ServerLink:
 
     async def _reach(self, url: str, stack: contextlib.AsyncExitStack) -> None:
         """Connect by streamable HTTP, or by the older way where the server knows no other."""
-        problems = []
+        failures: list[ConnectionFailedError] = []
         login = await self._login(url)
         for carry in (self._sdk.streamable, self._sdk.events):
             try:
@@ -235,13 +237,14 @@ class ServerLink:
                     await self._connect(carry(url, self._declared.headers, login), trial)
                     stack.push_async_exit(trial.pop_all())
                     return
-            except self._sdk.UnusableAnswerError as error:
-                raise LostError(str(error), is_final=True) from error
             except self._sdk.ConnectionFailedError as error:
-                problems.append(str(error))
+                failures.append(error)
             if login is not None and login.problem is not None:
                 raise LostError(str(login.problem), is_final=True)
-        raise LostError(f"{url} does not answer: {problems[0]}")
+            if failures[-1].is_answer:
+                break
+        problem = self._unheard or failures[0].at(url)
+        raise LostError(problem, is_final=all(one.is_final for one in failures))
 
     async def _login(self, url: str) -> Any:  # Any: a Renewing, loaded late; None: there is none
         if self._declared.oauth is None:
@@ -253,7 +256,9 @@ class ServerLink:
             raise LostError(str(error), is_final=True) from error
 
     async def _connect(self, transport: Any, stack: contextlib.AsyncExitStack) -> None:
-        callbacks = self._sdk.Callbacks(self._declared.name, self._change, self._ask)
+        callbacks = self._sdk.Callbacks(
+            self._declared.name, self._change, self._ask, self._hear_no_more
+        )
         connected = self._sdk.connected(transport, callbacks)
         connection: Connection = await stack.enter_async_context(connected)
         self.listed = await connection.tools()
@@ -266,6 +271,10 @@ class ServerLink:
     def _change(self) -> None:
         self._announced += 1
         self._news.set()
+
+    def _hear_no_more(self, problem: str) -> None:
+        self._unheard = problem
+        self._lose(problem)
 
     def _lose(self, problem: str) -> None:
         if self._problem is None:
@@ -325,10 +334,12 @@ class ServerLink:
     async def _failure(self, problem: str) -> str:
         """Return what a call that was not the tool's failure ends with; the server may be gone."""
         name, process = self._declared.name, self._process
-        if process is not None and await _has_ended(process):
-            return f"the MCP server {name!r} ended during this call: {process.ending(problem)}"
-        if await self._answers():
-            return f"the MCP server {name!r} refuses the call: {problem}"
+        if not self._unheard:
+            if process is not None and await _has_ended(process):
+                return f"the MCP server {name!r} ended during this call: {process.ending(problem)}"
+            if await self._answers():
+                return f"the MCP server {name!r} refuses the call: {problem}"
+        problem = self._unheard or problem
         return f"the MCP server {name!r} was lost during this call: {problem}"
 
     def _probe_soon(self) -> None:

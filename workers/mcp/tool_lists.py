@@ -6,18 +6,16 @@ bears its name and what is wrong with it.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import mcp_types as types
 import pydantic
-from mcp.client._transport import ReadStream, TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import methods
 
 from cmdc_runtime.lines import one_line
+from workers.mcp.streams import Item
 
 TOOLS_MAX: Final = 512
 """Of one server: as many as a session may have; a page with more is not looked at."""
@@ -26,8 +24,6 @@ ERRORS_MAX: Final = 3
 _METHOD: Final = "tools/list"
 _PROBLEM: Final = "cmdc/problem"
 """What a stand-in has in its ``_meta``."""
-
-Transport = AbstractAsyncContextManager[TransportStreams]
 
 
 def summary_of(error: pydantic.ValidationError) -> str:
@@ -122,57 +118,11 @@ class ListReader:
         """Look at nothing until ``version`` is set."""
         self.version: str | None = None
 
-    @contextlib.asynccontextmanager
-    async def over(self, transport: Transport) -> AsyncIterator[TransportStreams]:
-        """Carry messages by ``transport``, lists of tools as ``readable`` has them."""
-        async with transport as (incoming, outgoing):
-            yield _Readable(incoming, self._looked_at), outgoing
-
-    def _looked_at(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    def read(self, item: Item) -> Item:
+        """Return a message, a list of tools as ``readable`` has it."""
         # No other result that a session asks for has tools.
         if isinstance(item, SessionMessage) and self.version is not None:
             message = item.message
             if isinstance(message, types.JSONRPCResponse):
                 message.result = readable(message.result, self.version)
         return item
-
-
-Item = SessionMessage | Exception
-
-
-class _Readable:
-    """A stream of messages, each passed through a function."""
-
-    def __init__(self, stream: ReadStream[Item], change: Callable[[Item], Item]) -> None:
-        self._stream, self._change = stream, change
-
-    @property
-    def last_context(self) -> Any:  # Any: the SDK's, which asks for it by name
-        """What the transport has with the last message."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Item:
-        """Return the next message."""
-        return self._change(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        return self._change(await self._stream.__anext__())
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._stream.__aexit__(kind, error, trace)
