@@ -17,6 +17,8 @@ PERSON = {
 MANY = {"properties": {str(number): {} for number in range(50)}}
 """As many values as a form may have."""
 
+SEVEN = Answered("accept", {"it": 7})
+
 
 def form(**one):
     return {"type": "object", "properties": {"it": one}, "required": ["it"]}
@@ -79,6 +81,8 @@ def test_an_address_is_to_be_opened():
         ("1.5", form(type="number"), Answered("accept", {"it": 1.5})),
         ("b", form(enum=["a", "b"]), Answered("accept", {"it": "b"})),
         (["a"], form(type="array"), Answered("accept", {"it": ["a"]})),
+        ({"it": 7}, {"properties": {"it": {"type": "integer"}}, "required": 7}, SEVEN),
+        ("7", {"properties": {"it": {"type": "integer"}}, "required": [{}]}, SEVEN),
     ],
 )
 def test_an_answer_is_taken(response, schema, found):
@@ -99,6 +103,7 @@ def test_an_answer_is_taken(response, schema, found):
         ({"name": "Ann", "mood": "so"}, PERSON, "mood: expected one of good, bad"),
         (7, form(type="boolean"), "it: expected boolean, got int"),
         ("maybe", form(type="boolean"), "it: expected boolean, got str"),
+        ("17", form(type="integer", minimum=18), "it: expected at least 18"),
         ([7], form(type="number"), "it: expected number, got list"),
         ("many", form(type="number"), "it: expected number, got str"),
         ("so", {"properties": {str(n): {} for n in range(51)}}, "at most 50 values"),
