@@ -22,6 +22,7 @@ pytestmark = pytest.mark.process
 BYTES_MAX = 300_000
 WAIT_S = 60.0
 HTML = {"content-type": "text/html; charset=latin-1"}
+MEMBERS = gzip.compress(b"<p>one" + b"x" * 100_000) + gzip.compress(b"") + gzip.compress(b"two")
 PAGES = {
     # path        status  headers                                        body
     "/":          (200, HTML, b"<h1>Hello</h1><p>caf\xe9"),
@@ -31,6 +32,12 @@ PAGES = {
     "/large":     (200, HTML, b"x" * (BYTES_MAX + 1)),
     "/bomb":      (200, {**HTML, "content-encoding": "gzip"}, gzip.compress(bytes(50_000_000))),
     "/brotli":    (200, {**HTML, "content-encoding": "br"}, b"x"),
+    "/members":   (200, {**HTML, "content-encoding": "gzip"}, MEMBERS + bytes(700)),
+    "/garbage":   (200, {**HTML, "content-encoding": "gzip"}, MEMBERS + b"<!-- cached -->"),
+    "/empty":     (200, {**HTML, "content-encoding": "gzip"}, b""),
+    "/cut":       (200, {**HTML, "content-encoding": "gzip"}, gzip.compress(b"<p>cut")[:-9]),
+    "/cut2":      (200, {**HTML, "content-encoding": "gzip"}, MEMBERS + b"\x1f\x8b\x08"),
+    "/meta":      (200, {"content-type": "text/html"}, b"<meta charset=windows-1252>\x80"),
     "/broken":    (200, {**HTML, "content-encoding": "gzip"}, b"no gzip"),
     "/picture":   (200, {"content-type": "image/png"}, b"\x89PNG"),
     "/gone":      (404, HTML, b"<p>not here"),
@@ -99,10 +106,18 @@ def test_a_page_comes_as_text(server, monkeypatch):
     assert fetched(server, "/") == "Hello\n\ncaf\u00e9"
     assert fetched(server, "/json") == '{"a": "<b>"}'
     assert fetched(server, "/packed") == "packed"
+    assert fetched(server, "/meta") == "\u20ac"
     assert fetched(server, "/moved") == '{"a": "<b>"}'
     assert {name.lower() for name in server.asked[0][1]} == {
         *("host", "accept", "accept-encoding", "user-agent", "connection"),
     }
+
+
+def test_a_packed_page_may_have_several_members(server):
+    """What stands behind them is none; one that ends within a member is reported."""
+    for path in ("/members", "/garbage"):
+        assert fetched(server, path, offset=100_000) == "xxxtwo"
+    assert fetched(server, "/empty") == "(nothing is there)"
 
 
 def test_a_long_text_comes_in_parts(server):
@@ -121,6 +136,8 @@ def test_a_long_text_comes_in_parts(server):
         ("/bomb", f"more than {BYTES_MAX} bytes"),
         ("/brotli", "packed by 'br'"),
         ("/broken", "incorrect header"),
+        ("/cut", "it was cut: its gzip has no end"),
+        ("/cut2", "it was cut: its gzip has no end"),
         ("/picture", "image/png is no text (4 bytes)"),
         ("/gone", "status 404: not here"),
         ("/away", "127.0.0.2:1 is not in the list of allowed hosts"),

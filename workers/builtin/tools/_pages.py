@@ -1,4 +1,4 @@
-"""What a page says: text as it is, HTML without its markup. Pure.
+"""What a page says: text as it is, HTML without its markup, but with what ``pre`` keeps. Pure.
 
 It takes a time that grows as the page does, whatever the page is: each place is looked at once, and
 what is left open ends with the page.
@@ -6,6 +6,8 @@ what is left open ends with the page.
 
 import codecs
 import html
+import itertools
+import operator
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -27,17 +29,30 @@ _BLOCKS: Final = frozenset(
     (
         *("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "fieldset"),
         *("figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header"),
-        *("hr", "li", "main", "nav", "ol", "p", "pre", "section", "table", "td", "th", "title"),
+        *("hr", "li", "main", "nav", "ol", "p", "section", "table", "td", "th", "title"),
         *("tr", "ul"),
     )
 )
+_EMPTY_LINES: Final = re.compile(r"\n{3,}")
+_CHARSET: Final = re.compile(
+    rb"""<meta[\s/][^>]{0,300}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{1,40})""", re.IGNORECASE
+)
+_CHARSET_BYTES: Final = 4096
+"""Of a page, that are looked at for its charset; by the standard it stands in the first 1,024."""
 _BLANKS: Final = re.compile(r"[ \t\r\f\v\u00a0]+")
 
 
 def text_of(body: bytes, kind: str, charset: str) -> str | None:
-    """Return the text of a body with this media type, None where it is no text."""
+    """Return the text of a body with this media type, None where it is no text.
+
+    ``charset`` is that of its headers; where it is "" a page may say itself which it has.
+    """
     if not _TEXT.fullmatch(kind) and kind not in _HTML:
         return None
+    if body.startswith(codecs.BOM_UTF8):
+        charset = "utf-8-sig"
+    elif not charset:
+        charset = _own_charset(body) if kind in _HTML else "utf-8"
     try:
         text = body.decode(codecs.lookup(charset).name, errors="replace")
     except (LookupError, ValueError):  # no such charset, or none of texts
@@ -45,22 +60,42 @@ def text_of(body: bytes, kind: str, charset: str) -> str | None:
     return shown(text) if kind in _HTML else text
 
 
+def _own_charset(body: bytes) -> str:
+    """Return what a page says of its charset; it can't be one in which that would not be read."""
+    found = _CHARSET.search(body, 0, _CHARSET_BYTES)
+    name = "utf-8" if found is None else found[1].decode("ascii", errors="replace").lower()
+    return "utf-8" if name.startswith(("utf-16", "utf-32")) else name
+
+
 def shown(page: str) -> str:
     """Return what a page in HTML shows: each block on a line, with the addresses of its links."""
-    text = _BLANKS.sub(" ", "".join(_pieces(page)))
-    lines = [line.strip() for line in text.split("\n")]
-    kept = [line for at, line in enumerate(lines) if line or (at and lines[at - 1])]
-    return "\n".join(kept).strip()
+    groups = itertools.groupby(_pieces(page), operator.itemgetter(1))
+    parts = ((is_kept, "".join(text for text, _ in pieces)) for is_kept, pieces in groups)
+    return "".join(_kept(text) if is_kept else _flowing(text) for is_kept, text in parts).strip(
+        "\n"
+    )
 
 
-def _pieces(page: str) -> Iterator[str]:
-    """Yield the text between the tags, and what stands for them."""
+def _flowing(text: str) -> str:
+    lines = _BLANKS.sub(" ", text).split("\n")
+    return _EMPTY_LINES.sub("\n\n", "\n".join(line.strip() for line in lines))
+
+
+def _kept(text: str) -> str:
+    """Return a text that stands as it is, without the line break behind its tag."""
+    plain = text.replace("\r\n", "\n").replace("\u00a0", " ").removeprefix("\n")
+    return "\n".join(line.rstrip() for line in plain.removesuffix("\n").split("\n"))
+
+
+def _pieces(page: str) -> Iterator[tuple[str, bool]]:
+    """Yield the text between the tags and what stands for them, and whether its blanks count."""
+    is_kept = False
     at, goal, small = 0, "", page.lower()
     if len(small) != len(page):  # letters that are two in small: places have to be the same
         small = page
     while found := _BEGIN.search(page, at):
         begin = found.start()
-        yield html.unescape(page[at:begin])
+        yield html.unescape(page[at:begin]), is_kept
         tag = _TAG.match(page, begin + 1)
         name, is_closing = (tag[2].lower(), bool(tag[1])) if tag else ("", False)
         closer = "-->" if page.startswith("<!--", begin) else ">"
@@ -70,12 +105,15 @@ def _pieces(page: str) -> Iterator[str]:
             at = end = small.find(f"</{name}", at)
         if end < 0:
             return
-        if name in _BLOCKS:
-            yield "\n"
+        if name == "pre":
+            is_kept = not is_closing
+            yield "\n", False
+        elif name in _BLOCKS:
+            yield "\n", is_kept
         elif name == "a":
-            yield goal if is_closing else ""
+            yield goal if is_closing else "", is_kept
             goal = "" if is_closing else _goal(page, begin, at)
-    yield html.unescape(page[at:])
+    yield html.unescape(page[at:]), is_kept
 
 
 def _goal(page: str, begin: int, end: int) -> str:

@@ -45,6 +45,7 @@ _ASKED: Final = {
     "user-agent": "cmdc-runtime fetch_url",
 }
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 64 * 1024
 
 Url = Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
@@ -172,7 +173,7 @@ class _Fetch:
         if response.status in _REDIRECTS and where is not None:
             return address.join(URL(where))
         body = await self._body(response)
-        kind, charset = response.content_type, _charset_of(response)
+        kind, charset = response.content_type, response.charset or ""
         text = await asyncio.to_thread(text_of, body, kind, charset)
         if response.status != 200:  # noqa: PLR2004 - what is not this is no page
             said = f": {text[:RESULT_CHARS]}" if text else ""
@@ -186,20 +187,50 @@ class _Fetch:
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in {"gzip", "x-gzip", "identity"}:
             raise ToolError(f"Cannot fetch {response.url}: it is packed by {packed[:50]!r}")
-        unpacker = None if packed == "identity" else zlib.decompressobj(_GZIP)
+        unpacker = _Gunzip() if packed != "identity" else None
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             room = self._bytes_max + 1 - len(body)
-            body += chunk[:room] if unpacker is None else unpacker.decompress(chunk, room)
+            body += chunk[:room] if unpacker is None else unpacker.unpacked(chunk, room)
             if len(body) > self._bytes_max:
                 raise ToolError(
                     f"Cannot fetch {response.url}: it has more than {self._bytes_max} bytes"
                 )
+        if unpacker is not None and unpacker.is_cut:
+            raise ToolError(f"Cannot fetch {response.url}: it was cut: its gzip has no end")
         return bytes(body)
 
 
-def _charset_of(response: aiohttp.ClientResponse) -> str:
-    return response.charset or "utf-8"
+class _Gunzip:
+    """Unpacks gzip that comes in parts, member after member; what is behind them is nothing."""
+
+    def __init__(self) -> None:
+        """Have unpacked nothing."""
+        self._member: Any = None  # Any: zlib names no type
+        self._is_over = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether more has to come."""
+        return self._member is not None and not self._member.eof
+
+    def unpacked(self, part: bytes, room: int) -> bytes:
+        """Return what a part has, at most ``room`` bytes; with as many the rest is given up.
+
+        Raises:
+            zlib.error: it is no gzip.
+        """
+        found = bytearray()
+        while part and len(found) < room and not self._is_over:
+            member = self._member
+            if member is None or member.eof:
+                if member is not None and not _GZIP_MAGIC.startswith(part[: len(_GZIP_MAGIC)]):
+                    self._is_over = True
+                    break
+                member = self._member = zlib.decompressobj(_GZIP)
+            found += member.decompress(part, room - len(found))
+            part = member.unused_data
+        return bytes(found)
 
 
 def _taken_apart(url: str) -> tuple[str, Destination, str]:

@@ -44,7 +44,26 @@ def test_what_is_left_open_ends_with_the_page(page, text):
     assert shown(page) == text
 
 
-@given(st.text(alphabet="<>/!-aApPscriptSCRIPT \n&;\u0130\"'=", max_size=300))
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        (
+            "<pre><code>def f(x):\n    if x:\n\treturn</code></pre>",
+            "def f(x):\n    if x:\n\treturn",
+        ),
+        ("a  b<pre>\n  c   d  \n\n\n e\n</pre> f  g", "a b\n  c   d\n\n\n e\nf g"),
+        ("<pre>  a</pre><PRE>  b</PRE>", "  a\n\n  b"),
+        ("<pre>a<br>&nbsp; b <a href='/x'>c</a>\r\n d", "a\n  b c </x>\n d"),
+        ("a</pre>  b  c", "a\nb c"),
+        ("a<pre></pre>b", "a\n\nb"),
+    ],
+)
+def test_preformatted_text_keeps_its_blanks(page, text):
+    """It is mostly code, whose indentation means something."""
+    assert shown(page) == text
+
+
+@given(st.text(alphabet="<>/!-aApPreEscriptSCRIPT \n&;\u0130\"'=", max_size=300))
 def test_any_page_is_shown(page):
     """Whatever it is made of; no more of it than there is."""
     assert len(shown(page)) <= len(page) + page.count("<") * 4
@@ -75,3 +94,33 @@ def test_a_charset_that_is_none_is_taken_as_utf8(charset):
     expected = "a\u00e9" if charset == "latin-1" else "a\ufffd"
 
     assert text_of(b"a\xe9", "text/plain", charset) == expected
+
+
+@pytest.mark.parametrize(
+    ("page", "charset", "text"),
+    [
+        (b'<head><meta charset="windows-1252">\x80', "", "\u20ac"),
+        (b"<META name=a  CharSet = 'koi8-r' >\xc1", "", "\u0430"),
+        (
+            b'<meta http-equiv="Content-Type" content="text/html; charset=iso-8859-2"/>\xb1',
+            "",
+            "\u0105",
+        ),
+        (b"<meta charset=windows-1252>\xc3\xa9", "utf-8", "\u00e9"),
+        (b"\xef\xbb\xbf<meta charset=windows-1252>\xc3\xa9", "latin-1", "\u00e9"),
+        (b"<meta charset=utf-16>\xc3\xa9", "", "\u00e9"),
+        (b"<meta charset=nonsense>\xc3\xa9", "", "\u00e9"),
+        (b"<p>charset=windows-1252</p>\xc3\xa9", "", "charset=windows-1252\n\u00e9"),
+        (b"<meta " * 1000 + b"\xc3\xa9", "", ""),
+    ],
+)
+def test_a_page_may_say_its_charset_itself(page, charset, text):
+    """Where the headers don't; what it begins with counts more than both."""
+    assert text_of(page, "text/html", charset) == text
+
+
+def test_other_text_says_no_charset():
+    """What looks so in it is its text."""
+    assert text_of(b"<meta charset=koi8-r>\xc3\xa9", "text/plain", "") == (
+        "<meta charset=koi8-r>\u00e9"
+    )
