@@ -139,6 +139,9 @@ SEARCHES = [
     ("执行", {"d"}),
     ("行执", set()),
     ("代码 测试", {"d"}),
+    ("ที่พัก", {"e"}),
+    ("ริมทะเล", {"e"}),
+    ("ทะเลริม", set()),
     ("nothing", set()),
     ("parser nothing", set()),
     ("", set()),
@@ -154,6 +157,7 @@ def test_search_wants_every_word(store):
         b="Fix the parser: a bug",
         c="Die Straße",
         d="请执行代码，然后测试",  # noqa: RUF001 - a comma of full width
+        e="หาที่พักริมทะเลให้หน่อย",
     )
     found = {text: set(ids(store.search(text, namespace=NAMESPACE))) for text, _ in SEARCHES}
 

@@ -16,6 +16,12 @@ from workers.builtin.stores._words import features_of, phrases_of, spaced
         ("ﬁne Ｗｉｄｅ", "fine wide"),  # noqa: RUF001 - letters of full width
         ("执行 code代码", "执 行 code 代 码"),
         ("カタカナ 한국", "カ タ カ ナ 한 국"),
+        ("ภาษาไทย ๒๕", "ภ า ษ า ไ ท ย ๒ ๕"),
+        ("ที่code น้ำ", "ท code น า"),
+        ("ພາສາລາວ", "ພ າ ສ າ ລ າ ວ"),
+        ("ភាសាខ្មែរ។", "ភ ស ខ ម រ"),
+        ("မြန်မာ", "မ န မ"),
+        ("\u0e48 a", "a"),
         ("x2 3.5", "x2 3 5"),
         ("\ud800a\0b", "a b"),
     ],
