@@ -8,6 +8,7 @@ one, and comes along as it is.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Final
 
 from cmdc_runtime.confinement.layer import Confinement
@@ -34,15 +35,15 @@ _FIXED: Final = (
 )
 
 
-def arguments_of(wanted: Confinement, hidden: Mapping[str, bool]) -> list[str]:
+def arguments_of(wanted: Confinement, hidden: Mapping[str, bool], working_dir: str) -> list[str]:
     """Return what stands between ``bwrap`` and the program, which has the environment of ``bwrap``.
 
     ``hidden`` are the paths below what may be read that not everybody may, with whether each is a
-    folder.
+    folder. The program begins in ``working_dir``, a path without links, if that is there.
     """
     # That of a proxy is empty already, but for the way to it.
     network = ["--unshare-net"] if wanted.network == "off" else []
-    return [*_FIXED, *_places(wanted, hidden), *network, "--"]
+    return [*_FIXED, *_places(wanted, hidden), *network, *_begins_in(wanted, working_dir), "--"]
 
 
 def inside(wanted: Confinement) -> Confinement:
@@ -57,6 +58,13 @@ def _places(wanted: Confinement, hidden: Mapping[str, bool]) -> Iterator[str]:
         yield from ("--tmpfs", path) if is_folder else ("--ro-bind", "/dev/null", path)
     for path in sorted(wanted.writable):
         yield from ("--bind", path, path)
+
+
+def _begins_in(wanted: Confinement, working_dir: str) -> Iterator[str]:
+    # By itself it goes where $PWD says it is, which may be a link that is not there, and then home.
+    folder = PurePosixPath(working_dir)
+    if any(folder.is_relative_to(path) for path in (*wanted.writable, *wanted.readable)):
+        yield from ("--chdir", working_dir)
 
 
 def _is_made(path: str) -> bool:

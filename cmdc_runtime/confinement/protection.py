@@ -96,7 +96,7 @@ def _on_the_way(root: str, folder: str, path: str) -> Iterator[tuple[str, bool]]
         if mode is None and part == _REPOSITORY:
             return  # git outside finds nothing to take orders from
         if mode is None:
-            _make(f"{root}/{parent}", part, is_folder=not is_last or path.endswith("/"))
+            _make(root, parent, part, is_folder=not is_last or path.endswith("/"))
         elif stat.S_ISLNK(mode):
             if not parent:
                 why = f"{root}/{at} is a link that could be changed: leave it out of protected"
@@ -133,9 +133,10 @@ def _mode_of(path: str) -> int | None:
         return None
 
 
-def _make(parent: str, name: str, *, is_folder: bool) -> None:
-    """Make an empty protected thing, in a folder that is no link."""
-    folder = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _make(root: str, parent: str, name: str, *, is_folder: bool) -> None:
+    """Make an empty protected thing, in a folder to which no link below the root leads."""
+    with closing(_Folder(root)) as top:
+        folder = namespaces.open_below(top.number, parent or ".")
     try:
         with suppress(FileExistsError):
             if is_folder:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from cmdc_runtime.beneath import refuse_folder_path
 from cmdc_runtime.extensions.backend import (
     FILE_NOT_FOUND,
     INVALID_PATH,
@@ -38,7 +39,6 @@ from cmdc_runtime.extensions.sandbox import (
     Sandbox,
     SandboxError,
     WrittenFile,
-    refuse_folder_path,
 )
 
 _R = TypeVar("_R", bound=Result)

@@ -174,21 +174,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Negative for the signal that ended it; None: it was killed since its time was up."""
 
 
-def refuse_folder_path(path: str) -> None:
-    """Refuse a path that can only be a folder's, where a file is read or written.
-
-    Raises:
-        ValueError: it is empty, or ends with "/" or a name of dots.
-    """
-    name = path.rpartition("/")[2]
-    if name in {"", ".", ".."}:
-        end = f'ends with "{name or "/"}"' if path else "is empty"
-        raise ValueError(
-            f"it is a folder, since the path {end}; that of a file ends with the file's name, and"
-            " list_dir shows what is in a folder"
-        )
-
-
 class Sandbox(ABC):
     """Base of all sandboxes; one instance serves one session in one process."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cmdc_runtime import beneath
 from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.extensions.admission import as_sandbox
 from cmdc_runtime.extensions.sandbox import (
@@ -16,7 +17,7 @@ from cmdc_runtime.extensions.sandbox import (
     SandboxError,
     SandboxPlace,
 )
-from workers.builtin.sandboxes import _reach, bubblewrap, landlock, local
+from workers.builtin.sandboxes import bubblewrap, landlock, local
 from workers.builtin.sandboxes.local import Local
 
 
@@ -48,7 +49,7 @@ def sandbox(request, tmp_path, monkeypatch):
     """Return each sandbox, over an empty folder."""
     create, options, is_kernels = KINDS[request.param]
     if not is_kernels:
-        monkeypatch.setattr(_reach, "has_openat2", lambda: False)
+        monkeypatch.setattr(beneath, "has_openat2", lambda: False)
     (tmp_path / "work").mkdir()
     sandbox = create(**options)
     try:
@@ -413,7 +414,7 @@ def test_the_folder_may_be_given_by_a_link(tmp_path):
 def test_a_folder_that_was_replaced_by_a_link_is_not_reached(tmp_path, is_kernels, monkeypatch):
     """Whoever moves the working folder away moves nothing else into its place."""
     if not is_kernels:
-        monkeypatch.setattr(_reach, "has_openat2", lambda: False)
+        monkeypatch.setattr(beneath, "has_openat2", lambda: False)
     (tmp_path / "work").mkdir()
     sandbox = Local()
     sandbox.begin(SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "work")))

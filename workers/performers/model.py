@@ -17,17 +17,18 @@ it.
 
 import asyncio
 import contextlib
+import os
 import secrets
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
 from cmdc_runtime import foreign, plain
+from cmdc_runtime.beneath import named
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.actions import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.context import ToolContext
@@ -506,7 +507,7 @@ class Requests:
 
 # --- summaries ------------------------------------------------------------------------------------
 
-HISTORY_DIR: Final = Path(".cmdc", "conversation_history")
+HISTORY_DIR: Final = ".cmdc/conversation_history"
 """Below the working folder; one file for each session."""
 
 
@@ -525,7 +526,7 @@ class Summarizer:
         self._asker = asker
         self._post = post
         self._session_id = session_id
-        self._file = Path(working_dir) / HISTORY_DIR / f"{session_id}.md"
+        self._file = named(f"{HISTORY_DIR}/{session_id}.md", working_dir)
         self._task: asyncio.Task[None] | None = None
 
     def start(
@@ -554,10 +555,10 @@ class Summarizer:
 
     def _keep(self, evicted: tuple[Message, ...]) -> str | None:
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a", encoding="utf-8", errors="replace") as file:
+            descriptor = self._file.open_in_folder(os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            with open(descriptor, "a", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
                 file.write(history_markdown(evicted, self._session_id))
-        except OSError as error:
-            log.warning("history.not_written", file=str(self._file), problem=str(error))
+        except (OSError, ValueError) as error:
+            log.warning("history.not_written", file=self._file.whole, problem=str(error))
             return None
-        return str(self._file)
+        return self._file.whole

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cmdc_runtime import beneath
 from cmdc_runtime.extensions.sandbox import SandboxError, SandboxPlace
-from workers.builtin.sandboxes import _reach
 from workers.builtin.sandboxes.local import Local
 
 CORPUS = tomllib.loads((Path(__file__).with_name("paths.toml")).read_text(encoding="utf-8"))["path"]
@@ -70,7 +70,7 @@ OPERATIONS = {
 def tree(request, tmp_path, monkeypatch):
     """Return the folder of a sandbox with what leads out of it, and one beside with a secret."""
     if request.param == "by names":
-        monkeypatch.setattr(_reach, "has_openat2", lambda: False)
+        monkeypatch.setattr(beneath, "has_openat2", lambda: False)
     work, out = tmp_path / "work", tmp_path / "out"
     (work / "a/b").mkdir(parents=True)
     out.mkdir()

@@ -14,9 +14,11 @@ import secrets
 import stat
 from collections.abc import Generator, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Final
 
+import structlog
+
+from cmdc_runtime.beneath import NamedPath, OutsideError, named
 from cmdc_runtime.extensions.backend import (
     DEPTH_MAX,
     FILE_BYTES_MAX,
@@ -38,6 +40,8 @@ from workers.builtin.backends._stored import (
     joined,
 )
 
+log = structlog.get_logger()
+
 # --- files below a folder -------------------------------------------------------------------------
 
 ENTRIES_SEEN_MAX: Final = 200_000
@@ -48,14 +52,15 @@ _NO_FILE: Final = "it is a device, socket or pipe"
 
 
 class Tree:
-    """The files below ``root``; links are followed on the way there, and none from there on.
+    """The files below a folder: on the way there links are those of its ``NamedPath``, then none.
 
     Links, devices and names that are no text are not shown.
     """
 
-    def __init__(self, root: str) -> None:
-        """Take an absolute path; it is looked at by each operation, and made by a write."""
-        self.root = root
+    def __init__(self, top: NamedPath) -> None:
+        """Take the folder; it is looked at by each operation, and made by a write."""
+        self._top = top
+        self.root = top.whole
 
     def entries(self, parts: Parts, seen: Seen) -> Iterator[Entry]:
         """Yield what is right in a folder, in no order."""
@@ -110,9 +115,11 @@ class Tree:
 
     @contextlib.contextmanager
     def _folder(self, parts: Parts, *, create: bool = False) -> Iterator[int]:
-        if create:
-            os.makedirs(self.root, exist_ok=True)  # noqa: PTH103 - paths are text here
-        folder = os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            folder = self._top.open_as_folder(makes=create)
+        except OutsideError as error:
+            log.warning("backend.refused", folder=self.root, problem=str(error))
+            raise RefusedError(PERMISSION_DENIED) from error
         try:
             for name in parts:
                 if create:
@@ -269,11 +276,12 @@ class Filesystem(Stored):
     are neither shown nor walked into.
     """
 
-    def __init__(self, root_dir: str, *, virtual_mode: bool = True) -> None:
-        """Take the folder, relative to the working folder of the process or absolute."""
-        self._root = str(Path(root_dir).expanduser().absolute())
+    def __init__(self, root_dir: str, *, virtual_mode: bool = True, working_dir: str = ".") -> None:
+        """Take the folder, relative to ``working_dir`` or absolute."""
+        top = named(root_dir, working_dir)
+        self._root = top.whole
         self._is_virtual = virtual_mode
-        self._tree = Tree(self._root if virtual_mode else "/")
+        self._tree = Tree(top if virtual_mode else named("/", working_dir))
         super().__init__(self._tree)
 
     @property

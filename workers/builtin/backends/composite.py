@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
@@ -273,8 +272,7 @@ def opened(reference: backends.AnyBackend, working_dir: str = ".") -> Backend:
         case backends.State(max_bytes=bytes_max, max_files=files_max):
             return StateFiles(bytes_max=bytes_max, files_max=files_max)
         case backends.Filesystem(root_dir=root_dir, virtual_mode=virtual_mode):
-            root = Path(working_dir).absolute() / Path(root_dir).expanduser()
-            return Filesystem(str(root), virtual_mode=virtual_mode)
+            return Filesystem(root_dir, virtual_mode=virtual_mode, working_dir=working_dir)
         case backends.Composite(default=default, routes=routes):
             return Composite(
                 opened(default, working_dir),

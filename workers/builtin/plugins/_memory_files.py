@@ -1,6 +1,7 @@
 """Memory files: where they are, and as much of them as is shown.
 
-The application names them, so that they may be anywhere and may be links.
+The application names them, so that they may be anywhere. One below the working folder may be a link
+that stays there: tools, and whoever wrote the project, put links there too (``NamedPath``).
 """
 
 import contextlib
@@ -8,10 +9,10 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from workers.builtin.tools._files import open_text
+from cmdc_runtime.beneath import NamedPath, named
+from workers.builtin.tools._files import READING, text_file
 
 MEMORY_BYTES_MAX: Final = 64 * 1024
 """Of one file, as it is shown."""
@@ -29,9 +30,13 @@ class MemoryText(NamedTuple):
     is_cut: bool
 
 
-def memory_path(name: str, working_dir: str) -> Path:
-    """Return where the memory file of this name is."""
-    return Path(working_dir, os.path.expanduser(name))  # noqa: PTH111 - raises without a home
+def memory_path(name: str, working_dir: str) -> NamedPath:
+    """Return where the memory file of this name is.
+
+    Raises:
+        ValueError: nothing can have this name.
+    """
+    return named(name, working_dir)
 
 
 def shown_name(name: str) -> str:
@@ -39,15 +44,15 @@ def shown_name(name: str) -> str:
     return name if len(name) <= NAME_CHARS_MAX else f"…{name[1 - NAME_CHARS_MAX :]}"
 
 
-def read_memory(path: Path) -> MemoryText | None:
+def read_memory(path: NamedPath) -> MemoryText | None:
     """Return what is shown of a memory file, None where there is nothing to show.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no text.
+        ValueError: it is no text, or a link leads out of the working folder.
     """
     try:
-        with open_text(path) as file:
+        with text_file(path.open(READING)) as file:
             content = file.read(MEMORY_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -61,8 +66,8 @@ def read_memory(path: Path) -> MemoryText | None:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing memory files of a folder, which is made where missing.
+def locked_folder(folder: int) -> Iterator[None]:
+    """Keep other processes from changing memory files of an open folder.
 
     A file system without locks locks nothing.
 
@@ -70,8 +75,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         OSError: the folder cannot be opened.
         TimeoutError: another process does not end its change.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         _lock(descriptor)
         yield

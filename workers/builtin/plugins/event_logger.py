@@ -11,10 +11,10 @@ A line is a JSON object of bounded size, whatever an event holds. Several proces
 one file; older files are of bounded size: see ``LineFile``.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
-import stat
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import plugins
+from cmdc_runtime.beneath import NamedPath, named
 from cmdc_runtime.events.base import LEVELS, Level
 from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import Hook, OnToolError, SessionEnd, SessionStart
@@ -123,8 +124,7 @@ def _cut(thing: Any, chars: int, entries: int, depth: int) -> Any:  # Any: what 
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-# A pipe without a reader must be an error, not a wait without end.
-_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT
 
 
 class LineFile:
@@ -136,12 +136,11 @@ class LineFile:
     larger than its bound.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int, backups: int, follows_links: bool) -> None:
-        """Touch nothing yet; ``follows_links`` says whether the path may be a symbolic link."""
+    def __init__(self, path: NamedPath, *, max_bytes: int, backups: int) -> None:
+        """Touch nothing yet."""
         self._path = path
         self._max_bytes = max_bytes
         self._backups = backups
-        self._flags = _FLAGS if follows_links else _FLAGS | os.O_NOFOLLOW
         self._fd: int | None = None
 
     def append(self, line: bytes) -> None:
@@ -149,6 +148,7 @@ class LineFile:
 
         Raises:
             OSError: it could not be written, or not as a whole.
+            ValueError: a link leads out of the working folder.
         """
         fd = self._current()
         size = os.fstat(fd).st_size
@@ -174,10 +174,9 @@ class LineFile:
         if self._fd is not None and self._is_at_path(self._fd):
             return self._fd
         self.close()
-        _make_folder(self._path.parent)
-        fd = os.open(self._path, self._flags, FILE_MODE)
+        fd = self._path.open_in_folder(_FLAGS, FILE_MODE)
         try:
-            _prepare(fd)
+            _end_line(fd)
         except OSError:
             os.close(fd)
             raise
@@ -186,7 +185,8 @@ class LineFile:
 
     def _is_at_path(self, fd: int) -> bool:
         try:
-            return os.path.samestat(self._path.stat(), os.fstat(fd))
+            # Of what a path leads to this asks one thing alone: whether it is what is open.
+            return os.path.samestat(os.stat(self._path.whole), os.fstat(fd))  # noqa: PTH116
         except FileNotFoundError:
             return False
 
@@ -203,33 +203,18 @@ class LineFile:
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     def _rename(self) -> None:
-        names = [self._path, *(self._older(number) for number in range(1, self._backups + 1))]
-        if self._backups == 0:
-            self._path.unlink()
-        for newer, older in reversed(list(pairwise(names))):
-            if newer.exists():
-                newer.replace(older)
-
-    def _older(self, number: int) -> Path:
-        return self._path.with_name(f"{self._path.name}.{number}")
+        with self._path.folder() as (folder, name):
+            names = [name, *(f"{name}.{number}" for number in range(1, self._backups + 1))]
+            if self._backups == 0:
+                os.unlink(name, dir_fd=folder)
+            for newer, older in reversed(list(pairwise(names))):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(newer, older, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _make_folder(folder: Path) -> None:
-    """Make what is missing of the path, each part of it private."""
-    missing = []
-    for part in (folder, *folder.parents):
-        if part.exists():
-            break
-        missing.append(part)
-    for part in reversed(missing):
-        part.mkdir(FOLDER_MODE, exist_ok=True)
-
-
-def _prepare(fd: int) -> None:
-    """Refuse what is no file, and end a line that was cut when a disk was full."""
+def _end_line(fd: int) -> None:
+    """End a line that was cut when a disk was full."""
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
     if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
         os.write(fd, b"\n")
 
@@ -320,23 +305,21 @@ class EventLogger(Plugin):
             _path(config, context),
             max_bytes=config.max_bytes,
             backups=config.backups,
-            # Tools can write to the default folder: a link there could lead the log anywhere.
-            follows_links=config.log_file is not None,
         )
 
 
-def _path(config: plugins.EventLogger, context: PluginContext) -> Path:
+def _path(config: plugins.EventLogger, context: PluginContext) -> NamedPath:
     """Return the session's file.
 
     Raises:
-        ValueError: the session's id is not fit for a file's name.
+        ValueError: the session's id is not fit for a file's name, or nothing can have the path.
         RuntimeError: there is no home for ``~``.
     """
     if not is_session_id(context.session_id):
         raise ValueError(f"{context.session_id!r} is no session id, so it names no file")
     given = config.log_file or f"{config.log_dir or DEFAULT_DIR}/{SESSION_PLACEHOLDER}.jsonl"
-    named = Path(given.replace(SESSION_PLACEHOLDER, context.session_id)).expanduser()
-    return Path(context.working_dir).absolute() / named
+    name = Path(given.replace(SESSION_PLACEHOLDER, context.session_id)).expanduser()
+    return named(str(name), context.working_dir, folder_mode=FOLDER_MODE)
 
 
 def _fields(event: Observed | Hook, hidden: tuple[str, ...]) -> dict[str, Any]:  # Any: fields

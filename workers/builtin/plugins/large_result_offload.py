@@ -11,18 +11,20 @@ and observers get ``large_result_offload_failed``.
 A preview has both ends of the text, and says how to read on.
 """
 
+import contextlib
+import errno
 import hashlib
 import os
 import re
+import secrets
 import shutil
-import stat
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from cmdc_runtime import plugins
+from cmdc_runtime.beneath import named
 from cmdc_runtime.extensions.actions import (
     Action,
     BlockTool,
@@ -35,6 +37,7 @@ from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionEnd
 from cmdc_runtime.extensions.plugin import Plugin, hook
 from workers.builtin.backends.composite import opened
+from workers.builtin.tools._files import put, reason_of
 
 # --- the preview ----------------------------------------------------------------------------------
 
@@ -97,6 +100,7 @@ COPIES_MAX: Final = 64
 _KEPT: Final = re.compile(re.escape(FOLDER) + r"([A-Za-z0-9_-]{1,128})")
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ID_CHARS_MAX: Final = 64
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGEST_CHARS: Final = 16
 
 
@@ -147,17 +151,25 @@ class LargeResultOffload(Plugin):
             [download] = backend.download_files([path])
             if download.content is None:
                 return [BlockTool(f"There is no result {path} any more: {download.error}")]
-            real = self._copied(found[1], download.content, context.working_dir)
+            try:
+                real = self._copied(found[1], download.content, context.working_dir)
+            except (OSError, ValueError) as error:
+                return [BlockTool(f"{path} can't be shown: {reason_of(error)}")]
         return [ReplaceToolArgs({**event.args, "path": real})]
 
     def session_end(
         self,
         event: SessionEnd,  # noqa: ARG002 - the contract of the hook
-        context: PluginContext,  # noqa: ARG002
+        context: PluginContext,
     ) -> None:
         """Remove the private copies."""
-        if self.state.copies and _is_ours(Path(self.state.copies)):
-            shutil.rmtree(self.state.copies, ignore_errors=True)
+        if self.state.copies:
+            with (
+                contextlib.suppress(OSError, ValueError),
+                _above(self.state.copies, context.working_dir) as (above, name),
+            ):
+                os.close(_ours(above, name))
+                shutil.rmtree(name, ignore_errors=True, dir_fd=above)
         self.state.copies = ""
 
     def _opened(self, context: PluginContext) -> Backend:
@@ -166,20 +178,33 @@ class LargeResultOffload(Plugin):
         return self._backend
 
     def _copied(self, name: str, content: bytes, working_dir: str) -> str:
-        """Return the path of a private copy; one that is there has the same content.
+        """Return the path of a private copy, made anew.
 
         It is below the working folder: a session's tools may be kept in there.
+
+        Raises:
+            OSError: it can't be made.
+            ValueError: a link leads out of the working folder.
         """
-        if not (self.state.copies and _is_ours(Path(self.state.copies))):
-            place = Path(working_dir).absolute() / ".cmdc"
-            place.mkdir(parents=True, exist_ok=True)
-            self.state.copies = tempfile.mkdtemp(prefix="results-", dir=place)
-        folder = Path(self.state.copies)
-        part = folder / f".{name}.part"
-        part.write_bytes(content)
-        part.replace(folder / name)
-        _remove_oldest(folder)
-        return str(folder / name)
+        folder = self._copies(working_dir)
+        try:
+            put(folder, name, content)
+            _remove_oldest(folder)
+        finally:
+            os.close(folder)
+        return os.path.join(self.state.copies, name)  # noqa: PTH118 - text
+
+    def _copies(self, working_dir: str) -> int:
+        """Return a descriptor of the private folder, of a new one where there is none of ours."""
+        with contextlib.suppress(OSError, ValueError):
+            if self.state.copies:
+                with _above(self.state.copies, working_dir) as (above, name):
+                    return _ours(above, name)
+        place = named(f".cmdc/results-{secrets.token_hex(8)}", working_dir).whole
+        with _above(place, working_dir, makes=True) as (above, name):
+            os.mkdir(name, 0o700, dir_fd=above)
+            self.state.copies = place
+            return os.open(name, _FOLDER, dir_fd=above)
 
 
 def path_of(call_id: str, result: str) -> str:
@@ -189,20 +214,40 @@ def path_of(call_id: str, result: str) -> str:
     return f"{FOLDER}{name}-{digest[:_DIGEST_CHARS]}"
 
 
-def _is_ours(folder: Path) -> bool:
-    """Say whether it is still the folder that was made: a temporary one may have been cleared."""
+@contextlib.contextmanager
+def _above(place: str, working_dir: str, *, makes: bool = False) -> Iterator[tuple[int, str]]:
+    """Give the folder that a private one is in, and its name there, which may be a link's."""
+    above, name = os.path.split(place)
+    folder = named(above, working_dir).open_as_folder(makes=makes)
     try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    is_private = not status.st_mode & 0o077 and status.st_uid == os.geteuid()
-    return stat.S_ISDIR(status.st_mode) and is_private
+        yield folder, name
+    finally:
+        os.close(folder)
 
 
-def _remove_oldest(folder: Path) -> None:
-    copies = sorted(folder.iterdir(), key=lambda copy: copy.stat().st_mtime_ns)
-    for copy in copies[:-COPIES_MAX]:
-        copy.unlink()
+def _ours(above: int, name: str) -> int:
+    """Return a descriptor of the folder that was made: a temporary one may have been cleared.
+
+    Raises:
+        OSError: it is not that folder any more.
+    """
+    folder = os.open(name, _FOLDER, dir_fd=above)
+    status = os.fstat(folder)
+    if status.st_mode & 0o077 or status.st_uid != os.geteuid():
+        os.close(folder)
+        raise PermissionError(errno.EPERM, "it is somebody else's")
+    return folder
+
+
+def _remove_oldest(folder: int) -> None:
+    listing = os.open(".", _FOLDER, dir_fd=folder)  # one that only stands for it is not read
+    try:
+        with os.scandir(listing) as entries:
+            found = [(one.stat(follow_symlinks=False).st_mtime_ns, one.name) for one in entries]
+    finally:
+        os.close(listing)
+    for _, name in sorted(found)[:-COPIES_MAX]:
+        os.unlink(name, dir_fd=folder)
 
 
 create = LargeResultOffload

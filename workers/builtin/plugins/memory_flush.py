@@ -17,10 +17,10 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from cmdc_runtime import plugins
+from cmdc_runtime.beneath import NamedPath
 from cmdc_runtime.extensions import ToolError
 from cmdc_runtime.extensions.actions import Emit, MemoryContents
 from cmdc_runtime.extensions.context import PluginCallError, PluginContext
@@ -35,7 +35,7 @@ from workers.builtin.plugins._memory_files import (
     read_memory,
     shown_name,
 )
-from workers.builtin.tools._files import one_at_a_time, read_whole, reason_of, replace
+from workers.builtin.tools._files import READING, one_at_a_time, put, reason_of, text_file, whole
 
 # --- facts in a file of prose ---------------------------------------------------------------------
 
@@ -59,24 +59,25 @@ def facts_in(text: str, facts_max: int) -> tuple[str, ...]:
     return tuple(facts.values())
 
 
-def remember(path: Path, facts: Sequence[str]) -> tuple[str, ...]:
+def remember(path: NamedPath, facts: Sequence[str]) -> tuple[str, ...]:
     """Add the facts that are new to the file, and return them.
 
     Raises:
         OSError: the file cannot be read or written.
-        ValueError: it is no text, or there is no room for the facts.
+        ValueError: it is no text, a link leads out of the working folder, or there is no room for
+            the facts.
         ToolError: an earlier change does not end.
     """
-    target = Path(os.path.realpath(path))
-    with one_at_a_time(), locked_folder(target.parent):
+    with one_at_a_time(), path.folder(makes=True) as (folder, name), locked_folder(folder):
         try:
-            text = read_whole(target).decode()
+            opened = os.open(name, READING | os.O_NOFOLLOW, dir_fd=folder)
+            text = whole(text_file(opened)).decode()
         except FileNotFoundError:
             text = ""
         known = {_compared(found[1]) for line in text.split("\n") if (found := _ITEM.match(line))}
         new = tuple(fact for fact in facts if _compared(fact) not in known)
         if new:
-            replace(target, with_facts(text, new).encode())
+            put(folder, name, with_facts(text, new).encode())
     return new
 
 
@@ -172,8 +173,8 @@ class MemoryFlush(Plugin):
     async def before_compact(self, event: BeforeCompact, context: PluginContext) -> list[Emit]:
         """Have facts extracted and add the new ones to the file."""
         file = self.config.file
-        path = memory_path(file, context.working_dir)
         try:
+            path = memory_path(file, context.working_dir)
             memory = await asyncio.to_thread(read_memory, path)
             facts = await self._extracted(event.messages, memory, context)
             new = await asyncio.to_thread(remember, path, facts) if facts else ()
@@ -226,7 +227,7 @@ def _cut(text: str, chars_max: int) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
-def _shown(file: str, path: Path, context: PluginContext) -> list[Emit]:
+def _shown(file: str, path: NamedPath, context: PluginContext) -> list[Emit]:
     """Return the order to show the file as it is now, none where it is not shown."""
     name = shown_name(file)
     if name not in context.memory_contents:

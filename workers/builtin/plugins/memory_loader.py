@@ -8,15 +8,18 @@ With ``nested`` a folder in the working folder has a memory of its own, which is
 first call on that works there, behind those of the folders above: the nearest one wins.
 
 Observers get ``memory_loaded`` with the sizes of the files that are shown, the names of those that
-are cut, and why others could not be read.
+are cut, and why others could not be read. Of a file that a link leads to out of the working folder
+nothing is shown, unless the application names it there: ``cmdc_runtime.beneath``.
 """
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import structlog
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Emit, MemoryContents
@@ -33,6 +36,9 @@ NESTED_NAMES: Final = ("AGENTS.md", "CLAUDE.md")
 """Of a folder the first that is there is its memory."""
 FOLDERS_MAX: Final = 64
 """Folders that are remembered as worked in."""
+
+
+log = structlog.get_logger()
 
 
 class _Loaded(NamedTuple):
@@ -61,6 +67,11 @@ class MemoryLoader(Plugin):
         """The folders that were worked in, below the working folder, the latest last."""
 
         folders: list[str] = []
+
+    def __init__(self, **config: Any) -> None:  # Any: options as they come
+        """Check the options; nothing is read yet."""
+        super().__init__(**config)
+        self._reported: dict[str, str] = {}
 
     def session_start(
         self,
@@ -111,29 +122,34 @@ class MemoryLoader(Plugin):
                 loaded.cut.append(shown_name(name))
         if self.config.nested:
             self._add_nested(loaded, working_dir)
+        for name, why in loaded.unread.items():
+            if self._reported.get(name) != why:
+                log.warning("memory.unread", file=name, problem=why)
+        self._reported = loaded.unread
         return loaded
 
     def _add_nested(self, loaded: _Loaded, working_dir: str) -> None:
         """Add the memories of folders, those of outer ones first."""
-        named = {
-            os.path.realpath(memory_path(one, working_dir)) for one in self.config.memory_files
-        }
+        named = {os.path.realpath(one) for one in _wholes(self.config.memory_files, working_dir)}
         wanted = dict.fromkeys(
             one for folder in reversed(self.state.folders) for one in _above(folder)
         )
         room = MEMORY_FILES_MAX - len(self.config.memory_files)
         found: dict[str, str] = {}
         for folder in (".", *wanted):
-            file = _memory_of(folder, working_dir)
-            if file is None or os.path.realpath(file) in named or len(found) >= room:
+            name = _memory_of(folder, working_dir)
+            if name is None or len(found) >= room:
+                continue
+            file = memory_path(name, working_dir)
+            if os.path.realpath(file.whole) in named:
                 continue
             try:
                 memory = read_memory(file)
             except (OSError, ValueError) as error:
-                loaded.unread[shown_name(f"{folder}/{file.name}")] = reason_of(error)
+                loaded.unread[shown_name(name)] = reason_of(error)
                 continue
             if memory is not None:
-                found[os.path.normpath(f"{folder}/{file.name}")] = memory.text
+                found[name] = memory.text
         for name in sorted(found, key=lambda one: (one.count("/"), one)):
             folder = os.path.dirname(name)  # noqa: PTH120 - of a name
             head = (
@@ -162,14 +178,21 @@ def _above(folder: str) -> Iterator[str]:
             yield str(one)
 
 
-def _memory_of(folder: str, working_dir: str) -> Path | None:
-    """Return the memory file of a folder, None where it has none of its own."""
-    home = os.path.realpath(working_dir)
-    for name in NESTED_NAMES:
-        path = Path(home, folder, name)
-        if path.is_file():
-            return path if Path(os.path.realpath(path)).is_relative_to(home) else None
-    return None
+def _memory_of(folder: str, working_dir: str) -> str | None:
+    """Return the name of the memory file of a folder, None where it has none of its own."""
+    names = (os.path.normpath(f"{folder}/{name}") for name in NESTED_NAMES)
+    # A link counts, wherever it leads: what it is worth is for who reads it.
+    return next((name for name in names if _may_be_file(Path(working_dir, name))), None)
+
+
+def _may_be_file(path: Path) -> bool:
+    return path.is_file() or path.is_symlink()
+
+
+def _wholes(names: Iterable[str], working_dir: str) -> Iterator[str]:
+    for name in names:
+        with contextlib.suppress(ValueError):  # nothing can have that name
+            yield memory_path(name, working_dir).whole
 
 
 def _shown(loaded: _Loaded, context: PluginContext) -> list[Emit]:

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from cmdc_runtime.beneath import Reach
 from cmdc_runtime.extensions.sandbox import (
     FoundLines,
     FoundPaths,
@@ -19,7 +20,6 @@ from cmdc_runtime.extensions.sandbox import (
     PathMatch,
 )
 from workers.builtin.sandboxes._candidates import candidates
-from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.sandboxes._walk import DEPTH_MAX, Found, Walk, is_regular
 from workers.builtin.tools._files import (
     BYTE_ORDER_MARK,

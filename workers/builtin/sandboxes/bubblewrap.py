@@ -40,7 +40,10 @@ class Bubblewrap(Landlock):
         rest = [path for path in wanted.readable if not path.startswith("/etc/")]
         shown = replace(wanted, readable=(*rest, "/etc"))
         hidden = apply.openness_of("/etc").closed
-        bwrap = [shutil.which("bwrap") or "bwrap", *arguments_of(shown, hidden)]
+        bwrap = [
+            shutil.which("bwrap") or "bwrap",
+            *arguments_of(shown, hidden, self._reach.root),
+        ]
         return launched("separate", wanted, [*bwrap, *inner])
 
 

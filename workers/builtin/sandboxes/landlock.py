@@ -18,13 +18,13 @@ from typing import Final, Literal
 import msgspec
 
 import cmdc_runtime
+from cmdc_runtime.beneath import Reach
 from cmdc_runtime.confinement import apply, namespaces
 from cmdc_runtime.confinement.layer import Confinement, LayerMissing, Network
 from cmdc_runtime.confinement.policy import Policy, confinement_of
 from cmdc_runtime.confinement.protection import is_protected
 from cmdc_runtime.errors import SandboxUnavailable
 from cmdc_runtime.extensions.sandbox import EXECUTE_TIMEOUT_S, Sandbox, SandboxPlace, ShellKind
-from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.sandboxes.local import Local
 
 LAUNCH: Final = Path(apply.__file__).with_name("launch.py")

@@ -1,9 +1,9 @@
 """``local``: files of this machine below one folder, and commands as processes of this user.
 
 In virtual mode tools for files can't leave the folder, whatever a path says and whatever lies on
-its way (``_reach.py``); an absolute path is one of the machine, and taken where it lies below the
-folder. Commands are not confined. A sandbox that confines them is one of this kind with another
-``program``, which says what is run for a command line.
+its way (``cmdc_runtime.beneath``); an absolute path is one of the machine, and taken where it lies
+below the folder. Commands are not confined. A sandbox that confines them is one of this kind with
+another ``program``, which says what is run for a command line.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, get_args
 
+from cmdc_runtime.beneath import Reach, file_in
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.sandbox import (
     EXECUTE_TIMEOUT_S,
@@ -41,7 +42,6 @@ from cmdc_runtime.extensions.sandbox import (
 )
 from cmdc_runtime.extensions.tool_error import ToolError
 from cmdc_runtime.tool_environment import passed_on
-from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.sandboxes._search import found_lines, found_paths, is_folder, place_of
 from workers.builtin.tools._files import (
     BYTE_ORDER_MARK,
@@ -422,10 +422,9 @@ class _Kept:
 
     @contextlib.contextmanager
     def opened(self, *, is_new: bool) -> Iterator[BinaryIO]:
-        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-        flags |= os.O_CREAT | os.O_EXCL if is_new else os.O_APPEND
+        flags = os.O_WRONLY | (os.O_CREAT | os.O_EXCL if is_new else os.O_APPEND)
         with self._reach.folder_of(self._path, makes=True) as (folder, name):
-            descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+            descriptor = file_in(folder, name, flags, 0o600)
         with os.fdopen(descriptor, "ab") as file:
             yield file
 

@@ -17,7 +17,6 @@ import stat
 import threading
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import BinaryIO, Final
 
 from cmdc_runtime.extensions import ToolError
@@ -102,16 +101,6 @@ def shown(name: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-def open_text(path: Path) -> BinaryIO:
-    """Return the open file.
-
-    Raises:
-        OSError: it cannot be opened.
-        ValueError: it is no text: a folder, a device, or binary.
-    """
-    return text_file(os.open(path, READING))
-
-
 def text_file(descriptor: int) -> BinaryIO:
     """Return the open file of a descriptor, which is closed with it, or at once.
 
@@ -125,16 +114,6 @@ def text_file(descriptor: int) -> BinaryIO:
         os.close(descriptor)
         raise
     return os.fdopen(descriptor, "rb")
-
-
-def read_whole(path: Path) -> bytes:
-    """Return a text file of at most ``FILE_BYTES_MAX``.
-
-    Raises:
-        OSError: it cannot be opened or read.
-        ValueError: it is no text, or larger.
-    """
-    return whole(open_text(path))
 
 
 def whole(text: BinaryIO) -> bytes:
@@ -192,30 +171,12 @@ def one_at_a_time() -> Iterator[None]:
         _changing.release()
 
 
-def replace(path: Path, content: bytes) -> bool:
-    """Give the file this content and say whether it is new; its folders are made where missing.
+def put(folder: int, name: str, content: bytes, *, like: os.stat_result | None = None) -> bool:
+    """Give the file of a folder this content, and say whether it is new.
 
     Others see the old content or the new, never a part, whenever this process ends. The file keeps
-    its mode and, where we may say so, its owner; a symbolic link stays and its target changes.
-
-    Raises:
-        OSError: it cannot be written; nothing has changed.
-        ValueError: there is something else than a file.
-    """
-    target = Path(os.path.realpath(path))
-    _make_folder(target.parent)
-    folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return put(folder, target.name, content)
-    finally:
-        os.close(folder)
-
-
-def put(folder: int, name: str, content: bytes, *, like: os.stat_result | None = None) -> bool:
-    """Give the file of a folder this content, as ``replace`` does, and say whether it is new.
-
-    The name is that of the file itself and no link's. A new one has the mode and the owner of
-    ``like``.
+    its mode and, where we may say so, its owner; a new one has those of ``like``. The name is that
+    of the file itself and no link's.
 
     Raises:
         OSError: it cannot be written; nothing has changed.
@@ -314,13 +275,6 @@ def status_of_writable(folder: int, name: str) -> os.stat_result | None:
     if not os.access(name, os.W_OK, dir_fd=folder):
         raise ValueError("it is write-protected")
     return status
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise ValueError(f"{folder} can be no folder, since a file is in the way") from error
 
 
 def _inherit(descriptor: int, status: os.stat_result) -> None:

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from cmdc_runtime.beneath import Reach
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
 from cmdc_runtime.option_checks import SkillsDirs
 from cmdc_runtime.skills import FILE_BYTES_MAX, SNIPPET_TOKENS, Skill, discover, load, snippet
-from workers.builtin.sandboxes._reach import Reach
 from workers.builtin.tools._files import READING, reason_of, shown, text_file
 
 FILES_MAX: Final = 100

@@ -11,7 +11,7 @@ WORK = "/srv/project"
 def arguments(network="off", hidden=None, **policy):
     """Return them as one text, with blanks between."""
     wanted = confinement_of(Policy(network=network, **policy), WORK)
-    return " ".join(arguments_of(wanted, hidden or {}))
+    return " ".join(arguments_of(wanted, hidden or {}, WORK))
 
 
 def test_every_namespace_is_new_and_nothing_outlives_it():
@@ -50,7 +50,7 @@ def test_what_not_everybody_may_read_is_covered():
 
 def test_nothing_is_mounted_below_what_is_writable():
     """Such a mount point would have to be made there, where a link could lead it elsewhere."""
-    given = arguments_of(confinement_of(Policy(), WORK), {})
+    given = arguments_of(confinement_of(Policy(), WORK), {}, WORK)
 
     assert [one for one in given if one.startswith(f"{WORK}/")] == []
 

@@ -300,6 +300,13 @@ def stopped(logger, context):
     return [(entry["event"], entry["log_level"], entry["error"]) for entry in entries]
 
 
+def beside(tmp_path):
+    """Return a folder outside of the working folder."""
+    folder = tmp_path.with_name(f"{tmp_path.name}-beside")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def no_folder(tmp_path):
     (tmp_path / "logs").write_text("")
 
@@ -315,7 +322,11 @@ def pipe(tmp_path):
 
 def link(tmp_path):
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs/s-1.jsonl").symlink_to(tmp_path / "victim")
+    (tmp_path / "logs/s-1.jsonl").symlink_to(beside(tmp_path) / "victim")
+
+
+def folder_link(tmp_path):
+    (tmp_path / "logs").symlink_to(beside(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +335,8 @@ def link(tmp_path):
         (no_folder, "Not a directory|File exists"),
         (folder_for_file, "Is a directory"),
         (pipe, "no regular file"),
-        (link, "symbolic links"),
+        (link, "give the absolute path"),
+        (folder_link, "give the absolute path"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_reported_once(
@@ -336,12 +348,12 @@ def test_a_file_that_cannot_be_written_is_reported_once(
 
     assert (event, level) == ("event_log.stopped", "warning")
     assert re.search(error, said)
-    assert not (tmp_path / "victim").exists()
+    assert not list(beside(tmp_path).iterdir())
 
 
-def test_a_link_that_the_options_name_is_followed(context, tmp_path, written, logger_of):
-    """Whoever wrote the options wants it so."""
-    (tmp_path / "link").symlink_to(tmp_path / "target")
+def test_a_link_that_stays_in_the_working_folder_is_followed(context, tmp_path, written, logger_of):
+    """Where it leads to tools may write anyway."""
+    (tmp_path / "link").symlink_to("target")
     logger_of(log_file="link").observe(RETRY, context)
 
     assert len(written("target")) == 1

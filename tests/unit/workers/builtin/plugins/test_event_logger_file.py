@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cmdc_runtime.beneath import named
 from workers.builtin.plugins import event_logger as module
 from workers.builtin.plugins.event_logger import LineFile
 
@@ -16,10 +17,9 @@ def file_of(tmp_path):
     """Make files ``a`` of at most 10 bytes, which are closed at the test's end."""
     made = []
 
-    def make(name="a", *, max_bytes=10, backups=2, follows_links=True):
-        file = LineFile(
-            tmp_path / name, max_bytes=max_bytes, backups=backups, follows_links=follows_links
-        )
+    def make(name="a", *, max_bytes=10, backups=2, working_dir=tmp_path):
+        path = named(str(name), str(working_dir), folder_mode=0o700)
+        file = LineFile(path, max_bytes=max_bytes, backups=backups)
         made.append(file)
         return file
 
@@ -168,14 +168,31 @@ def test_a_closed_file_is_opened_again(file_of, tmp_path):
     assert contents(tmp_path) == {"a": ["one", "two"]}
 
 
-def test_a_link_is_followed_only_where_that_is_wanted(file_of, tmp_path):
-    """A link may lead anywhere."""
-    (tmp_path / "a").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match="symbolic links"):
-        write(file_of(follows_links=False), "one")
-    assert not (tmp_path / "target").exists()
+@pytest.mark.parametrize("linked", ["a", "logs"])
+def test_no_link_of_the_working_folder_leads_out_of_it(file_of, tmp_path, linked):
+    """Neither at the file nor at its folder; one that stays is followed, at a full file too."""
+    work, out = tmp_path / "work", tmp_path / "out"
+    work.mkdir()
+    out.mkdir()
+    name = "a" if linked == "a" else "logs/a"
+    (work / linked).symlink_to(out / "a" if linked == "a" else out)
+    with pytest.raises(ValueError, match="leads out of the working folder"):
+        write(file_of(name, working_dir=work), "one")
+    assert list(out.iterdir()) == []
 
-    write(file_of(), "one")
+    (work / linked).unlink()
+    (work / "in").mkdir()
+    (work / linked).symlink_to("in/a" if linked == "a" else "in")
+    write(file_of(name, working_dir=work), "one", "two", "three")
+    assert contents(work / "in") == {"a": ["three"], "a.1": ["one", "two"]}
+
+
+def test_a_link_outside_of_the_working_folder_is_followed(file_of, tmp_path):
+    """Whoever names it wants it so; no tool in there could have made it."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "target")
+    write(file_of(tmp_path / "a", working_dir=tmp_path / "work"), "one")
+
     assert (tmp_path / "target").read_text() == "one\n"
 
 

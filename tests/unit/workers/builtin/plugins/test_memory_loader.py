@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
@@ -77,19 +78,45 @@ def test_nothing_to_show_says_nothing(here, content):
 
 
 def test_files_are_shown_in_their_order_by_the_names_they_were_given(here, tmp_path):
-    """Wherever they are: the application names them."""
+    """Wherever they are: the application names them, and one that it names may be a link."""
     absolute = tmp_path / "team.md"
     for path in (here / "a.md", here / "d" / "b.md", absolute, tmp_path / "home" / "me.md"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(path.name)
-    (here / "link.md").symlink_to(absolute)
+    (tmp_path / "alias.md").symlink_to(absolute)
+    (here / "link.md").symlink_to("d/b.md")
     names = ["d/b.md", "a.md", str(absolute), "~/me.md", "../team.md", "link.md", "no.md", "a.md/x"]
+    names += ["../alias.md", str(tmp_path / "alias.md")]
     contents = shows(started(here, *names))
 
     assert list(contents.items()) == [
         ("d/b.md", "b.md"), ("a.md", "a.md"), (str(absolute), "team.md"), ("~/me.md", "me.md"),
-        ("../team.md", "team.md"), ("link.md", "team.md"),
+        ("../team.md", "team.md"), ("link.md", "b.md"),
+        ("../alias.md", "team.md"), (str(tmp_path / "alias.md"), "team.md"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["file", "folder", "absolute", "pipe"])
+def test_a_file_that_a_tool_has_led_out_is_not_shown(here, tmp_path, way):
+    """Whatever the link is; the event and the log name the file and the way out, once."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "AGENTS.md").write_text("secret")
+    name = "AGENTS.md"
+    if way == "folder":
+        (here / "d").symlink_to(tmp_path / "out")
+        name = "d/AGENTS.md"
+    elif way == "pipe":
+        os.mkfifo(here / name)
+    else:
+        (here / name).symlink_to(tmp_path / "out" / "AGENTS.md")
+    given = str(here / name) if way == "absolute" else name
+    with capture_logs() as logs:
+        actions = started(here, given)
+
+    assert [action.name for action in actions] == ["memory_loaded"]
+    why = event(actions)["unread"][given]
+    assert ("pipe" if way == "pipe" else "give the absolute path") in why
+    assert [(one["event"], one["file"]) for one in logs] == [("memory.unread", given)]
 
 
 def test_a_long_file_is_cut_and_says_so(here):

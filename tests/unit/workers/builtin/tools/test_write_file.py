@@ -162,11 +162,11 @@ def test_what_a_killed_writer_has_left_goes_with_the_next_write(tmp_path):
     dead, descriptor = _files.draft(folder)
     os.close(descriptor)
     living, descriptor = _files.draft(folder)
-    _files.replace(tmp_path / "a.txt", b"x")
+    _files.put(folder, "a.txt", b"x")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([living, "a.txt"])
     assert dead != living
     os.close(descriptor)
+    _files.put(folder, "a.txt", b"y")
     os.close(folder)
-    _files.replace(tmp_path / "a.txt", b"y")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
