@@ -504,7 +504,7 @@ class NamedPath:
             return file_in(folder, name, flags, mode)
 
 
-def named(name: str, working_dir: str, *, folder_mode: int = 0o777) -> NamedPath:
+def named_path(name: str, working_dir: str, *, folder_mode: int = 0o777) -> NamedPath:
     """Return the path of this name, relative to the working folder or absolute, "~" for a home.
 
     Without a home "~" is a name as any other. Folders that are made have ``folder_mode``.

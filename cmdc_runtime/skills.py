@@ -16,12 +16,14 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from cmdc_runtime.beneath import file_in, named_path
 from cmdc_runtime.checked_struct import Checked
 
 NAME_CHARS_MAX: Final = 64
@@ -310,7 +312,7 @@ def validate(folder: str | os.PathLike[str]) -> list[str]:
         file = _skill_file(path)
         if file is None:
             return [f"{path} has no {FILE_NAMES[0]}"]
-        parsed = parse(_read(file, None), path.name)
+        parsed = parse(_read(file), path.name)
     except (OSError, ValueError) as error:
         return [_reason(error)]
     return [*parsed.problems, *(f"{field}: there is no such field" for field in parsed.unknown)]
@@ -338,10 +340,11 @@ def load(skill: Skill) -> Skill:
     file = _skill_file(folder)
     if file is None:
         raise ValueError(f"{folder} has no {FILE_NAMES[0]} any more")
-    parsed = parse(_read(file, folder if skill.is_of_project else None), folder.name)
+    parsed = parse(_read(file, *((folder,) if skill.is_of_project else ())), folder.name)
     if parsed.skill is None:
         raise ValueError("; ".join(parsed.problems))
-    return _placed(parsed.skill, skill.source, folder, is_of_project=skill.is_of_project)
+    kept = ("id", "folder", "source", "is_of_project")
+    return msgspec.structs.replace(parsed.skill, **{one: getattr(skill, one) for one in kept})
 
 
 class _Entry(NamedTuple):
@@ -428,15 +431,23 @@ class Catalogue:
         folder = entry.file.parent
         is_inside = self._is_inside(folder)
         try:
-            parsed = parse(_read(entry.file, folder if is_inside else None), folder.name)
+            within = (folder, self._working_dir) if is_inside else ()
+            parsed = parse(_read(entry.file, *within), folder.name)
         except (OSError, ValueError) as error:
             parsed = Parsed(None, (_reason(error),))
         texts = [*parsed.problems, *(f"{one}: there is no such field" for one in parsed.unknown)]
         problems = tuple(Problem(path=str(folder), text=text) for text in texts)
         if parsed.skill is None:
             return entry.stamp, None, problems
-        skill = msgspec.structs.replace(parsed.skill, body="")
-        return entry.stamp, _placed(skill, entry.source, folder, is_of_project=is_inside), problems
+        skill = msgspec.structs.replace(
+            parsed.skill,
+            body="",
+            id=_id_of(folder, parsed.skill.name, self._working_dir),
+            folder=str(folder),
+            source=entry.source,
+            is_of_project=is_inside,
+        )
+        return entry.stamp, skill, problems
 
     def _is_inside(self, folder: Path) -> bool:
         """Say whether a folder lies in the working folder, as it is named or as it is linked."""
@@ -450,16 +461,6 @@ def _named(one: SkillsDir) -> tuple[str | None, str]:
     if isinstance(one, tuple | list):  # a list where it has travelled
         return one[0] or None, os.fspath(one[1])
     return None, os.fspath(one)
-
-
-def _placed(skill: Skill, source: str, folder: Path, *, is_of_project: bool) -> Skill:
-    return msgspec.structs.replace(
-        skill,
-        id=_id_of(folder, skill.name),
-        folder=str(folder),
-        source=source,
-        is_of_project=is_of_project,
-    )
 
 
 def _entry(folder: Path, source: str) -> _Entry | None:
@@ -484,14 +485,16 @@ def _skill_file(folder: Path) -> Path | None:
     return None
 
 
-def _read(file: Path, folder: Path | None) -> str:
-    """Return the text of a file; with a folder, only of one that lies there, behind every link."""
+def _read(file: Path, *within: Path) -> str:
+    """Return the text of a file; only of one that lies in these folders, behind every link."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as opened:
         # Asked of what is open: what a path leads to may be exchanged at any time.
         real = Path(f"/proc/self/fd/{descriptor}").readlink()
-        if folder is not None and not real.is_relative_to(os.path.realpath(folder)):
-            raise ValueError(f"{file.name} is a link that leads out of the skill's folder")
+        for folder in within:
+            if not real.is_relative_to(os.path.realpath(folder)):
+                why = "leads out of it by a link; to use it all the same, name the folder there"
+                raise ValueError(f"{file.name} is none of {folder}: it {why}")
         content = opened.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise ValueError(f"{file.name} is larger than {FILE_BYTES_MAX} bytes")
@@ -501,30 +504,25 @@ def _read(file: Path, folder: Path | None) -> str:
         raise ValueError(f"{file.name} is no UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _id_of(folder: Path, name: str) -> str:
+def _id_of(folder: Path, name: str, working_dir: Path) -> str:
     """Return the id that a skill has, or gets; one that cannot be kept is made of its place."""
-    file = folder / ID_FILE
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as opened:
-            found = opened.read(ID_CHARS_MAX + 2).decode("ascii", "replace").strip()
+    with suppress(OSError, ValueError):
+        with named_path(str(folder / ID_FILE), str(working_dir)).folder() as (above, file):
+            found = _kept_id(above, file, f"{name}__imp_{secrets.token_hex(4)}")
         if _ID.fullmatch(found):
             return found
-    except FileNotFoundError:
-        made = f"{name}__imp_{secrets.token_hex(4)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            with os.fdopen(os.open(file, flags, 0o644), "w", encoding="ascii") as opened_new:
-                opened_new.write(f"{made}\n")
-        except FileExistsError:  # somebody else was first
-            return _id_of(folder, name) if not file.is_symlink() else made
-        except OSError:
-            pass
-        else:
-            return made
-    except OSError:
-        pass
     return f"{name}__imp_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
+
+
+def _kept_id(folder: int, file: str, made: str) -> str:
+    try:
+        with os.fdopen(file_in(folder, file, os.O_RDONLY), "rb") as known:
+            return known.read(ID_CHARS_MAX + 2).decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        fresh = file_in(folder, file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(fresh, "w", encoding="ascii") as opened:
+        opened.write(f"{made}\n")
+    return made
 
 
 def _reason(error: OSError | ValueError) -> str:

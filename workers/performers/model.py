@@ -28,7 +28,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign, plain
-from cmdc_runtime.beneath import named
+from cmdc_runtime.beneath import named_path
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.actions import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.context import ToolContext
@@ -526,7 +526,7 @@ class Summarizer:
         self._asker = asker
         self._post = post
         self._session_id = session_id
-        self._file = named(f"{HISTORY_DIR}/{session_id}.md", working_dir)
+        self._file = named_path(f"{HISTORY_DIR}/{session_id}.md", working_dir)
         self._task: asyncio.Task[None] | None = None
 
     def start(

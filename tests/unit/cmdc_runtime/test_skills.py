@@ -135,7 +135,22 @@ def test_a_link_out_of_a_skill_of_the_project_is_no_skill(tmp_path):
 
     assert [one.name for one in discover([home], project).skills] == ["pdf"]
     assert of_project.skills == ()
-    assert "leads out of the skill's folder" in of_project.problems[0].text
+    assert "leads out of it by a link" in of_project.problems[0].text
+
+
+@pytest.mark.parametrize("linked", ["skills", "skills/pdf"])
+def test_a_skill_of_the_project_that_lies_outside_is_none(tmp_path, linked):
+    """A tool could have made the link; nothing is read or written there, and named it is one."""
+    project, out = tmp_path / "project", tmp_path / "out"
+    kept = skill(out, "pdf")
+    (project / linked).parent.mkdir(parents=True)
+    (project / linked).symlink_to(out if linked == "skills" else kept)
+    found = discover(["skills"], project)
+
+    assert found.skills == ()
+    assert "name the folder there" in found.problems[0].text
+    assert [one.name for one in kept.iterdir()] == ["SKILL.md"]
+    assert [one.name for one in discover([str(out)], project).skills] == ["pdf"]
 
 
 def test_a_skill_of_the_project_is_known_by_its_place(tmp_path):

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from cmdc_runtime.beneath import NamedPath, OutsideError, named
+from cmdc_runtime.beneath import NamedPath, OutsideError, named_path
 from cmdc_runtime.extensions.backend import (
     DEPTH_MAX,
     FILE_BYTES_MAX,
@@ -278,10 +278,10 @@ class Filesystem(Stored):
 
     def __init__(self, root_dir: str, *, virtual_mode: bool = True, working_dir: str = ".") -> None:
         """Take the folder, relative to ``working_dir`` or absolute."""
-        top = named(root_dir, working_dir)
+        top = named_path(root_dir, working_dir)
         self._root = top.whole
         self._is_virtual = virtual_mode
-        self._tree = Tree(top if virtual_mode else named("/", working_dir))
+        self._tree = Tree(top if virtual_mode else named_path("/", working_dir))
         super().__init__(self._tree)
 
     @property

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from cmdc_runtime.beneath import NamedPath, named
+from cmdc_runtime.beneath import NamedPath, named_path
 from workers.builtin.tools._files import READING, text_file
 
 MEMORY_BYTES_MAX: Final = 64 * 1024
@@ -36,7 +36,7 @@ def memory_path(name: str, working_dir: str) -> NamedPath:
     Raises:
         ValueError: nothing can have this name.
     """
-    return named(name, working_dir)
+    return named_path(name, working_dir)
 
 
 def shown_name(name: str) -> str:

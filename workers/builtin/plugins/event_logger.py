@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import plugins
-from cmdc_runtime.beneath import NamedPath, named
+from cmdc_runtime.beneath import NamedPath, named_path
 from cmdc_runtime.events.base import LEVELS, Level
 from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.hooks import Hook, OnToolError, SessionEnd, SessionStart
@@ -319,7 +319,7 @@ def _path(config: plugins.EventLogger, context: PluginContext) -> NamedPath:
         raise ValueError(f"{context.session_id!r} is no session id, so it names no file")
     given = config.log_file or f"{config.log_dir or DEFAULT_DIR}/{SESSION_PLACEHOLDER}.jsonl"
     name = Path(given.replace(SESSION_PLACEHOLDER, context.session_id)).expanduser()
-    return named(str(name), context.working_dir, folder_mode=FOLDER_MODE)
+    return named_path(str(name), context.working_dir, folder_mode=FOLDER_MODE)
 
 
 def _fields(event: Observed | Hook, hidden: tuple[str, ...]) -> dict[str, Any]:  # Any: fields

@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import plugins
-from cmdc_runtime.beneath import named
+from cmdc_runtime.beneath import named_path
 from cmdc_runtime.extensions.actions import (
     Action,
     BlockTool,
@@ -200,7 +200,7 @@ class LargeResultOffload(Plugin):
             if self.state.copies:
                 with _above(self.state.copies, working_dir) as (above, name):
                     return _ours(above, name)
-        place = named(f".cmdc/results-{secrets.token_hex(8)}", working_dir).whole
+        place = named_path(f".cmdc/results-{secrets.token_hex(8)}", working_dir).whole
         with _above(place, working_dir, makes=True) as (above, name):
             os.mkdir(name, 0o700, dir_fd=above)
             self.state.copies = place
@@ -218,7 +218,7 @@ def path_of(call_id: str, result: str) -> str:
 def _above(place: str, working_dir: str, *, makes: bool = False) -> Iterator[tuple[int, str]]:
     """Give the folder that a private one is in, and its name there, which may be a link's."""
     above, name = os.path.split(place)
-    folder = named(above, working_dir).open_as_folder(makes=makes)
+    folder = named_path(above, working_dir).open_as_folder(makes=makes)
     try:
         yield folder, name
     finally:

@@ -10,14 +10,17 @@ In ``SqliteStore`` similar is what shares words.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import sqlite3
+import stat
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cmdc_runtime.beneath import NamedPath, file_in
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.memory import (
     LIMIT_DEFAULT,
@@ -79,12 +82,13 @@ class SqlStore(MemoryStore):
     errors: tuple[type[Exception], ...]
     """What the library raises, and ``OSError``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, place: NamedPath) -> None:
         """Use the file, which is made at the first operation."""
-        self.path = path
+        self.path = Path(place.whole)
+        self._place = place
 
     @abstractmethod
-    def connect(self) -> Connection:
+    def connect(self, path: str) -> Connection:
         """Return a new connection in autocommit mode that waits ``BUSY_S`` for others."""
 
     def prepare(self, content: str) -> object:  # noqa: ARG002 - for the kinds that need it
@@ -181,8 +185,7 @@ class SqlStore(MemoryStore):
             MemoryStoreError: the file cannot be used, or the library failed in the block.
         """
         try:
-            self._make_file()
-            connection = self.connect()
+            connection = self.connect(self._made_file())
             try:
                 self._prepare_file(connection)
                 connection.execute(f"BEGIN {kind}")
@@ -197,14 +200,29 @@ class SqlStore(MemoryStore):
         """Return an error that names the file."""
         return MemoryStoreError(f"memory store {self.path}: {problem}")
 
-    def _make_file(self) -> None:
-        if self.path.exists():
-            return
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Others than the user shall not read it. A file that is there must not be opened here:
-        # closing it again would take SQLite's locks on it away from this process.
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    def _made_file(self) -> str:
+        """Return the path of the file without links, which is made where it is missing.
+
+        SQLite opens paths alone. So what is looked at here is what it opens unless somebody puts
+        another thing there in between; it would have to be a store of this kind.
+        """
+        with self._folder() as (folder, name):
+            # Others than the user shall not read it. A file that is there must not be opened here:
+            # closing it again would take SQLite's locks on it away from this process.
+            with contextlib.suppress(FileExistsError):
+                os.close(file_in(folder, name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), name)  # noqa: PTH115, PTH118
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[tuple[int, str]]:
+        with contextlib.ExitStack() as stack:
+            try:
+                found = stack.enter_context(self._place.folder(makes=True))
+            except ValueError as error:
+                raise self.error(str(error)) from error
+            yield found
 
     def _prepare_file(self, connection: Connection) -> None:
         if _marks(connection) != (self.application_id, VERSION):
@@ -298,6 +316,6 @@ class SqliteStore(SqlStore):
     application_id = 0x636D6471
     errors = (sqlite3.Error, OSError)
 
-    def connect(self) -> Connection:
+    def connect(self, path: str) -> Connection:
         """Return a new connection; see ``SqlStore``."""
-        return sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+        return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)

@@ -1,9 +1,9 @@
 """References to stores, opened: the one place that knows which class a reference means."""
 
-from pathlib import Path
 from typing import Any, assert_never
 
 from cmdc_runtime import stores
+from cmdc_runtime.beneath import NamedPath, named_path
 from cmdc_runtime.extensions.memory import MemoryStore, MemoryStoreError
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.plain import short
@@ -44,8 +44,8 @@ def check(reference: stores.AnyStore) -> None:
         libraries()
 
 
-def _place(path: str, working_dir: str) -> Path:
-    return Path(working_dir, Path(path).expanduser()).absolute()
+def _place(path: str, working_dir: str) -> NamedPath:
+    return named_path(path, working_dir, folder_mode=0o700)
 
 
 # Any, here and below: whatever a user gave as a function.

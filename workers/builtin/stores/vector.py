@@ -13,10 +13,10 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from cmdc_runtime.beneath import NamedPath
 from cmdc_runtime.extensions.memory import (
     LIMIT_DEFAULT,
     Filters,
@@ -97,9 +97,9 @@ class VectorStore(SqlStore):
 
     application_id = 0x636D6476
 
-    def __init__(self, path: Path, dimensions: int, embed: Embed | None = None) -> None:
+    def __init__(self, place: NamedPath, dimensions: int, embed: Embed | None = None) -> None:
         """Use the file; without ``embed`` texts are hashed."""
-        super().__init__(path)
+        super().__init__(place)
         self._apsw: Any  # Any: a module that is loaded late, as the one below
         self._sqlite_vec: Any
         self._apsw, self._sqlite_vec = libraries()
@@ -112,9 +112,9 @@ class VectorStore(SqlStore):
         self._dimensions = dimensions
         self._embed = embed
 
-    def connect(self) -> Connection:
+    def connect(self, path: str) -> Connection:
         """Return a new connection with sqlite-vec; see ``SqlStore``."""
-        connection = self._apsw.Connection(str(self.path))
+        connection = self._apsw.Connection(path)
         try:
             connection.set_busy_timeout(round(BUSY_S * _MS))
             connection.enable_load_extension(True)  # noqa: FBT003 - positional in C

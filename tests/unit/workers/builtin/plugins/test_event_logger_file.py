@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.beneath import named
+from cmdc_runtime.beneath import named_path
 from workers.builtin.plugins import event_logger as module
 from workers.builtin.plugins.event_logger import LineFile
 
@@ -18,7 +18,7 @@ def file_of(tmp_path):
     made = []
 
     def make(name="a", *, max_bytes=10, backups=2, working_dir=tmp_path):
-        path = named(str(name), str(working_dir), folder_mode=0o700)
+        path = named_path(str(name), str(working_dir), folder_mode=0o700)
         file = LineFile(path, max_bytes=max_bytes, backups=backups)
         made.append(file)
         return file
