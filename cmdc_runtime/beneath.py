@@ -530,11 +530,13 @@ def _names_below(home: str, path: str) -> PathNames | None:
 
     The folder counts under every name it has: links that lead to it are of people.
     """
-    names = _names(os.path.normpath(path))
+    names, top = _names(os.path.normpath(path)), _names(home)
+    if names[: len(top)] == top:  # whatever lies there by now
+        return names[len(top) :]
     for length in range(len(names) + 1):
         with contextlib.suppress(OutsideError):
             real = os.path.realpath("/" + "/".join(names[:length]))
-            return (*_below(_names(real), (_names(home),)), *names[length:])
+            return (*_below(_names(real), (top,)), *names[length:])
     return None
 
 

@@ -67,10 +67,14 @@ def protect(root: str, protected: Iterable[str]) -> None:
 
 
 class _Folder:
-    """A folder that is open."""
+    """A writable folder that is open: the one that was given, and none that a link leads to now."""
 
     def __init__(self, path: str) -> None:
-        self.number = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        slash = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.number = namespaces.open_below(slash, path.strip("/") or ".")
+        finally:
+            os.close(slash)
 
     def close(self) -> None:
         os.close(self.number)

@@ -410,6 +410,27 @@ def test_the_folder_may_be_given_by_a_link(tmp_path):
     assert not sandbox.file_exists("passwd")
 
 
+@pytest.mark.parametrize("kind", ["local", "plain", "landlock", "bubblewrap"])
+def test_a_command_runs_in_the_folder_that_a_link_gives(tmp_path, kind):
+    """What it makes is there, its own name for the folder is one that it finds, no home instead."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    create, options, _ = KINDS[kind]
+    sandbox = create(**options)
+    try:
+        place = SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "link"))
+        sandbox.begin(place)
+    except SandboxUnavailable as missing:
+        pytest.skip(str(missing))
+    done = asyncio.run(sandbox.execute("touch made; pwd -P; pwd"))
+    physical, named = done.output.splitlines()
+
+    assert (tmp_path / "real" / "made").exists()
+    assert physical == str(tmp_path / "real")
+    assert named in {str(tmp_path / "link"), str(tmp_path / "real")}
+    assert (named == physical) is (kind == "bubblewrap")
+
+
 @pytest.mark.parametrize("is_kernels", [True, False])
 def test_a_folder_that_was_replaced_by_a_link_is_not_reached(tmp_path, is_kernels, monkeypatch):
     """Whoever moves the working folder away moves nothing else into its place."""

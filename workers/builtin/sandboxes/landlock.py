@@ -8,6 +8,7 @@ what they may not write is refused here.
 """
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -18,7 +19,7 @@ from typing import Final, Literal
 import msgspec
 
 import cmdc_runtime
-from cmdc_runtime.beneath import Reach
+from cmdc_runtime.beneath import OutsideError, Reach, named_path
 from cmdc_runtime.confinement import apply, namespaces
 from cmdc_runtime.confinement.layer import Confinement, LayerMissing, Network
 from cmdc_runtime.confinement.policy import Policy, confinement_of
@@ -86,21 +87,51 @@ class Landlock(Local):
         return launched("all", wanted, program)
 
     def _bounds(self) -> Confinement:
-        """Return what is given: paths by what they are now, whoever makes links later."""
-        wanted = confinement_of(self._policy, self._reach.root)
+        """Return what is given: paths by what they are now, whoever makes links later.
+
+        What may be read below what may be written to may be read as it is; as a path of its own it
+        would be what a link leads to that a command has put there.
+        """
+        root = self._reach.root
+        wanted = confinement_of(self._policy, root)
+        writable = tuple(_folder(path, root) for path in wanted.writable)
+        for path in self._policy.readable:
+            _check_readable(path, root)
         own = (sys.prefix, sys.base_prefix, str(_OWN), str(_OWN.with_name("workers")))
-        readable = (*wanted.readable, *apply.openness_of("/etc").open, *own)
-        writable = tuple(map(_folder, wanted.writable))
-        return replace(wanted, readable=tuple(dict.fromkeys(readable)), writable=writable)
+        given = dict.fromkeys((*wanted.readable, *apply.openness_of("/etc").open, *own))
+        readable = tuple(path for path in given if not _is_below(path, writable))
+        return replace(wanted, readable=readable, writable=writable)
 
 
-def _folder(path: str) -> str:
+def _folder(path: str, root: str) -> str:
     """Return a folder without links; what is none holds up every command, and so the session."""
-    folder = Path(path).resolve()
-    if folder.is_dir():
-        return str(folder)
-    why = "is no folder" if folder.exists() else "is not there: make the folder first"
+    try:
+        descriptor = named_path(path, root).open_as_folder()
+    except FileNotFoundError:
+        why = "is not there: make the folder first"
+    except NotADirectoryError:
+        why = "is no folder"
+    except (OSError, ValueError) as error:
+        why = f"can't be had: {error}"
+    else:
+        real = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a text
+        os.close(descriptor)
+        return real
     raise SandboxUnavailable("writable", f"{path!r} {why}")
+
+
+def _check_readable(path: str, root: str) -> None:
+    """Refuse a path that whoever wrote the project has led out of there."""
+    try:
+        os.close(named_path(path, root).open(os.O_PATH))
+    except OutsideError as error:
+        raise SandboxUnavailable("readable", f"{path!r} {error}") from error
+    except (OSError, ValueError):  # it is not there, and nothing is given
+        return
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
 def launched(step: Step, wanted: Confinement, program: Sequence[str]) -> list[str]:

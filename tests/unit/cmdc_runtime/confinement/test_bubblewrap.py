@@ -55,6 +55,14 @@ def test_nothing_is_mounted_below_what_is_writable():
     assert [one for one in given if one.startswith(f"{WORK}/")] == []
 
 
+def test_the_program_begins_in_the_working_folder():
+    """By its path without links, whatever $PWD says; where it is not shown nothing is asked for."""
+    shown, other = confinement_of(Policy(), WORK), confinement_of(Policy(writable=("/mnt",)), WORK)
+
+    assert f"--chdir {WORK} --" in " ".join(arguments_of(shown, {}, WORK))
+    assert "--chdir" not in arguments_of(other, {}, WORK)
+
+
 @pytest.mark.parametrize("folder", OWN)
 def test_inside_its_own_folders_are_writable(folder):
     """Landlock holds there what the file system does not."""
