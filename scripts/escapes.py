@@ -24,9 +24,11 @@ files, and keeps commands from looking into other processes; what else gets out 
 process of the user may do. What is risky for the machine is not played there.
 
 `hosts` are played with `network="proxy"`, in an internet of their own, and in `Local` without a
-proxy; `bombs` one by one, each in a command that is ended after {bomb_s:g} s.
+proxy; `bombs` one by one, each in a command that is ended after {bomb_s:g} s. `agent` are links
+and pipes that a command leaves in the working folder for the agent's own process, which nothing
+confines.
 
-An MCP server, which runs in its session's sandbox, plays all but `hosts` and `bombs` as well, in
+An MCP server, which runs in its session's sandbox, plays all but these three kinds as well, in
 `Landlock` and `Bubblewrap`: `tests/fault/escapes` fails if one escapes. The table is of a tool.
 
 Written by `python -m scripts.escapes` on {machine}; the attempts are those of

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,6 +24,8 @@ LIBRARY = Path(__file__).parents[1]
 ATTEMPT_S = 20
 ALL_S = 900.0
 SECRET = "4711"
+
+SKILL = f"---\nname: pdf\ndescription: It is {SECRET}.\n---\nRead.\n"
 
 VICTIM = """
 import os, socket, sys
@@ -138,6 +141,9 @@ def corpus() -> list[Attempt]:
 
 HOSTS = "hosts"
 """The kind that is played where the network is a proxy's."""
+AGENT = "agent"
+"""The kind that prepares something for the agent's own process, one by one."""
+DEED_S = 30.0
 BOMBS = "bombs"
 """The kind of which each is a command by itself."""
 BOMB_S = 3.0
@@ -176,10 +182,11 @@ class Ground:
 def ground(folder: Path) -> Iterator[Ground]:
     """Lay it all out, with a process that has a key and listens."""
     work, outside = folder / "work", folder / "outside"
-    for path in (work, outside / "home/.ssh", outside / "empty"):
+    for path in (work, outside / "home/.ssh", outside / "empty", outside / "skills/pdf"):
         path.mkdir(parents=True)
     (outside / "secret").write_text(f"{SECRET}\n")
     (outside / "home/.ssh/id_test").write_text("key\n")
+    (outside / "skills/pdf/SKILL.md").write_text(SKILL)
     (outside / "program").write_text("#!/bin/sh\ntrue\n")
     (outside / "program").chmod(0o755)
     (outside / "true").write_bytes(Path("/bin/true").read_bytes())
@@ -243,11 +250,13 @@ def escaped(sandbox: Sandbox, place: Ground, *, is_server: bool = False) -> set[
     sandbox.begin(SandboxPlace(session_id="s-escapes", working_dir=str(place.work)))
     kinds = [one for one in corpus() if one.kind != HOSTS]
     played = [one for one in kinds if not skipped(one, confines=sandbox.confines)]
-    commands = [one for one in played if one.layer != "tools" and one.kind != BOMBS]
+    commands = [one for one in played if one.layer != "tools" and one.kind not in {AGENT, BOMBS}]
+    deeds = [] if is_server else [one for one in played if one.kind == AGENT]
     bombs = [] if is_server else [one for one in played if one.kind == BOMBS]
     before = place.state()
     found = {one.id for one in played if one.layer == "tools" and _has_done(sandbox, one, place)}
     found |= {one.id for one in bombs if _has_gone_off(sandbox, one, place)}
+    found |= {one.id for one in deeds if _has_used(sandbox, one, place)}
     _write_down(commands, place.work)
     run = _served(sandbox, place) if is_server else _executed(sandbox, place.environment)
     printed = asyncio.run(run)
@@ -297,6 +306,28 @@ def _has_gone_off(sandbox: Sandbox, attempt: Attempt, place: Ground) -> bool:
     size_bytes = file.stat().st_size if file.exists() else 0
     file.unlink(missing_ok=True)
     return is_left or ended.exit_status == 0 or len(ended.output) + size_bytes > KEPT_BYTES_MAX
+
+
+USED = (".cmdc", "AGENTS.md", "TEAM.md", "way", "notes", "nested", "skills", "notes.db")
+"""What commands prepare for the agent; it is removed after each."""
+
+
+def _has_used(sandbox: Sandbox, attempt: Attempt, place: Ground) -> bool:
+    """Say whether the agent's own process gets out by what a command has prepared for it."""
+    asyncio.run(sandbox.execute(attempt.command, ExecuteSettings(env=place.environment)))
+    before, [deed] = place.state(), attempt.marks
+    line = [sys.executable, "-m", "tests.agent_deeds", deed, str(place.work)]
+    try:
+        done = subprocess.run(line, cwd=LIBRARY, capture_output=True, timeout=DEED_S, check=True)
+        is_out = SECRET.encode() in done.stdout or place.state() != before
+    except subprocess.TimeoutExpired:
+        is_out = True
+    for path in (place.work / name for name in USED):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path)
+    return is_out
 
 
 def escaped_hosts(kind: str, folder: Path) -> set[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -410,24 +411,31 @@ def test_the_folder_may_be_given_by_a_link(tmp_path):
     assert not sandbox.file_exists("passwd")
 
 
+@pytest.fixture
+def home_path():
+    """A folder that is not in one of those that ``bwrap`` makes anew."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent, prefix=".linked-") as folder:
+        yield Path(folder).resolve()
+
+
 @pytest.mark.parametrize("kind", ["local", "plain", "landlock", "bubblewrap"])
-def test_a_command_runs_in_the_folder_that_a_link_gives(tmp_path, kind):
+def test_a_command_runs_in_the_folder_that_a_link_gives(home_path, kind):
     """What it makes is there, its own name for the folder is one that it finds, no home instead."""
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
+    (home_path / "real").mkdir()
+    (home_path / "link").symlink_to("real")
     create, options, _ = KINDS[kind]
     sandbox = create(**options)
     try:
-        place = SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "link"))
+        place = SandboxPlace(session_id="s-1", working_dir=str(home_path / "link"))
         sandbox.begin(place)
     except SandboxUnavailable as missing:
         pytest.skip(str(missing))
     done = asyncio.run(sandbox.execute("touch made; pwd -P; pwd"))
     physical, named = done.output.splitlines()
 
-    assert (tmp_path / "real" / "made").exists()
-    assert physical == str(tmp_path / "real")
-    assert named in {str(tmp_path / "link"), str(tmp_path / "real")}
+    assert (home_path / "real" / "made").exists()
+    assert physical == str(home_path / "real")
+    assert named in {str(home_path / "link"), str(home_path / "real")}
     assert (named == physical) is (kind == "bubblewrap")
 
 
