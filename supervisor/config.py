@@ -42,7 +42,7 @@ FILE_VARIABLE: Final = "CMDC_CONFIG"
 CONFIG_FILE_BYTES_MAX: Final = 2**20
 
 _PREFIX: Final = "CMDC_"
-_FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "ready_fd", "echo_fd"})
+_FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "owned_dir", "ready_fd", "echo_fd"})
 RELOADABLE: Final = frozenset({"log_level", "max_sessions", "retain_days", "spares"})
 """What a running daemon adopts from a configuration that it reads again."""
 _SECRET: Final = {
@@ -108,6 +108,8 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A private child of one application: its runtime directory goes with it."""
     owner_pid: Annotated[int, Meta(ge=1)] | None = None
     """Process with whose end the daemon ends."""
+    owned_dir: Path | None = None
+    """Directory of the owner's, removed by the daemon where the owner has ended before it."""
     ready_fd: Annotated[int, Meta(ge=0)] | None = None
     """Open pipe to which the daemon writes once when it takes calls."""
     echo_fd: Annotated[int, Meta(ge=0)] | None = None

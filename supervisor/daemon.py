@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -205,6 +206,7 @@ class Daemon:
         self._pool.hear(self._workers)
         self._stop = asyncio.Event()
         self._is_handing_over = False
+        self._is_orphan = False
         """What runs is left to the next daemon."""
         self._gave_up: AnyReason | None = None
         """Why the tree's root ended by itself, None while it has not."""
@@ -480,9 +482,13 @@ class Daemon:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._stop.set()
+            self._lose_owner()
             return
-        asyncio.get_running_loop().add_reader(fd, self._stop.set)
+        asyncio.get_running_loop().add_reader(fd, self._lose_owner)
+
+    def _lose_owner(self) -> None:
+        self._is_orphan = True
+        self._stop.set()
 
     async def _close(self) -> None:
         self._sessions.is_leaving = True
@@ -513,6 +519,8 @@ class Daemon:
                 part.close()
             self._context.destroy(linger=0)
             self._endpoint.close()
+            if self._is_orphan and self._config.owned_dir is not None:
+                shutil.rmtree(self._config.owned_dir, ignore_errors=True)
 
     async def _try(self, end: Callable[[], Awaitable[None]]) -> None:
         """End one part; what stands behind it ends all the same, the journal above all."""

@@ -104,6 +104,7 @@ def _parse(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--embedded", action="store_true", default=None, help=argparse.SUPPRESS)
     parser.add_argument("--owner-pid", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--owned-dir", help=argparse.SUPPRESS)
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--echo-fd", type=int, help=argparse.SUPPRESS)
     return vars(parser.parse_args(arguments))

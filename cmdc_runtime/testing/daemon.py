@@ -1,7 +1,8 @@
 """A real daemon for tests: alone, watched, and gone with all that it had.
 
 It has directories of its own and sees no ``CMDC_*`` variable of the caller. What it leaves behind
-when it is closed, process, socket or temporary file, is an error. It needs psutil, which the extra
+when it is closed, process, socket or temporary file, is an error. Where the process that has started
+it is killed it ends by itself, and its directories go with it. It needs psutil, which the extra
 ``testing`` has: ``pip install 'cmdc-runtime[testing]'``.
 """
 
@@ -113,9 +114,11 @@ class DaemonProcess:
         return environment
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
+        # Where this process is killed nobody closes it: the daemon ends then, and clears all away.
+        owner = ["--owner-pid", str(os.getpid()), "--owned-dir", str(self._base)]
         with (self._base / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "supervisor"],
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+                [sys.executable, "-P", "-m", "supervisor", *owner],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from cmdc_runtime.testing.daemon import DaemonProcess
@@ -13,6 +15,22 @@ from cmdc_runtime.testing.daemon import DaemonProcess
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 WAIT_S = 20.0
+OF_THE_DAEMON = """
+import sys
+from cmdc_runtime.testing.daemon import DaemonProcess
+
+daemon = DaemonProcess()
+print(daemon.pid, daemon.address.parent, flush=True)
+sys.stdin.read()
+"""
+OF_CHAOS = """
+import sys
+from cmdc_runtime.testing import Chaos
+
+with Chaos(kill="agent", at="before_cycle_end") as chaos:
+    print(chaos.daemon.pid, chaos.daemon.address.parent, flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture(name="daemon")
@@ -52,6 +70,26 @@ def test_daemon_that_died_is_reported(daemon):
 
     with pytest.raises(AssertionError, match=r"ended before, with status -9(?s:.*)started"):
         daemon.close()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+@pytest.mark.parametrize("program", [OF_THE_DAEMON, OF_CHAOS], ids=["daemon", "chaos"])
+def test_a_run_of_tests_that_is_killed_leaves_nothing(program, number):
+    """Daemon, zygote and spares end with the process that runs the tests; the folder goes too."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        pid, base = owner.stdout.readline().split()
+        top = psutil.Process(int(pid))
+        known = [top, *top.children(recursive=True)]
+        owner.send_signal(number)
+    _, left = psutil.wait_procs(known, WAIT_S)
+    for one in left:
+        one.kill()
+
+    assert (owner.returncode, left) == (-number, [])
+    assert not Path(base).exists()
 
 
 def test_importing_the_fakes_needs_no_pytest():

@@ -72,9 +72,10 @@ def test_paths_come_out_absolute():
 
 def test_what_the_starter_of_the_daemon_sets_has_flags():
     """An embedded daemon is given its owner and where to say that it is ready."""
-    found = load({"embedded": True, "owner_pid": 12, "ready_fd": 3})
+    found = load({"embedded": True, "owner_pid": 12, "owned_dir": "/b", "ready_fd": 3})
 
     assert (found.embedded, found.owner_pid, found.ready_fd) == (True, 12, 3)
+    assert found.owned_dir == Path("/b")
 
 
 def test_all_problems_are_reported_at_once(config_file):
