@@ -18,6 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from cmdc_runtime import foreign
@@ -34,6 +35,7 @@ from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.resuming import definition_of
 from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.client.tool_session import SESSION_ELSEWHERE
 from cmdc_runtime.commands import AnswerToolCall, ClientAnswer, TakeToolCall
 from cmdc_runtime.errors import AskNotFound, CmdcError, SessionError, TransientError, UsageError
 from cmdc_runtime.events import ClientToolCalled, Envelope, ToolExecutionEnd
@@ -44,7 +46,15 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.packing import client_tools
 from cmdc_runtime.plain import mended, problem_of
-from cmdc_runtime.requests import FindSession, SessionInfo, StartSession
+from cmdc_runtime.requests import (
+    FindSession,
+    GetDefinition,
+    SessionDefinition,
+    SessionInfo,
+    StartSession,
+)
+from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.user_values import unpacked
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]]
@@ -67,11 +77,12 @@ class ServedTools:
         """Answer the calls of the tools of this program that a session begins with."""
         if not client_tools.are_known():
             return
-        definition = definition_of(bytes(request.agent))
+        definition, group_id = definition_of(bytes(request.agent)), request.group_id
         of_agents = (tool for one in definition.handoffs for tool in one.agent.tools or ())
         tools = client_tools.tools_of((*definition.tools, *of_agents))
         if tools:
-            await self.serve(connection, request.session_id, tools, since)
+            facts = _facts_of(request.session_id, definition, group_id)
+            await self._serve(connection, facts, tools, since)
 
     async def serve(
         self, connection: Connection, session_id: SessionId, tools: dict[str, Tool], since: int
@@ -81,8 +92,16 @@ class ServedTools:
         if served is not None and served.is_of(connection):
             served.tools.update(tools)
             return
+        known: SessionDefinition = await connection.ask(GetDefinition(session_id=session_id))
+        facts = _facts_of(session_id, definition_of(known.agent), known.group_id)
+        await self._serve(connection, facts, tools, since)
+
+    async def _serve(
+        self, connection: Connection, facts: "_Facts", tools: dict[str, Tool], since: int
+    ) -> None:
         run = _in_tools_loop if self._has_own_loop else _here
-        served = self._sessions[session_id] = _ServedSession(connection, session_id, tools, run)
+        served = _ServedSession(connection, facts, tools, run)
+        self._sessions[served.session_id] = served
         await served.follow(since)
         connection.spawn(self._until_over(served))
 
@@ -105,17 +124,50 @@ async def index_before(connection: Connection, request: StartSession) -> int:
     return found.last_index
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a call's ``Context`` has of its session: what that was started with."""
+
+    session_id: SessionId
+    working_dir: str
+    packed_user_data: dict[str, Any]  # Any: ``user_values.packed``
+    group_id: str | None
+    config_facts: dict[str, Any] | None  # Any: fields of a Config
+
+    def context(self, call_id: CallId) -> Context:
+        """Return the context of one call, which may change its ``user_data``.
+
+        Raises:
+            UnreadableValueError: another program has put something in it that is not known here.
+        """
+        return Context(
+            session_id=self.session_id,
+            call_id=call_id,
+            working_dir=self.working_dir,
+            user_data=unpacked(self.packed_user_data),
+            group_id=self.group_id,
+            config_facts=self.config_facts,
+            session=SESSION_ELSEWHERE,
+        )
+
+
+def _facts_of(session_id: SessionId, definition: AgentSpec, group_id: str | None) -> _Facts:
+    given = definition.user_data
+    return _Facts(session_id, definition.working_dir, given, group_id, definition.config_facts)
+
+
 class _ServedSession:
     """One session's tools of this program."""
 
     def __init__(
         self,
         connection: Connection,
-        session_id: SessionId,
+        facts: _Facts,
         tools: dict[str, Tool],
         run: "Run[Any]",  # Any: whatever a tool returns
     ) -> None:
-        self.session_id = session_id
+        self.session_id = facts.session_id
+        self._facts = facts
         self.tools = dict(tools)
         self._connection = connection
         self._run = run
@@ -183,12 +235,8 @@ class _ServedSession:
 
     async def _made(self, call: ClientToolCalled) -> ClientAnswer:
         tool = self.tools[call.owner]
-        context = Context(
-            session_id=self.session_id,
-            call_id=call.call_id,
-            working_dir=os.getcwd(),  # noqa: PTH109 - as text
-        )
         try:
+            context = foreign.call(lambda: self._facts.context(call.call_id))
             arguments = foreign.call(lambda: tool.check(call.args))
             value = await self._value(tool, arguments, context)
             return foreign.call(lambda: _answer(value))

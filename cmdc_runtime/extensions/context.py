@@ -220,7 +220,8 @@ class Context:
     """What was loaded from memory files, by file name."""
     config_facts: dict[str, Any] | None = None  # Any: fields of a Config
     session: SessionPort | None = None
-    """None where a tool runs without a session, as in a unit test."""
+    """None where a tool runs without a session, as in a unit test. In a tool with
+    ``where="client"`` each name of it is an error that says so."""
     sandbox: Sandbox | None = None
     """Where the call reaches files and runs commands; None without a session, as above."""
 

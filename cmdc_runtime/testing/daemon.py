@@ -1,8 +1,8 @@
 """A real daemon for tests: alone, watched, and gone with all that it had.
 
 It has directories of its own and sees no ``CMDC_*`` variable of the caller. What it leaves behind
-when it is closed, process, socket or temporary file, is an error. Where the process that has started
-it is killed it ends by itself, and its directories go with it. It needs psutil, which the extra
+when it is closed, process, socket or temporary file, is an error. Where the process that started it
+is killed it ends by itself, and its directories go with it. It needs psutil, which the extra
 ``testing`` has: ``pip install 'cmdc-runtime[testing]'``.
 """
 

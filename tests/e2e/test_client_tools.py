@@ -378,3 +378,53 @@ def test_a_death_costs_nothing_of_a_call(shop, kill, at):
 
     assert (text, shop.orders, reported) == ("done", ["tea"], ['{"orders":1}'])
     assert (audited.kills, audited.calls) == (1, 1)
+
+
+@pytest.mark.parametrize("attached", ["by-the-start", "later", "by-another-client"])
+def test_a_call_has_what_the_session_was_started_with(
+    agent, cmdc_daemon, scripted, tmp_path, attached
+):
+    """Working folder, user_data and group, whoever attached the tool; no folder of the program."""
+    seen = []
+
+    @cmdc.tool(where="client", effects="read")
+    def order(item: str, context: cmdc.Context) -> str:
+        """Order an item."""
+        seen.append(context)
+        context.user_data["item"] = item  # its own copy
+        return item
+
+    given = {"tenant": "acme", "plans": ("a", "b")}
+    session = agent(
+        scripted(calls("tea"), calls("milk"), default="done"),
+        tools=[order] if attached == "by-the-start" else [],
+        user_data=given,
+        working_dir=str(tmp_path),
+        group_id="g-1",
+    )
+    with cmdc_daemon.client() as other:
+        if attached == "later":
+            session.attach_tool(order)
+        elif attached == "by-another-client":
+            cmdc.Session(session.id, other).attach_tool(order)
+        session.run("Order tea.")
+
+    assert [one.user_data for one in seen] == [{**given, "item": "tea"}, {**given, "item": "milk"}]
+    assert {(one.working_dir, one.group_id) for one in seen} == {(str(tmp_path), "g-1")}
+
+
+def test_what_a_call_cannot_ask_of_its_session_is_said(agent, scripted):
+    """The model and the author read which part, and what to do instead."""
+
+    @cmdc.tool(where="client", effects="read")
+    def order(item: str, context: cmdc.Context) -> str:
+        """Order an item."""
+        assert not hasattr(context.session, "publish")
+        context.session.emit("ordered", {"item": item})
+        return item
+
+    session = agent(scripted(calls("tea"), default="done"), tools=[order])
+    session.run("Order tea.")
+
+    (reported,) = results(session)
+    assert 'emit is not to be had in a tool with where="client"' in reported
