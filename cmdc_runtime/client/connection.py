@@ -6,7 +6,6 @@ when another daemon took over; the daemon takes it once. Everything here runs in
 
 import asyncio
 import contextlib
-import logging
 import math
 import os
 import secrets
@@ -30,6 +29,7 @@ from cmdc_runtime.client.limits import (
     SESSIONS_HELD_MAX,
     TICK_S,
 )
+from cmdc_runtime.client.logged import ClientLog
 from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.client.open_requests import OpenRequests
 from cmdc_runtime.commands import (
@@ -75,7 +75,7 @@ from cmdc_runtime.wire.sockets import Dealer, encode
 _Q = TypeVar("_Q", Request, Command)
 
 _OPEN: Final = "the command may still take effect, once"
-_log = logging.getLogger(__name__)
+_log = ClientLog(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,7 +323,7 @@ class Connection:
 
     def on_violation(self, error: ProtocolError, *, is_foreign: bool) -> None:
         """Log a message that breaks the contract."""
-        _log.error("message.refused", extra={"error": str(error)})
+        _log.error("message.refused", problem=str(error))
         if is_foreign:
             for future in self._waiting.values():
                 if not future.done():
@@ -349,7 +349,7 @@ class Connection:
         if future is not None and not future.done():
             future.set_exception(error)
         elif not frame.id:
-            _log.error("message.refused", extra={"error": str(error)})
+            _log.error("message.refused", problem=str(error))
 
     # --- what is due --------------------------------------------------------------------------
 

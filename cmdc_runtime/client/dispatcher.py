@@ -7,7 +7,6 @@ that joins.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -18,6 +17,7 @@ from cmdc_runtime.client.limits import (
     WELCOME_ALL_S,
     WELCOME_S,
 )
+from cmdc_runtime.client.logged import ClientLog
 from cmdc_runtime.client.monitors import Asker, Monitors
 from cmdc_runtime.client.subscription import EventBatch, Subscription
 from cmdc_runtime.errors import (
@@ -217,7 +217,7 @@ class GroupFollower:
 
 # --- topics ---------------------------------------------------------------------------------------
 
-_log = logging.getLogger(__name__)
+_log = ClientLog(__name__)
 
 ALL_TOPICS: Final = b""
 _TOPIC_END: Final = b"\0"
@@ -365,7 +365,7 @@ class Dispatcher:
             except TransientError:
                 await asyncio.sleep(REPLAY_RETRY_S)
             except CmdcError as error:
-                _log.warning("stream.not_compared", extra={"error": str(error)})
+                _log.warning("stream.not_compared", problem=str(error))
                 return
         for one in found:
             for subscription in self.subscriptions_to(one.session_id):

@@ -8,20 +8,20 @@ nothing, and nothing is held for longer than ``DOWN_HOLD_S``.
 """
 
 import asyncio
-import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
 from cmdc_runtime.client.dispatcher import Dispatcher
 from cmdc_runtime.client.limits import DOWN_HOLD_S, DOWNS_HELD_MAX
+from cmdc_runtime.client.logged import ClientLog
 from cmdc_runtime.client.monitors import Asker, Watcher
 from cmdc_runtime.errors import CmdcError, InvalidSession
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import FindSession, SessionInfo
 
-_log = logging.getLogger(__name__)
+_log = ClientLog(__name__)
 
 
 class DownReceiver(Watcher, Protocol):
@@ -81,11 +81,11 @@ class DownOrder:
             async with asyncio.timeout_at(held.due_s):
                 await self._gathered(held.down.session_id)
         except TimeoutError:
-            _log.warning("down.delivered_early", extra={**fields, "waited_s": DOWN_HOLD_S})
+            _log.warning("down.delivered_early", **fields, waited_s=DOWN_HOLD_S)
         except InvalidSession:  # nobody remembers it, and no stream of it goes on
             pass
         except CmdcError as error:
-            _log.warning("down.delivered_early", extra={**fields, "error": str(error)})
+            _log.warning("down.delivered_early", **fields, problem=str(error))
 
     async def _gathered(self, session_id: SessionId) -> None:
         async with self._asker.slots:

@@ -6,7 +6,6 @@ the loop, so that a callback may call the client. An exception in one is logged 
 
 import asyncio
 import contextlib
-import logging
 import os
 import threading
 from collections import deque
@@ -15,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from cmdc_runtime import foreign
 from cmdc_runtime.client.address import Address
 from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.limits import (
@@ -26,13 +26,14 @@ from cmdc_runtime.client.limits import (
     THREAD_START_S,
 )
 from cmdc_runtime.client.link import Link
+from cmdc_runtime.client.logged import ClientLog
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.reasons import Down
 
 # --- callbacks ------------------------------------------------------------------------------------
 
-_log = logging.getLogger(__name__)
+_log = ClientLog(__name__)
 
 Callback = Callable[[Down], Any]  # Any: what a callback returns is nobody's business
 AsyncCallback = Callable[[Down], Awaitable[None] | None]
@@ -62,7 +63,7 @@ class CallbackThread:
             if self._is_closed:
                 return
             if len(self._calls) >= CALLBACKS_QUEUED_MAX:
-                _log.error("callback.dropped", extra={"ref": watch.ref})
+                _log.error("callback.dropped", ref=watch.ref)
                 return
             self._calls.append(_Call(watch, callback, down))
             if self._thread is None:
@@ -94,8 +95,9 @@ class CallbackThread:
             try:
                 call.callback(call.down)
             # Of every kind: a callback that calls sys.exit must not silence all others.
-            except BaseException:  # noqa: BLE001 - it is the application's, and the log has it
-                _log.exception("callback.raised", extra={"ref": call.watch.ref})
+            except BaseException as error:  # noqa: BLE001 - it is the application's; the log has it
+                problem = foreign.summary_of(error)
+                _log.error("callback.raised", cause=error, ref=call.watch.ref, problem=problem)
             with self._changed:
                 self._running = None
                 self._changed.notify_all()

@@ -8,7 +8,6 @@ took over, all are set again, each from its own place.
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from cmdc_runtime.client.limits import (
     RENEW_RETRY_S,
     RENEWALS_PARALLEL_MAX,
 )
+from cmdc_runtime.client.logged import ClientLog
 from cmdc_runtime.client.queues import Queue
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
@@ -31,7 +31,7 @@ from cmdc_runtime.requests import Demonitor, Monitored, Request
 from cmdc_runtime.requests import Monitor as MonitorRequest
 from cmdc_runtime.wire.frames import Notify
 
-_log = logging.getLogger(__name__)
+_log = ClientLog(__name__)
 
 
 class Watcher(Protocol):
@@ -216,7 +216,7 @@ class Monitors:
         try:
             await self._asker.ask(request)
         except TransientError as error:
-            _log.warning("monitor.not_renewed", extra={"ref": ref, "error": str(error)})
+            _log.warning("monitor.not_renewed", ref=ref, problem=str(error))
             self._stale[ref] = None
             return False
         except CmdcError as error:
@@ -260,7 +260,7 @@ class Watch:
                 return
             if len(self._filled) == DOWNS_QUEUED_MAX and not self._has_overflowed:
                 self._has_overflowed = True
-                _log.warning("down.dropped", extra={"ref": self.ref, "queued": DOWNS_QUEUED_MAX})
+                _log.warning("down.dropped", ref=self.ref, queued=DOWNS_QUEUED_MAX)
             if not (self.persistent and down.restarting):
                 self._final = down
             self._filled.put([down])

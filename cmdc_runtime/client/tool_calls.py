@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-import logging
 import os
 import threading
 from collections import OrderedDict
@@ -31,6 +30,7 @@ from cmdc_runtime.client.limits import (
     RESULT_CHARS_MAX,
     THREAD_START_S,
 )
+from cmdc_runtime.client.logged import ClientLog
 from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.resuming import definition_of
 from cmdc_runtime.client.selection import Selection
@@ -60,7 +60,7 @@ T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]]
 """Runs an ``async def`` of the application's where such code belongs."""
 
-_log = logging.getLogger(__name__)
+_log = ClientLog(__name__)
 
 
 class ServedTools:
@@ -205,7 +205,7 @@ class _ServedSession:
             self._connection.spawn(_kept(self._retake(call)))
             return
         known = self._answers.get(call.ref)
-        work = self._make(call) if known is None else self._send_answer(call.ref, known)
+        work = self._make(call) if known is None else self._send_answer(call, known)
         task = self._running[call.ref] = self._connection.spawn(_kept(work))
         self._calls[call.call_id] = call.ref
         task.add_done_callback(lambda _done: self._forget(call))
@@ -222,16 +222,16 @@ class _ServedSession:
             task.cancel()
 
     async def _retake(self, call: ClientToolCalled) -> None:
-        await self._sent(TakeToolCall(ref=call.ref))
+        await self._sent(call, TakeToolCall(ref=call.ref))
 
     async def _make(self, call: ClientToolCalled) -> None:
-        if not await self._sent(TakeToolCall(ref=call.ref)):
+        if not await self._sent(call, TakeToolCall(ref=call.ref)):
             return
         answer = await self._made(call)
         self._answers[call.ref] = answer
         while len(self._answers) > ANSWERS_KEPT_MAX:
             self._answers.popitem(last=False)
-        await self._send_answer(call.ref, answer)
+        await self._send_answer(call, answer)
 
     async def _made(self, call: ClientToolCalled) -> ClientAnswer:
         tool = self.tools[call.owner]
@@ -242,9 +242,10 @@ class _ServedSession:
             return foreign.call(lambda: _answer(value))
         except ForeignError as failed:
             if not isinstance(failed.error, ToolError):
-                trace = foreign.traceback_of(failed)
-                _log.error("tool.crashed", extra={"tool": call.name, "exception": trace})
-                return ClientAnswer(ok=False, error=foreign.summary_of(failed.error, None))
+                problem = foreign.summary_of(failed.error, None)
+                said = {"tool": call.name, "call_id": call.call_id, "problem": problem}
+                _log.error("tool.crashed", cause=failed.error, **said)
+                return ClientAnswer(ok=False, error=problem)
             return ClientAnswer(ok=False, error=foreign.text_of(failed.error, None) or call.name)
 
     async def _value(self, tool: Tool, arguments: dict[str, Any], context: Context) -> Any:
@@ -261,14 +262,14 @@ class _ServedSession:
             return value
         return await self._run(foreign.wait(lambda: value))
 
-    async def _send_answer(self, ref: str, answer: ClientAnswer) -> None:
+    async def _send_answer(self, call: ClientToolCalled, answer: ClientAnswer) -> None:
         try:
-            await self._sent(AnswerToolCall(ref=ref, outcome=answer))
+            await self._sent(call, AnswerToolCall(ref=call.ref, outcome=answer))
         except UsageError as error:  # no answer that can be sent
             failure = ClientAnswer(ok=False, error=_UNSENDABLE.format(error))
-            await self._sent(AnswerToolCall(ref=ref, outcome=failure))
+            await self._sent(call, AnswerToolCall(ref=call.ref, outcome=failure))
 
-    async def _sent(self, command: TakeToolCall | AnswerToolCall) -> bool:
+    async def _sent(self, call: ClientToolCalled, command: TakeToolCall | AnswerToolCall) -> bool:
         """Say whether the session has taken the command; False: nobody waits for the call.
 
         Raises:
@@ -288,7 +289,8 @@ class _ServedSession:
                 break
             else:
                 return True
-        _log.warning("call.not_sent", extra={"ref": command.ref, "problem": str(problem)})
+        said = {"tool": call.name, "call_id": call.call_id, "problem": str(problem)}
+        _log.warning("call.not_sent", sent=type(command).__name__, **said)
         return False
 
 

@@ -126,6 +126,26 @@ def test_coroutines_of_a_client_for_threads_share_a_loop(agent, scripted):
     assert seen[0][1] == "cmdc-tools"
 
 
+def test_a_failure_is_said_in_the_programs_log(agent, scripted, caplog):
+    """Tool, call and problem in the message itself, with the traceback; no ToolError is."""
+
+    @cmdc.tool(where="client", effects="read")
+    def order(item: str) -> str:
+        """Order an item."""
+        if item == "milk":
+            raise cmdc.ToolError("no milk today")
+        return str(1 / 0)
+
+    session = agent(scripted(calls("tea", "milk"), default="done"), tools=[order])
+    session.run("Order.")
+
+    (record,) = caplog.records
+    problem = "problem=ZeroDivisionError: division by zero"
+    assert re.fullmatch(rf"tool.crashed: tool=order, call_id=call_\w+, {problem}", record.message)
+    assert (record.levelname, record.tool) == ("ERROR", "order")
+    assert "return str(1 / 0)" in caplog.text
+
+
 def test_failures_are_results(agent, scripted):
     """What the tool says, what it runs into, and arguments that do not fit."""
 
@@ -293,6 +313,8 @@ def test_a_call_that_takes_too_long_may_have_acted(agent, scripted, slow_shop):
     session.run("Order tea.")
 
     assert slow_shop.orders == ["tea"]
+    late = "order took longer than 2 s; nobody waits for it any more, its program may go on\n"
+    assert results(session)[0].startswith(late)
     assert UNCERTAIN in results(session)[0]
 
 

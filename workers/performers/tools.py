@@ -460,7 +460,10 @@ class ToolRunner:
         except HostFailedError as error:
             return Refused(text=f"Error: there is no tool host to run this call: {error}")
         except TimeoutError:
-            return Cut(text=f"{job.call.name} took longer than {bound_s:g} s and was ended")
+            late = f"{job.call.name} took longer than {bound_s:g} s"
+            if job.loaded.packed.ref == CLIENT_TOOL:  # its thread is not ours to end
+                return Cut(text=f"{late}; nobody waits for it any more, its program may go on")
+            return Cut(text=f"{late} and was ended")
 
     async def _in_process(self, job: Job) -> CallEnding:
         batch, call = job.batch, job.call
