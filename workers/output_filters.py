@@ -7,7 +7,7 @@ its plugin fails closed the answer ends with ``FilterFailedError``, else the fil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import structlog
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, Channel, Plugin, TextFilter
 from cmdc_runtime.extensions.provider import Chunk, FinishChunk, TextChunk, ThinkingChunk
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.plain import mended, own
+from cmdc_runtime.plain import mended, own, short
 from workers.core.tags import ALL, FoundTag, Tag, TagState, feed, flush
 
 log = structlog.get_logger()
@@ -77,6 +77,7 @@ class OutputFilters:
         self._crashed = crashed
         self._tags, self._invited = TagState(), invited
         self._has_ended = False
+        self._off: set[str] = set()
         self._chains: dict[Channel, list[_Link]] = {
             "text": self._chain("text"),
             "thinking": self._chain("thinking"),
@@ -111,8 +112,10 @@ class OutputFilters:
     def _chain(self, channel: Channel) -> list[_Link]:
         chain = []
         for plugin in self._plugins:
+            if plugin.name in self._off:
+                continue
             try:
-                found = foreign.call(partial(plugin.filter_output, channel, self._context))
+                found = foreign.call(partial(_made, plugin, channel, self._context))
             except ForeignError as failed:
                 self._fail(plugin, failed)
                 continue
@@ -167,14 +170,39 @@ class OutputFilters:
         trace = foreign.traceback_of(error)
         log.error("plugin.crashed", plugin=plugin.name, hook=FILTER_OUTPUT, exception=trace)
         text = foreign.summary_of(error)
+        if plugin.fail == "disable":  # no more filters of it, for the tags of this answer either
+            self._off.add(plugin.name)
         self._crashed(plugin.name, text)
         if plugin.fail == "closed":
             raise FilterFailedError(plugin.name, text) from error
 
 
 def _asked(one: TextFilter, work: Callable[[str], str], text: str) -> tuple[str, bool]:
-    """Return what a filter makes of a text, and whether nothing more comes from it."""
-    return own(str(work(text))), bool(getattr(one, "has_ended", False))
+    """Return what a filter makes of a text, and whether nothing more comes from it.
+
+    Raises:
+        TypeError: it makes no text of it.
+    """
+    given = work(text)
+    if not isinstance(given, str):
+        raise TypeError(f"its filter returned {short(given)}: feed and close return a str")
+    return own(str(given)), bool(getattr(one, "has_ended", False))
+
+
+def _made(plugin: Plugin, channel: Channel, context: PluginContext) -> TextFilter | None:
+    """Return the filter of a plugin, if it has one.
+
+    Raises:
+        TypeError: what it returns is none.
+    """
+    found: object = plugin.filter_output(channel, context)
+    methods = [getattr(found, name, None) for name in ("feed", "close")]
+    if found is not None and (isinstance(found, type) or not all(map(callable, methods))):
+        raise TypeError(
+            f"{FILTER_OUTPUT} returned {short(found)}: a filter is an object with the methods feed "
+            "and close, or None"
+        )
+    return cast("TextFilter | None", found)  # it has what the protocol asks for
 
 
 def _closed(one: TextFilter, _text: str) -> str:

@@ -87,7 +87,7 @@ class Observer:
         self,
         slot: Watched,
         context_of: Callable[[], PluginContext],
-        crashed: Callable[[str, str], None],
+        crashed: Callable[[Watched, str], None],
         port_of: PortOf,
     ) -> None:
         """Call ``crashed`` with what the plugin ended with."""
@@ -144,12 +144,12 @@ class Observer:
                 error = await _observed(self.slot, batch, context)
         except TimeoutError:
             self.stop()
-            self._crashed(plugin.name, f"it took longer than {BATCH_TIMEOUT_S:g} s")
+            self._crashed(self.slot, f"it took longer than {BATCH_TIMEOUT_S:g} s")
             return
         if error is not None:
             trace = foreign.traceback_of(error)
             log.error("plugin.crashed", plugin=plugin.name, hook=OBSERVE, exception=trace)
-            self._crashed(plugin.name, foreign.summary_of(error))
+            self._crashed(self.slot, foreign.summary_of(error))
 
 
 class Observers:
@@ -158,7 +158,7 @@ class Observers:
     def __init__(
         self,
         context_of: Callable[[], PluginContext],
-        crashed: Callable[[str, str], None],
+        crashed: Callable[[Watched, str], None],
         port_of: PortOf = _no_port,
     ) -> None:
         """Have none; ``port_of`` returns what the plugin of a name may ask its session by."""
@@ -231,6 +231,7 @@ def _is_own_crash(event: Observed, plugin: str) -> bool:
 
 # --- asked at hooks -------------------------------------------------------------------------------
 
+_OFF: Final = "; the plugin is off from here on"
 OBSERVED_S: Final = 0.5
 """At the end of a process, for what plugins still have to observe."""
 
@@ -269,7 +270,7 @@ class Pipeline:
         self._context_of = context_of
         self._observers = Observers(
             context_of,
-            lambda name, why: self._publish_crash(name, OBSERVE, why),
+            lambda slot, why: self._publish_crash(slot, OBSERVE, why),
             self._services.observer_port_of,
         )
         self._slots = _ordered([Slot(plugin) for plugin in plugins])
@@ -395,7 +396,7 @@ class Pipeline:
             slot.is_off = True
         if slot.is_off:
             self._update_hooks()
-            why = f"{why}; the plugin is off from here on"
+            why += _OFF
         return Reaction(name, error=why, fail=fail)
 
     def filters(self, invited: frozenset[Tag] = ALL) -> OutputFilters | None:
@@ -406,13 +407,14 @@ class Pipeline:
         Raises:
             FilterFailedError: one could not be made, and its plugin fails closed.
         """
-        filtering = [slot.plugin for slot in self._slots if slot.filters and not slot.is_off]
+        filtering = [slot for slot in self._slots if slot.filters and not slot.is_off]
         if not filtering:
             return None
+        by_name = {slot.plugin.name: slot for slot in filtering}
         return OutputFilters(
-            filtering,
+            [slot.plugin for slot in filtering],
             self._context_of(),
-            lambda name, why: self._publish_crash(name, FILTER_OUTPUT, why),
+            lambda name, why: self._publish_crash(by_name[name], FILTER_OUTPUT, why),
             invited,
         )
 
@@ -429,8 +431,14 @@ class Pipeline:
         self._hooks = frozenset[str]().union(*(slot.hooks for slot in on))
         self._observers.watch(on)
 
-    def _publish_crash(self, plugin: str, where: str, why: str) -> None:
-        self._services.crashed(plugin, where, mended(why[:ERROR_CHARS_MAX]))
+    def _publish_crash(self, slot: Watched, where: str, why: str) -> None:
+        """Publish a failure outside of hooks; who is to be disabled by one is off."""
+        why = mended(why[:ERROR_CHARS_MAX])
+        if slot.plugin.fail == "disable":
+            slot.is_off = True
+            self._update_hooks()
+            why += _OFF
+        self._services.crashed(slot.plugin.name, where, why)
 
 
 class _SizeBudget:

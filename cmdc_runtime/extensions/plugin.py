@@ -172,10 +172,10 @@ Channel: TypeAlias = Literal["text", "thinking"]
 class TextFilter(Protocol):
     """Changes the text of one answer while it streams, before anybody sees it.
 
-    It runs in the session's own loop for each piece, so it must be quick. An error in it ends the
-    cycle if the plugin fails closed; else the rest of the answer passes as it is. One that lets
-    nothing more pass says so by an attribute ``has_ended``, which is True from then on: no more of
-    the answer is shown, nor the status or the title that it stands in.
+    It runs in the session's own loop for each piece, so it must be quick. An error in it, and what
+    is no text, ends the cycle if the plugin fails closed; else the rest of the answer passes as it
+    is. One that lets nothing more pass says so by an attribute ``has_ended``, which is True from
+    then on: no more of the answer is shown, nor the status or the title that it stands in.
     """
 
     def feed(self, text: str) -> str:

@@ -154,3 +154,82 @@ def test_a_closed_filter_that_breaks_ends_the_answer(mark):
 
     with capture_logs(), pytest.raises(FilterFailedError, match="failed at filter_output"):
         use()
+
+
+class Answering:
+    """A filter that returns what it was made with."""
+
+    def __init__(self, fed, closed=""):
+        self.fed, self.closed = fed, closed
+
+    def feed(self, text):
+        return self.fed
+
+    def close(self):
+        return self.closed
+
+
+@pytest.mark.parametrize("given", [None, 3, b"x", ["a"]], ids=repr)
+@pytest.mark.parametrize("fail", ["open", "closed"])
+def test_a_filter_that_returns_no_text_has_failed(fail, given):
+    """What it returns is nobody's answer: not "None" either."""
+    broken = plugin("1", fail)
+    type(broken).filter_output = lambda self, channel, context: Answering(given)
+    made, crashes = chain(broken)
+    with capture_logs():
+        if fail == "closed":
+            with pytest.raises(FilterFailedError, match="feed and close return a str"):
+                made.pass_on(TextChunk(text="ab"))
+        else:
+            assert shown(passed(made, "ab", "cd")) == "abcd"
+
+    ((name, why),) = crashes
+    assert name == "p49"
+    assert why == f"TypeError: its filter returned {given!r}: feed and close return a str"
+
+
+def test_a_filter_whose_end_is_no_text_has_failed():
+    """What it let through before stays."""
+    broken = plugin("1")
+    type(broken).filter_output = lambda self, channel, context: Answering("ab", None)
+    made, crashes = chain(broken)
+    with capture_logs():
+        assert shown(passed(made, "xy")) == "ab"
+
+    assert {name for name, _ in crashes} == {"p49"}
+
+
+class HalfAFilter:
+    """Has no ``close``."""
+
+    def feed(self, text):
+        return text
+
+
+@pytest.mark.parametrize("given", [3, HalfAFilter(), Answering], ids=["int", "half", "class"])
+@pytest.mark.parametrize("fail", ["open", "closed"])
+def test_what_is_no_filter_is_a_failure_of_its_plugin(fail, given):
+    """It is said where it is returned, and by name."""
+    broken = plugin("1", fail)
+    type(broken).filter_output = lambda self, channel, context: given
+    with capture_logs():
+        if fail == "closed":
+            with pytest.raises(FilterFailedError, match="p49 failed at filter_output: TypeError"):
+                chain(broken)
+            return
+        made, crashes = chain(broken)
+        found = shown(passed(made, "ab"))
+
+    assert found == "ab"
+    assert {name for name, _ in crashes} == {"p49"}
+    assert all("an object with the methods feed and close" in why for _, why in crashes)
+
+
+def test_a_plugin_that_is_to_be_disabled_makes_no_more_filters():
+    """Not for a status of the same answer either."""
+    broken = plugin("!", "disable")
+    made, crashes = chain(broken)
+    with capture_logs():
+        shown(passed(made, "a!", "<status>b!</status>"))
+
+    assert [name for name, _ in crashes] == ["p33"]

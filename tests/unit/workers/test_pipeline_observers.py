@@ -11,7 +11,7 @@ from cmdc_runtime.events import AgentStart, PluginCrashed
 from cmdc_runtime.extensions.context import PluginContext
 from cmdc_runtime.extensions.plugin import Plugin
 from workers import pipeline as module
-from workers.pipeline import Observers
+from workers.pipeline import Observers, Pipeline, PluginServices
 from workers.plugin_slot import Slot
 
 CONTEXT = PluginContext(session_id="s-1")
@@ -78,7 +78,7 @@ def crashes_of(plugin, *events, rounds=1):
     crashes = []
 
     async def scenario():
-        made = Observers(lambda: CONTEXT, lambda name, why: crashes.append((name, why)))
+        made = Observers(lambda: CONTEXT, lambda slot, why: crashes.append((slot.plugin.name, why)))
         made.watch([Slot(plugin)])
         for _ in range(rounds):
             for event in events:
@@ -191,3 +191,50 @@ def test_the_end_waits_no_longer_than_it_may():
     finally:
         plugin.gate.set()
     assert plugin.calls == 1
+
+
+class Failing(Plugin):
+    """Fails wherever it is asked outside of hooks."""
+
+    fail = "disable"
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def observe(self, event, context):
+        self.asked.append(event)
+        raise ValueError("o")
+
+    def filter_output(self, channel, context):
+        self.asked.append(channel)
+        raise ValueError("f")
+
+    def after_turn(self, event, context):
+        self.asked.append(event)
+
+
+@pytest.mark.parametrize("where", ["observe", "filter_output"])
+def test_a_plugin_that_is_to_be_disabled_is_asked_no_more(where):
+    """A failure outside of hooks puts it out of all of them."""
+    plugin, crashes = Failing(), []
+
+    async def scenario():
+        services = PluginServices(crashed=lambda *crash: crashes.append(crash))
+        made = Pipeline([plugin], lambda: CONTEXT, services)
+        for _ in range(2):
+            if where == "observe":
+                made.observe(start("a"))
+                await made.observed()
+            else:
+                made.filters()
+        made.observe(start("b"))
+        await made.observed()
+        return made.hooks, made.filters()
+
+    with capture_logs():
+        left = asyncio.run(scenario())
+    why = {"observe": "o", "filter_output": "f"}[where]
+    assert crashes == [("failing", where, f"ValueError: {why}; the plugin is off from here on")]
+    assert plugin.asked == [start("a") if where == "observe" else "text"]
+    assert left == (frozenset(), None)
