@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cmdc_runtime import reasons
 from cmdc_runtime.checked_struct import RING_EVENTS_MAX
 from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
 from cmdc_runtime.client.arguments import (
@@ -71,7 +72,7 @@ from cmdc_runtime.commands import (
     UserRespond,
 )
 from cmdc_runtime.content import Content
-from cmdc_runtime.errors import CmdcError, UsageError
+from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message
@@ -528,6 +529,12 @@ class AsyncControl(AsyncCaller):
     async def messages(self, session: SessionLike) -> list[Message]:
         """Return the conversation, oldest first, system message and tool results included.
 
-        That of a session that has ended is read from the journal, as long as that keeps it.
+        That of a session that has ended is read from the journal, as long as that keeps it. One
+        that failed to start has none.
         """
-        return list(await self._run(Exchange.send, checked_id(session), GetMessages()))
+        try:
+            return list(await self._run(Exchange.send, checked_id(session), GetMessages()))
+        except SessionNotAlive as error:
+            if not isinstance(error.reason, reasons.StartFailed):
+                raise
+            return []

@@ -366,8 +366,10 @@ class Exchange:
         found: SessionInfo = await connection.ask(FindSession(session_id=session_id))
         if found.phase != "ended":
             return await self.status(session_id)
-        left: Status = await connection.send(session_id, GetStatus(), reads_ended=True)
-        silent = _silent(msgspec.structs.replace(found, asleep=codec.encode(left)))
+        with contextlib.suppress(SessionNotAlive):  # it never was up, or nothing of it is kept
+            left: Status = await connection.send(session_id, GetStatus(), reads_ended=True)
+            found = msgspec.structs.replace(found, asleep=codec.encode(left))
+        silent = _silent(found)
         reason = None if found.reason is None else str(found.reason)
         return msgspec.structs.replace(silent, reason=reason, uptime_ms=0)
 

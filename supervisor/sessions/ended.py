@@ -74,7 +74,7 @@ class EndedSession:
         question = Deliver(id=command_id, body=body, durable=False)
         self.pending.add(client, question, is_sent=False, looks=True)
         if self._reader is None or self._reader.is_over:
-            self._reader = Reader(self.services, self)
+            self._reader = Reader(self.services, self, "has ended")
             self._tasks.spawn(self._reader.run())
         self._reader.ask(self.pending.looks())
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cmdc_runtime.errors import CmdcError, TransientError
+from cmdc_runtime.errors import CmdcError, SessionError, TransientError
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.requests import Supervision
@@ -49,10 +49,14 @@ class Reader(WorkerOwner):
 
     services: Services
     session: SessionView
+    stands: str = "sleeps"
+    """What an error says of the session."""
     is_over: bool = False
     """It takes no more questions."""
     _problem: str = "the process that read it ended"
     """The error for who has no answer at its end."""
+    _is_hopeless: bool = False
+    """Another reader would end as this one: what is wrong has to be mended first."""
     _asked: dict[CommandId, Deliver] = field(default_factory=dict)
     _worker: Worker | None = None
     _is_up: bool = False
@@ -141,7 +145,8 @@ class Reader(WorkerOwner):
                 if not any(map(self.session.is_look, self._asked)):
                     self._wait(READER_IDLE_S)
             case NotStarted(stage=stage, message=message):
-                self._problem = f"{stage}: {message}"
+                self._is_hopeless = True
+                self._problem = f"cannot be read until this is mended: {stage}: {message}"
             case ExitNotice(reason=reason):
                 self._problem = f"the process that read it ended: {reason}"
             case _:
@@ -159,5 +164,6 @@ class Reader(WorkerOwner):
         for command_id in asked:
             if self._is_up and not self.session.is_look(command_id):
                 continue  # it was heard, and waits
-            why = f"session {self.session.id} sleeps, and {self._problem}"
-            self.session.reply(command_id, failed(command_id, TransientError(why)))
+            why = f"session {self.session.id} {self.stands}, and {self._problem}"
+            error = SessionError(why) if self._is_hopeless else TransientError(why)
+            self.session.reply(command_id, failed(command_id, error))

@@ -29,7 +29,7 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
 from cmdc_runtime.provider_keys import keys_problem
-from cmdc_runtime.reasons import AnyReason, Down, NoProcess, Normal, Other, Shutdown
+from cmdc_runtime.reasons import AnyReason, Down, NoProcess, Normal, Other, Shutdown, StartFailed
 from cmdc_runtime.requests import SessionInfo, SessionPhase, StartSession
 from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import FromClient, ToClient
@@ -41,6 +41,7 @@ from supervisor.adapters.journal.operations import (
     FindLastIndex,
     FindSession,
     ListEndedSessions,
+    LoadSession,
     RestoreSession,
 )
 from supervisor.adapters.journal.store import Journal
@@ -325,6 +326,10 @@ class Sessions:
         row = None
         if info.phase == "ended":
             row = await self.journal.read(FindSession(session_id))
+        if row is not None and isinstance(info.reason, StartFailed):
+            stored = await self.journal.read(LoadSession(session_id))
+            if stored is None or not (stored.snapshot or stored.records):
+                row = None  # it never was up: no process has to say so
         if row is None:
             raise SessionNotAlive(info.reason or NoProcess())
         return self._read.of(row, info.reason)

@@ -205,6 +205,32 @@ def test_stopped_session_says_its_reason_and_its_id_can_be_used_again(scripted, 
     assert [message.role for message in again.messages()] == ["system"]
 
 
+def test_a_session_that_never_was_up_can_be_looked_at(scripted, agent, client):
+    """It has no conversation; what is asked of it says that it ended, and why."""
+    keep = agent(scripted(default="fine"))
+    with pytest.raises(cmdc.StartFailed):
+        client.create_agent(model="openai:scripted", session_id="broken", tools=["nosuch:f"])
+
+    assert client.messages("broken") == []
+    with pytest.raises(cmdc.SessionNotAlive, match="start failed at load: tool 'nosuch:f'"):
+        client.status("broken")
+    assert keep.messages() != []
+
+
+def test_an_ended_session_whose_folder_is_gone_says_what_to_mend(agent, scripted, client, tmp_path):
+    """It is no failure that passes by itself, and the session does not sleep."""
+    work = tmp_path / "work"
+    work.mkdir()
+    session = agent(scripted(default="fine"), working_dir=str(work))
+    session.run("Hello?", timeout=TURN_S)
+    session.stop()
+    work.rmdir()
+    with pytest.raises(cmdc.SessionError, match="has ended, and cannot be read until") as caught:
+        client.messages(session.id)
+
+    assert not isinstance(caught.value, cmdc.TransientError)
+
+
 @pytest.mark.parametrize("text", ["", "   \n\t", None, 5, b"bytes"])
 def test_prompt_without_text_is_refused(scripted, agent, text):
     """A prompt is a str with something in it; nothing else reaches the conversation."""

@@ -118,6 +118,17 @@ def test_ended_sessions_are_listed_and_read(cmdc_daemon, client, agent, scripted
         client.messages("never-written")
 
 
+def test_a_session_that_failed_to_start_is_shown_with_the_reason(cmdc_daemon, client):
+    """Nothing of it can be read but why it has none."""
+    with pytest.raises(cmdc.StartFailed):
+        client.create_agent(model="openai:scripted", session_id="stillborn", tools=["nosuch:f"])
+    shown = cmdc_of(cmdc_daemon, "show", "stillborn")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "stillborn  ended" in shown.stdout
+    assert "start failed at load: tool 'nosuch:f' cannot be loaded" in shown.stdout
+
+
 def test_an_ended_session_goes_on_while_it_is_read(client, agent, scripted):
     """What is read of it is let go of when it is resumed, and then its own process answers."""
     model = scripted("One.", "Two.")

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from cmdc_runtime.errors import Overloaded, TransientError
+from cmdc_runtime.errors import Overloaded, SessionError, TransientError
 from cmdc_runtime.wire.frames import (
     Answer,
     Assign,
@@ -220,9 +220,12 @@ def refuses(worker):
     worker.ends(78)
 
 
-@pytest.mark.parametrize("ends", [dies, refuses])
-def test_who_asked_a_reader_that_ends_gets_an_error(ends):
-    """Nothing counts as an end of the session, and the next question gets another reader."""
+@pytest.mark.parametrize(("ends", "error"), [(dies, TransientError), (refuses, SessionError)])
+def test_who_asked_a_reader_that_ends_gets_an_error(ends, error):
+    """Nothing counts as an end of the session, and the next question gets another reader.
+
+    What has to be mended first is not said to be over soon.
+    """
 
     async def scenario():
         case = await Asleep().begin()
@@ -235,7 +238,8 @@ def test_who_asked_a_reader_that_ends_gets_an_error(ends):
     case = play(scenario)
     ((_, failed),) = case.services.answers
 
-    assert (failed.id, failed.code) == ("q-1", TransientError.code)
+    assert (failed.id, failed.code) == ("q-1", error.code)
+    assert failed.message.startswith("session s sleeps, and ")
     assert (case.session.phase, case.services.downs) == (Phase.HIBERNATED, [])
     assert len(case.services.pool.workers) == 3
 
