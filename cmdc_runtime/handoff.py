@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.callables import yield_problem
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.foreign import summary_of
 from cmdc_runtime.option_checks import Unfit, is_function
-from cmdc_runtime.plain import nearest, short, yield_problem
+from cmdc_runtime.plain import nearest, short
 from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.subagent import TRANSFER_PREFIX, SubAgent
 

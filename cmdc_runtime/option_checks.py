@@ -4,7 +4,6 @@
 the value to what is raised. To check one more field, add its function here and its row there.
 """
 
-import inspect
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
+from cmdc_runtime.callables import call_problem, yield_problem
 from cmdc_runtime.checked_struct import MEMORY_BYTES_MAX, NAME_CHARS_MAX, misfit
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
@@ -34,7 +34,6 @@ from cmdc_runtime.plain import (
     problem_of,
     short,
     text_problem,
-    yield_problem,
 )
 from cmdc_runtime.provider_keys import api_key_problems
 from cmdc_runtime.provider_options import options_problem
@@ -252,22 +251,11 @@ def check_returns(function: object) -> None:
 def check_takes(function: object, *given: str) -> None:
     """Refuse what can't be called with so many values; ``given`` are their names, for people.
 
-    What has no signature, as some functions of C, is taken at its word.
-
     Raises:
-        TypeError: it takes fewer of them, or needs others.
+        TypeError: so it is.
     """
-    if not callable(function):  # a name: it is looked up where it is loaded
-        return
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*given)
-    except TypeError as error:
-        words = ", ".join(given)
-        raise TypeError(f"{short(function)} is called with ({words}): {error}") from error
+    if (problem := call_problem(function, *given)) is not None:
+        raise TypeError(f"{short(function)} {problem}")
 
 
 def check_redact(value: object) -> object:

@@ -14,8 +14,6 @@ own class, since that may be a stranger's: a subclass of ``dict`` is looked at a
 which is what its bytes are made of, too.
 """
 
-import functools
-import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -566,19 +564,3 @@ def _has_few_digits(number: int) -> bool:
 
 def _short(text: str) -> str:
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[: SHOWN_CHARS_MAX - 1]}…"
-
-
-def yield_problem(function: object) -> str | None:
-    """Say why what yields can't stand where a function that returns is called, or None.
-
-    Its body would never run: a call of it only makes a generator. It may be a function, a method, a
-    ``functools.partial`` of one, or an object that is called.
-    """
-    if isinstance(function, functools.partial):
-        return yield_problem(function.func)
-    is_routine = inspect.isroutine(function) or isinstance(function, type)
-    call = function if is_routine else getattr(type(function), "__call__", None)  # noqa: B004
-    for one in (function, call):
-        if inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
-            return "it yields, so that a call of it would run nothing: return the values as a list"
-    return None

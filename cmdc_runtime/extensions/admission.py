@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from cmdc_runtime.callables import call_problem, yield_problem
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import MATRIX, annotated
 from cmdc_runtime.extensions.backend import Backend
@@ -227,6 +228,25 @@ def _problems(plugin: Plugin) -> Iterator[str]:
     else:
         yield from _state_problems(plugin)
     yield from _method_problems(plugin)
+    yield from _call_problems(plugin)
+
+
+def _call_problems(plugin: Plugin) -> Iterator[str]:
+    """Yield the methods that the session could not call, or whose body would never run."""
+    for name in (*HOOKS, HANDLE_EVENT, OBSERVE, FILTER_OUTPUT):
+        if getattr(type(plugin), name) is getattr(Plugin, name):
+            continue
+        given, method = ("event", "context"), getattr(plugin, name)
+        if name == FILTER_OUTPUT:
+            given = ("channel", "context")
+            if inspect.iscoroutinefunction(method):
+                yield f"{name} must not be async: it returns a filter at once"
+        if not callable(method):
+            yield f"{name} must be a method, got {short(method)}"
+        elif (problem := call_problem(method, *given)) is not None:
+            yield f"{name} {problem}"
+        elif (problem := yield_problem(method)) is not None:
+            yield f"{name}: {problem}"
 
 
 def _mistyped(kind: type[Plugin]) -> Iterator[str]:

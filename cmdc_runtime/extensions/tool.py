@@ -28,6 +28,7 @@ from typing import (
 
 import msgspec
 
+from cmdc_runtime.callables import yield_problem
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context, ToolContext
@@ -45,7 +46,7 @@ from cmdc_runtime.extensions.schema import (
 )
 from cmdc_runtime.extensions.tool_error import OtherBranchError as OtherBranchError  # noqa: PLC0414
 from cmdc_runtime.extensions.tool_error import ToolError as ToolError  # noqa: PLC0414 - handed on
-from cmdc_runtime.plain import nearest, short, yield_problem
+from cmdc_runtime.plain import nearest, short
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -113,6 +113,10 @@ def test_what_is_no_plugin_is_reported(candidate, problem):
     assert problem in str(caught.value)
 
 
+async def _later(self, event, context):
+    """Return nothing, but not at once."""
+
+
 def problems_of(members):
     """Return what is wrong with a plugin that has these attributes and one hook."""
     members = {"before_finish": lambda self, event, context: None, **members}
@@ -136,8 +140,47 @@ def problems_of(members):
             {"before_prompt": hook(tools=["a"])(lambda self, event, context: None)},
             "before_prompt is not about a tool, so @hook takes no tools there",
         ),
+        (
+            {"before_prompt": lambda self, event: None},
+            "before_prompt is called with (event, context): too many positional arguments",
+        ),
+        (
+            {"observe": lambda self, event, context, more: None},
+            "observe is called with (event, context): missing a required argument: 'more'",
+        ),
+        (
+            {"filter_output": lambda self: None},
+            "filter_output is called with (channel, context): too many positional arguments",
+        ),
+        (
+            {"handle_event": lambda self, event: None},
+            "handle_event is called with (event, context): too many positional arguments",
+        ),
+        ({"filter_output": _later}, "filter_output must not be async"),
+        ({"before_prompt": None}, "before_prompt must be a method, got None"),
+        (
+            {"before_prompt": lambda self, event, context: (yield)},
+            "before_prompt: it yields, so that a call of it would run nothing",
+        ),
     ],
-    ids=["name", "name type", "low", "high", "bool", "fail", "init", "no hook", "no tool"],
+    ids=[
+        "name",
+        "name type",
+        "low",
+        "high",
+        "bool",
+        "fail",
+        "init",
+        "no hook",
+        "no tool",
+        "few",
+        "many",
+        "filter",
+        "any hook",
+        "async filter",
+        "no method",
+        "yields",
+    ],
 )
 def test_breaches_of_the_contract_are_reported(members, problem):
     """What cannot work in a session is refused before it starts."""
