@@ -8,16 +8,18 @@ fetched: ``reference_problem`` is the one check, of a tool's parameters as of an
 ``mismatches`` asks it too where a value cannot be checked: a schema may be older than the check.
 
 As ``response_format`` a dict is a JSON Schema by itself, of the draft that its ``$schema`` names,
-else of 2020-12. A class with ``model_json_schema`` is one of pydantic's; everything else is a type
-for msgspec. To take one more kind of type, add it to ``answer_schema``.
+else of 2020-12. A class with ``model_json_schema`` is one of pydantic's, as is what has a part of
+that library's; everything else is a type for msgspec. To take one more kind of type, add it to
+``schema_and_reader``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from cmdc_runtime.bounded_check import CheckTooLongError
+from cmdc_runtime.foreign_types import holds_models, unheeded
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import TOO_DEEP, json_problem, reason_of, short
 
@@ -150,6 +152,7 @@ def _specification_of(kind: Any) -> Any:
 # --- the form of an answer ------------------------------------------------------------------------
 
 Schema = dict[str, Any]  # Any: JSON
+Reader = Callable[[bytes], Any]  # Any: a value of the type
 
 PROBLEM_CHARS_MAX: Final = 280
 FORM_BYTES_MAX: Final = 2**20
@@ -169,7 +172,27 @@ def answer_schema(response_format: object) -> Schema:
     of_pydantic = getattr(response_format, "model_json_schema", None)
     if callable(of_pydantic):
         return _made_by(of_pydantic)
-    return _made_by(lambda: msgspec.json.schema(response_format))
+    return _made_by(lambda: schema_and_reader(response_format)[0])
+
+
+def schema_and_reader(kind: Any) -> tuple[Schema, Reader]:
+    """Return the JSON Schema of a type, and what makes a value of it of JSON.
+
+    What pydantic has any part in is read by that. It raises what these two libraries do.
+    """
+    of_pydantic = getattr(kind, "model_json_schema", None)
+    if callable(of_pydantic):
+        return of_pydantic(), kind.model_validate_json
+    if unheeded(kind, set()) is None:
+        try:
+            return msgspec.json.schema(kind), msgspec.json.Decoder(kind).decode
+        except TypeError:  # it has a part of pydantic's, or none has a form for it
+            if not holds_models(kind, set()):
+                raise
+    import pydantic  # noqa: PLC0415 - optional; who has such a type has it
+
+    adapter: Any = pydantic.TypeAdapter(kind)
+    return adapter.json_schema(), adapter.validate_json
 
 
 def schema_problem(schema: Schema) -> str | None:

@@ -5,7 +5,7 @@ pydantic, and plain ones as ``int``, ``list[str]``, ``Literal`` and unions. Vend
 at the root: what is none is asked for as the one field of an object. Where every field is required
 an object is closed, so that vendors can bind the model to it. msgspec reads what it knows, and
 pydantic what has a part of its own. To take one more kind of type, add its reader to
-``_reader_of``.
+``schema_and_reader``.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from cmdc_runtime.answer_schema import form_problem, parsed_text
+from cmdc_runtime.answer_schema import Schema, form_problem, parsed_text, schema_and_reader
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidOptions, ResultInvalid
-from cmdc_runtime.extensions.foreign_types import message_of, unheeded
 from cmdc_runtime.extensions.schema import in_both_drafts
+from cmdc_runtime.foreign_types import message_of
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.options import Options
@@ -38,12 +38,15 @@ else:
     TypeForm = type
     """At run time a type, of any form, is looked at where it is taken."""
 
-Schema = dict[str, Any]  # Any: JSON
-Reader = Callable[[bytes], Any]  # Any: a value of the type
-
 WISHES_MAX: Final = 1
 """Of prompts that ask for another answer, where its type refuses what its schema allows."""
 PROBLEM_CHARS_MAX: Final = 280
+_UNION: Final = "ype union"
+"""In what msgspec says of a union whose parts it could not tell apart."""
+_OF_UNIONS: Final = (
+    "tag the Structs, as in class Cat(msgspec.Struct, tag=True), "
+    "or give a union of models of pydantic"
+)
 FIELD: Final = "result"
 """Of the object that stands around what is no object itself."""
 
@@ -108,14 +111,15 @@ def form_of(kind: TypeForm[Given]) -> ResultForm[Given]:
     if is_data(kind):
         raise InvalidOptions([f"result: expected a type, got {short(kind)}"])
     try:
-        schema, reader = _reader_of(kind)
+        schema, reader = schema_and_reader(kind)
         root = _rooted(schema)
         is_wrapped = root.get("type") != "object"
         form: Schema = in_both_drafts(_closed(_wrapped(schema) if is_wrapped else root))
         problem = form_problem(form)
     except Exception as error:  # noqa: BLE001 - a class of the application may do anything
         problem = one_line(reason_of(error), PROBLEM_CHARS_MAX)
-        raise InvalidOptions([f"result: {problem}; give a type that has one"]) from None
+        way_out = _OF_UNIONS if _UNION in problem else "give a type that has one"
+        raise InvalidOptions([f"result: {problem}; {way_out}"]) from None
     if problem is not None:
         raise InvalidOptions([f"result: {problem}"])
     return ResultForm(form, reader, is_wrapped)
@@ -150,38 +154,6 @@ def added(first: Reply[Any], second: Reply[Any]) -> Reply[Any]:
         usage=first.usage + second.usage,
         output=second.output,
     )
-
-
-def _reader_of(kind: Any) -> tuple[Schema, Reader]:
-    """Return the schema of a type, and what makes a value of it of JSON."""
-    of_pydantic = getattr(kind, "model_json_schema", None)
-    if callable(of_pydantic):
-        return of_pydantic(), kind.model_validate_json
-    if unheeded(kind, set()) is None:
-        try:
-            return msgspec.json.schema(kind), msgspec.json.Decoder(kind).decode
-        except TypeError:  # it has a part of pydantic's, or none has a form for it
-            if not _holds_models(kind):
-                raise
-    import pydantic  # noqa: PLC0415 - optional; who has such a type has it
-
-    adapter: Any = pydantic.TypeAdapter(kind)
-    return adapter.json_schema(), adapter.validate_json
-
-
-def _holds_models(kind: Any) -> bool:
-    """Say whether pydantic's models are among what a type is made of."""
-    try:
-        msgspec.json.schema(kind, schema_hook=_hook)
-    except TypeError:
-        return False
-    return True
-
-
-def _hook(kind: type) -> Schema:
-    if hasattr(kind, "model_json_schema"):
-        return {"type": "object"}
-    raise TypeError(f"type {kind!r} has no JSON Schema")
 
 
 def _rooted(schema: Schema) -> Schema:

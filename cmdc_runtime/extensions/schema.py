@@ -35,7 +35,7 @@ from cmdc_runtime.answer_schema import (
 from cmdc_runtime.content import File, Image
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context
-from cmdc_runtime.extensions.foreign_types import (
+from cmdc_runtime.foreign_types import (
     EMPTY,
     Parameter,
     Schema,

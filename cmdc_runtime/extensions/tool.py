@@ -32,7 +32,6 @@ from cmdc_runtime.callables import yield_problem
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context, ToolContext
-from cmdc_runtime.extensions.foreign_types import dec_hook
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.schema import (
     Fields,
@@ -46,6 +45,7 @@ from cmdc_runtime.extensions.schema import (
 )
 from cmdc_runtime.extensions.tool_error import OtherBranchError as OtherBranchError  # noqa: PLC0414
 from cmdc_runtime.extensions.tool_error import ToolError as ToolError  # noqa: PLC0414 - handed on
+from cmdc_runtime.foreign_types import dec_hook
 from cmdc_runtime.plain import nearest, short
 
 P = ParamSpec("P")

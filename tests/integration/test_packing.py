@@ -164,7 +164,7 @@ KINDS = """
 KINDS_ELSEWHERE = """
     import pickle, sys
     import msgspec
-    from cmdc_runtime.extensions.foreign_types import dec_hook
+    from cmdc_runtime.foreign_types import dec_hook
 
     kinds = dict(zip(
         ["mood", "code", "tree", "row", "pair", "box", "crate", "order", "name", "names"],

@@ -162,3 +162,29 @@ def test_a_schema_may_name_its_draft():
 def test_an_unknown_draft_is_read_as_the_newest(draft):
     """A ``$schema`` is often a name that somebody gave to a schema of the own."""
     assert schema_problem({"$schema": draft, "type": "integer"}) is None
+
+
+class Cat(pydantic.BaseModel):
+    """A cat."""
+
+    lives: int
+
+
+class Dog(pydantic.BaseModel):
+    """A dog."""
+
+    tricks: int
+
+
+@pytest.mark.parametrize("kind", [Cat | Dog, list[Cat | Dog]], ids=["union", "list"])
+def test_unions_of_models_have_a_schema(kind):
+    """It is pydantic's, whatever stands around them."""
+    assert answer_schema(kind)["$defs"].keys() == {"Cat", "Dog"}
+
+
+def test_what_pydantic_says_of_a_plain_type_is_in_its_schema():
+    """As in the schema of a typed answer."""
+    assert answer_schema(typing.Annotated[int, pydantic.Field(ge=3)]) == {
+        "type": "integer",
+        "minimum": 3,
+    }

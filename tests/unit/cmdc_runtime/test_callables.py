@@ -5,9 +5,9 @@ import functools
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.callables import yield_problem
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.options import parse
-from cmdc_runtime.callables import yield_problem
 from cmdc_runtime.spec import agent_spec
 
 RETURN = "it yields, so that a call of it would run nothing: return the values as a list"

@@ -17,7 +17,7 @@ INTERNAL = {
     "bounded_check.CheckTooLongError": "whoever bounds a check says what took too long",
     "cli.terminal.OutputLost": "the command line ends with its text",
     "confinement.layer.LayerMissing": "who wants the layer says so, or goes without it",
-    "extensions.foreign_types.UnheededError": "the tool is refused by the name of its parameter",
+    "foreign_types.UnheededError": "the tool is refused by the name of its parameter",
     "extensions.schema._KeysAlikeError": "the model reads the result's str() in place of its JSON",
     "faults.PlanError": "a plan of faults is read by tests alone, as the process starts",
     "foreign.ForeignError": "whoever called foreign code catches it, and says whose failure it is",

@@ -54,6 +54,41 @@ class Order(pydantic.BaseModel):
         return count
 
 
+class Cat(pydantic.BaseModel):
+    """A cat."""
+
+    kind: Literal["cat"] = "cat"
+    lives: int
+
+
+class Dog(pydantic.BaseModel):
+    """A dog."""
+
+    kind: Literal["dog"] = "dog"
+    tricks: list[str]
+
+
+@dataclass
+class Near:
+    """No model is in it."""
+
+    metres: int
+
+
+@dataclass
+class Far:
+    """As little as in the other."""
+
+    miles: int
+
+
+@dataclass
+class Household:
+    """One of these, further down."""
+
+    pet: Cat | Dog | None
+
+
 @dataclass
 class Line:
     """A line."""
@@ -92,6 +127,15 @@ ANSWERS = [
     (int | list[int], '{"result": [1]}', [1]),
     (Annotated[int, msgspec.Meta(ge=3)], '{"result": 3}', 3),
     (Annotated[int, pydantic.Field(ge=3)], '{"result": 3}', 3),
+    (Cat | Dog, '{"result": {"tricks": ["sit"]}}', Dog(tricks=["sit"])),
+    (list[Cat | Dog], '{"result": [{"kind": "cat", "lives": 9}]}', [Cat(lives=9)]),
+    (
+        Annotated[Cat | Dog, pydantic.Field(discriminator="kind")],
+        '{"result": {"kind": "dog", "tricks": []}}',
+        Dog(tricks=[]),
+    ),
+    (Cat | int, '{"result": 5}', 5),
+    (Household, '{"pet": {"kind": "dog", "tricks": []}}', Household(Dog(tricks=[]))),
 ]
 
 
@@ -144,6 +188,16 @@ def test_what_is_no_type_is_refused(kind):
     """Before anything is sent."""
     with pytest.raises(InvalidOptions, match="result: "):
         form_of(kind)
+
+
+@pytest.mark.parametrize("kind", [Town | Part, list[Town | Part], Near | Far, Town | Near])
+def test_a_union_whose_parts_look_alike_is_refused_with_the_way_out(kind):
+    """What tells them apart is said in words, not only what is not supported."""
+    with pytest.raises(InvalidOptions) as caught:
+        form_of(kind)
+
+    (problem,) = caught.value.problems
+    assert "tag the Structs, as in class Cat(msgspec.Struct, tag=True)" in problem
 
 
 def test_a_form_beside_a_response_format_is_refused():

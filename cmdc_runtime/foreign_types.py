@@ -213,6 +213,22 @@ def unheeded(annotation: Any, seen: set[Any]) -> str | None:
     return found or _unheeded_in(get_origin(annotation) or annotation, seen)
 
 
+def holds_models(annotation: Any, seen: set[Any]) -> bool:
+    """Say whether a model of pydantic's is anywhere in an annotation, or in a class of its fields.
+
+    ``seen`` are the classes that were looked at.
+    """
+    kind = get_origin(annotation) or annotation
+    parts = [*get_args(annotation), getattr(annotation, "__value__", None)]
+    parts += [annotation.__supertype__] if isinstance(annotation, NewType) else []
+    if isinstance(kind, type) and kind not in seen:
+        seen.add(kind)
+        if hasattr(kind, "model_json_schema"):
+            return True
+        parts += [one for _name, one, _default in _fields_of(kind)]
+    return any(holds_models(one, seen) for one in parts if one is not None)
+
+
 def _unheeded_in(kind: Any, seen: set[Any]) -> str | None:
     """Return the same of a class with fields."""
     if not isinstance(kind, type) or kind in seen:
