@@ -39,13 +39,14 @@ from cmdc_runtime.user_values import UnreadableValueError, unpacked
 from cmdc_runtime.wire.frames import Assign, SdkImported
 from workers.agent import Agent, Saver
 from workers.builtin.providers.default import needs_litellm
+from workers.builtin.wires.vendor_names import vendor_problem
 from workers.core import aside
 from workers.core.budget import Budget
 from workers.core.evolve import replay
 from workers.core.records import CodeTaken, Continued, Record
 from workers.core.retry import Backoff
 from workers.core.snapshot import SessionHistory, continued, restore
-from workers.core.state import Memory, PluginFacts, Policy
+from workers.core.state import Memory, PluginFacts, Policy, no_problem
 from workers.core.tags import invited_by
 from workers.link import Link
 from workers.loader import Code, CodeChangedError, LoadError, load_provider
@@ -255,6 +256,7 @@ def build_agent(
         keep(spec, memory, keys)
         functions = session_code.function_code(spec, memory, own, agents)
         tools = session_code.tools_of(memory, functions.reserve.of_agents)
+        _check_vendors(assign, spec, memory)
         is_lean = spec.provider is None and context.is_lean
         if is_lean and _needs_litellm(memory, tools):
             raise LitellmNeeded
@@ -277,6 +279,23 @@ def build_agent(
     keep(spec, agent.memory, keys)
     agent.continue_from(Saver(past.unsaved()), news)
     return agent
+
+
+def _check_vendors(assign: Assign, spec: AgentSpec, memory: Memory) -> None:
+    """Refuse a mistyped vendor before litellm is loaded for it; a session that has begun goes on.
+
+    Raises:
+        BuildError: a model of the session, or of an agent that it may start, has one.
+    """
+    if assign.incarnation > 1 or assign.looks:
+        return
+    asked = {"model": (memory.model, memory.provider_opts)}
+    for one in spec.subagents:
+        if one.model:
+            asked[f"subagent {one.name!r}"] = (one.model, one.provider_opts or {})
+    for where, (model, opts) in asked.items():
+        if (problem := memory.policy.vendor_problem_of(model, opts)) is not None:
+            raise BuildError(f"{where}: {problem}")
 
 
 def _needs_litellm(memory: Memory, tools: Iterable[LoadedTool]) -> bool:
@@ -424,6 +443,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         price_of=lambda model, prompt, completion: price_usd_of(
             provider, model, prompt, completion
         ),
+        vendor_problem_of=vendor_problem if spec.provider is None else no_problem,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import reasons
+from cmdc_runtime.events import ModelSwitched
 from cmdc_runtime.testing import Hold
 
 TURN_S = 20.0
@@ -203,6 +204,23 @@ def test_stopped_session_says_its_reason_and_its_id_can_be_used_again(scripted, 
     assert kept == ["system", "user", "assistant"]
     assert again.last_index() == 0
     assert [message.role for message in again.messages()] == ["system"]
+
+
+def test_a_mistyped_provider_is_refused_with_the_one_that_is_meant(scripted, agent, client):
+    """At the start and at a switch, before anything is loaded for it; other names are free."""
+    session = agent(scripted(default="fine"))
+    with pytest.raises(cmdc.StartFailed, match=r"model: .* did you mean openai:gpt-4o\?"):
+        client.create_agent(model="opnai:gpt-4o")
+    scout = cmdc.SubAgent(name="scout", description="d", model="gemni:m")
+    with pytest.raises(cmdc.StartFailed, match=r"subagent 'scout': .* did you mean gemini:m\?"):
+        client.create_agent(model="openai:m", subagents=[scout])
+    with pytest.raises(cmdc.UsageError, match=r"model: .* did you mean anthropic:claude\?"):
+        session.switch_model("antropic:claude")
+    with session.subscribe(types=[ModelSwitched]) as stream:
+        session.switch_model("acme:one")
+        switched = stream.get(TURN_S).event
+
+    assert switched.to == "acme:one"
 
 
 def test_a_session_that_never_was_up_can_be_looked_at(scripted, agent, client):

@@ -5,7 +5,7 @@ effect (``step.py``) that ``workers.performers`` carries out, and what became of
 result (``inputs.py``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum, auto
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
@@ -49,6 +49,10 @@ class State(StrEnum):
 
 def _unknown_window(_model: str) -> int | None:
     return None
+
+
+def no_problem(_model: str, _opts: Mapping[str, Any]) -> None:  # Any: litellm's own
+    """Have nothing against any model."""
 
 
 def _unknown_answer(_model: str) -> int | None:
@@ -121,6 +125,8 @@ class Policy(msgspec.Struct, frozen=True):
     answer_max_of: Callable[[str], int | None] = _unknown_answer
     price_of: Callable[[str, int, int], float | None] = _unknown_price
     media_of: Callable[[str], frozenset[Medium] | None] = _unknown_media
+    vendor_problem_of: Callable[[str, Mapping[str, Any]], str | None] = no_problem  # Any: options
+    """Why a model with its options names no vendor, or None where it may."""
 
 
 # --- memory -------------------------------------------------------------------------------------

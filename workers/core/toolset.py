@@ -104,7 +104,11 @@ def detach(step: Step, order: Order, command: DetachTools) -> None:
 
 def switch(step: Step, order: Order, command: SwitchModel) -> None:
     """Send the next request elsewhere; the one under way ends where it began."""
-    if problem := model_problem(command.model):
+    memory = step.memory
+    opts = memory.provider_opts if command.provider_opts is None else command.provider_opts
+    if problem := model_problem(command.model) or memory.policy.vendor_problem_of(
+        command.model, opts
+    ):
         step.complete(order.id, UsageError(f"model: {problem}"))
         return
     switch_model(step, command.model, command.provider_opts)

@@ -98,10 +98,21 @@ def _table() -> Mapping[str, msgspec.Raw]:
         return {}
 
 
-def _place() -> Path:
+def matches(pattern: re.Pattern[bytes]) -> frozenset[str]:
+    """Return what the group of a pattern matches in the entries of the table, as they stand."""
+    found = (pattern.findall(bytes(raw)) for raw in _table().values())
+    return frozenset(one.decode(errors="replace") for many in found for one in many)
+
+
+def package() -> Path | None:
+    """Return litellm's folder, None where it is not installed; nothing is imported."""
     found = importlib.util.find_spec("litellm")
     folders = found.submodule_search_locations if found is not None else None
-    return next((Path(one) / TABLE for one in folders or ()), Path(TABLE))
+    return next((Path(one) for one in folders or ()), None)
+
+
+def _place() -> Path:
+    return (package() or Path()) / TABLE
 
 
 # --- prices ---------------------------------------------------------------------------------------

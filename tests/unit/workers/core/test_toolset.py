@@ -345,6 +345,27 @@ def test_the_same_model_is_no_switch(session, opts):
     assert after.memory == before.memory
 
 
+@pytest.mark.parametrize(
+    ("given", "opts"), [(None, {"seed": 1}), ({"seed": 2}, {"seed": 2})], ids=["kept", "given"]
+)
+def test_a_model_of_a_vendor_that_is_mistyped_is_refused(session, given, opts):
+    """Who knows the vendors is asked with the options that would hold."""
+    asked = []
+
+    def problem_of(model, provider_opts):
+        asked.append((model, provider_opts))
+        return "did you mean y:n?"
+
+    idle = session.new()
+    policy = replace(idle.memory.policy, vendor_problem_of=problem_of)
+    before = idle.remembering(replace(idle.memory, policy=policy, provider_opts={"seed": 1}))
+    after = before.give(SwitchModel(model="yy:n", provider_opts=given))
+
+    (complete,) = after.effects
+    assert complete.outcome.args == ("model: did you mean y:n?",)
+    assert (after.memory, asked) == (before.memory, [("yy:n", opts)])
+
+
 @every_state
 @pytest.mark.parametrize("model", ["", "nobody", "x:", ":m"])
 def test_a_model_needs_a_provider(session, state, model):
