@@ -1,8 +1,8 @@
 """Where a call goes: from what the application says, or does not say, to one daemon's sockets.
 
-In this order: the address given, ``CMDC_ADDRESS``, a running daemon in one of the default places,
-one that is started there where ``CMDC_AUTOSTART`` says so, an embedded daemon. An address is a
-runtime directory.
+In this order: the address given, ``CMDC_ADDRESS``, in a fork the embedded daemon of its parent, a
+running daemon in one of the default places, one that is started there where ``CMDC_AUTOSTART`` says
+so, an embedded daemon. An address is a runtime directory.
 
 What blocks meanwhile is one call in a thread of its own (``offload``).
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cmdc_runtime.client.detached import autostarted, is_autostart
-from cmdc_runtime.client.embedded import Lease, lease
+from cmdc_runtime.client.embedded import Lease, inherited, lease
 from cmdc_runtime.errors import DaemonUnavailable, InvalidOptions
 from cmdc_runtime.plain import short
 from cmdc_runtime.runtime_dir import (
@@ -131,6 +131,8 @@ async def resolve(address: Address | None, environ: Mapping[str, str]) -> Daemon
     chosen = address if address is not None else environ.get(VARIABLE) or None
     if chosen is not None:
         return at(chosen)
+    if (of_parent := inherited()) is not None:  # its sessions are there, whoever serves meanwhile
+        return DaemonPlace(of_parent)
     running = find_daemon(environ, uid=os.getuid(), home=Path.home())
     if running is not None:
         return DaemonPlace(running.directory)

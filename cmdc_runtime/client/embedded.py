@@ -166,10 +166,10 @@ def lease() -> Lease | Path:
 
     """
     with _place.lock:
+        if (directory := inherited()) is not None:
+            return directory
         daemon = _place.daemon
         if daemon is not None and daemon.owner_pid != os.getpid():
-            if running_daemon(daemon.directory) is not None:
-                return daemon.directory
             daemon = None
         if daemon is not None and not daemon.is_alive:
             daemon.finalize()  # who has a lease of it may never give it back
@@ -178,6 +178,17 @@ def lease() -> Lease | Path:
         if daemon is None:
             daemon = _place.daemon = EmbeddedDaemon()
         return Lease(daemon)
+
+
+def inherited() -> Path | None:
+    """Return where the daemon of the process that this one was forked from is, if it lives.
+
+    No lock is taken: whoever holds it may be starting a daemon.
+    """
+    daemon = _place.daemon
+    if daemon is None or daemon.owner_pid == os.getpid():
+        return None
+    return daemon.directory if running_daemon(daemon.directory) is not None else None
 
 
 def _own_stderr() -> int | None:

@@ -118,6 +118,28 @@ asyncio.run(main())
 )
 
 
+WHERE = (
+    PREAMBLE
+    + """
+import subprocess, sys
+
+with ScriptedModel([], default="fine") as model, cmdc.create_agent(model=model) as session:
+    before = in_child(lambda: session.run("Go.", timeout=20).text)
+    served = subprocess.Popen([sys.executable, "-P", "-m", "supervisor"], stderr=subprocess.DEVNULL)
+    try:
+        place = os.environ["CMDC_RUNTIME_DIR"]
+        while not os.path.exists(os.path.join(place, "control.sock")):
+            assert served.poll() is None
+        found = [in_child(lambda: session.run("Go.", timeout=20).text)]
+        found.append(in_child(lambda: [one.session_id for one in cmdc.list_sessions()]))
+    finally:
+        served.terminate()
+        served.wait(20)
+    print(json.dumps([before, *found, session.id]))
+"""
+)
+
+
 def printed(code, daemon):
     """Run a program and return what it prints."""
     done = subprocess.run(
@@ -149,3 +171,23 @@ def test_no_wait_of_a_coroutine_goes_on_in_a_fork(cmdc_daemon):
     assert {name: said for name, said in found.items() if said != REFUSED} == {}
     assert closed == "returned None"
     assert (text, heard, down) == ("fine", "Envelope", "Down")
+
+
+def test_a_fork_goes_where_the_sessions_of_its_parent_are(tmp_path):
+    """In its parent's private daemon, also when another one is served in the default place."""
+    kept = {name: one for name, one in os.environ.items() if not name.startswith("CMDC_")}
+    places = {"CMDC_RUNTIME_DIR": str(tmp_path / "run"), "CMDC_STATE_DIR": str(tmp_path / "state")}
+    done = subprocess.run(
+        [sys.executable, "-c", WHERE],
+        capture_output=True,
+        text=True,
+        timeout=SCRIPT_S,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=kept | places,
+    )
+    assert done.returncode == 0, done.stderr
+    before, during, listed, session_id = json.loads(done.stdout)
+
+    assert (before, during) == ("returned 'fine'", "returned 'fine'")
+    assert listed == f"returned {[session_id]!r}"
