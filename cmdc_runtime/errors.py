@@ -385,7 +385,8 @@ class ResultInvalid(AgentFailed):
         """Keep the answer and every problem."""
         self.text = text
         self.problems = tuple(_cut(problem, PROBLEM_CHARS_MAX) for problem in problems)
-        super().__init__(f"response_format: {'; '.join(self.problems)}")
+        wrong = "; ".join(self.problems)
+        super().__init__(f"the answer does not fit result= or response_format: {wrong}")
 
 
 class SteeringRejected(SessionError):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from cmdc_runtime.client.arguments import checked_text
 from cmdc_runtime.client.edge import parts_of
 from cmdc_runtime.content import File, Image
-from cmdc_runtime.errors import InvalidPart
+from cmdc_runtime.errors import InvalidPart, InvalidText
 from cmdc_runtime.message_parts import PROMPT_PARTS_MAX, parts_count_problem
 from cmdc_runtime.plain import short
 
@@ -33,6 +33,11 @@ def checked_content(content: object, what: str) -> Asked:
         InvalidPart: there are too many images and files, or one of them is none.
 
     """
+    if isinstance(content, Image | File):
+        kind = type(content).__name__
+        raise InvalidText(
+            f"a {what} is a str, or a list with images and files: give [cmdc.{kind}(…)]"
+        )
     if not isinstance(content, list | tuple):
         return Asked(checked_text(content, what))
     texts: list[str] = []

@@ -170,6 +170,7 @@ def test_an_answer_that_is_none_is_reported_with_its_text(kind, text, problem):
 
     assert caught.value.text == text
     assert problem in caught.value.problems[0]
+    assert "does not fit result= or response_format: " in str(caught.value)
 
 
 def test_objects_without_an_optional_field_are_closed():
