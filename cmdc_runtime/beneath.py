@@ -540,20 +540,20 @@ def _names_below(home: str, path: str) -> PathNames | None:
     return None
 
 
-_settled: dict[str, str] = {}
+_pinned: dict[str, str] = {}
 
 
-def settle(working_dir: str, real: str) -> None:
+def pin(working_dir: str, real: str) -> None:
     """Have this process know a working folder, an absolute path, by this one without links.
 
     Whoever may write around it could put a link in its place later.
     """
-    _settled[working_dir] = real
+    _pinned[working_dir] = real
 
 
 def real_of(working_dir: str) -> str:
-    """Return a working folder without links, as it was settled, else as it is now."""
-    return _settled.get(working_dir) or os.path.realpath(working_dir)
+    """Return a working folder without links, as it was pinned, else as it is now."""
+    return _pinned.get(working_dir) or os.path.realpath(working_dir)
 
 
 def file_in(folder: int, name: str, flags: int, mode: int = 0o666) -> int:

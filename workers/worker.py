@@ -21,8 +21,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cmdc_runtime import foreign, reasons
-from cmdc_runtime.beneath import settle
+from cmdc_runtime import beneath, foreign, reasons
 from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError, SandboxUnavailable
 from cmdc_runtime.faults import rebuild_point
 from cmdc_runtime.heartbeats import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
@@ -596,6 +595,6 @@ def _enter(directory: str) -> None:
     """Make relative paths in tools start where the session works, as in the program they are of."""
     try:
         os.chdir(directory)
-        settle(directory, os.getcwd())  # noqa: PTH109 - a text
+        beneath.pin(directory, os.getcwd())  # noqa: PTH109 - a text
     except OSError as error:
         raise BuildError(f"working_dir: {error}") from error

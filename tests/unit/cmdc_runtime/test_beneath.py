@@ -154,10 +154,10 @@ def test_a_working_folder_may_be_given_by_a_link(work):
     assert named_path("../x", str(work.parent / "alias")).whole == str(work.parent / "alias/../x")
 
 
-def test_a_settled_folder_stays_what_it_was(work, monkeypatch):
+def test_a_pinned_folder_stays_what_it_was(work, monkeypatch):
     """A link that takes its place later leads nowhere."""
-    monkeypatch.setattr(beneath, "_settled", {})
-    beneath.settle(str(work), str(work))
+    monkeypatch.setattr(beneath, "_pinned", {})
+    beneath.pin(str(work), str(work))
     work.rename(work.with_name("away"))
     work.symlink_to("out")
     with pytest.raises((OutsideError, NotADirectoryError)):
