@@ -411,6 +411,40 @@ def test_the_folder_may_be_given_by_a_link(tmp_path):
     assert not sandbox.file_exists("passwd")
 
 
+@pytest.mark.parametrize("kind", ["landlock", "bubblewrap"])
+@pytest.mark.parametrize("option", ["writable", "readable"])
+def test_no_link_of_the_working_folder_gives_what_lies_outside(tmp_path, kind, option):
+    """Whoever wrote the project has made it; by its own path the same is given."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "work/data").symlink_to("../out")
+    place = SandboxPlace(session_id="s-1", working_dir=str(tmp_path / "work"))
+    create = KINDS[kind][0]
+    more = {"writable": ["."]} if option == "readable" else {}
+    paths = [".", "data"] if option == "writable" else ["data"]
+    if option == "writable":
+        with pytest.raises(SandboxUnavailable, match="give the absolute path"):
+            create(writable=paths).begin(place)
+        paths = [".", str(tmp_path / "out")]
+    else:
+        with pytest.raises(SandboxUnavailable, match="give the absolute path"):
+            create(readable=paths, **more).begin(place)
+        paths = [str(tmp_path / "out")]
+    create(**{**more, option: paths}).begin(place)
+
+
+@pytest.mark.parametrize("kind", ["local", "landlock"])
+def test_output_waits_for_no_pipe_in_the_place_of_its_file(tmp_path, kind):
+    """A command has put it there; the result says that the text could not be kept."""
+    sandbox = KINDS[kind][0]()
+    sandbox.begin(SandboxPlace(session_id="s-1", working_dir=str(tmp_path)))
+    flood = "yes | head -c 9000000; rm .cmdc/o.txt; mkfifo .cmdc/o.txt; yes | head -c 9000000"
+    settings = ExecuteSettings(output_file=".cmdc/o.txt", timeout_s=60)
+    done = asyncio.run(asyncio.wait_for(sandbox.execute(flood, settings), 60))
+
+    assert "could not be kept" in done.output
+
+
 @pytest.fixture
 def home_path():
     """A folder that is not in one of those that ``bwrap`` makes anew."""

@@ -14,6 +14,7 @@ from cmdc_runtime.extensions.provider import FailureKind, ProviderError
 from cmdc_runtime.extensions.tool import OtherBranchError
 
 INTERNAL = {
+    "beneath.OutsideError": "whoever opens a path for somebody says that it leads out",
     "bounded_check.CheckTooLongError": "whoever bounds a check says what took too long",
     "cli.terminal.OutputLost": "the command line ends with its text",
     "confinement.layer.LayerMissing": "who wants the layer says so, or goes without it",

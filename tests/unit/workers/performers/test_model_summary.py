@@ -1,6 +1,7 @@
 """One summary: its attempts, its price, its file, and the one result that is posted of it."""
 
 import asyncio
+import os
 
 import pytest
 from structlog.testing import capture_logs
@@ -80,6 +81,28 @@ def test_a_summary_is_posted_with_its_price_and_its_file(run, tmp_path):
     assert result.history_file == str(tmp_path / ".cmdc" / "conversation_history" / "s.md")
     assert "## m-1: user\n\none" in text
     assert "## m-2: user\n\n2" in text
+
+
+@pytest.mark.parametrize("way", ["file", "folder", "above", "pipe"])
+def test_a_history_file_that_a_tool_has_led_out_is_not_written(run, tmp_path, way):
+    """Nor waited for; it costs only itself, and the log says what would help."""
+    work, out = tmp_path / "work", tmp_path / "out"
+    out.mkdir()
+    file = work / ".cmdc" / "conversation_history" / "s.md"
+    place = {"file": file, "pipe": file, "folder": file.parent, "above": file.parent.parent}[way]
+    place.parent.mkdir(parents=True)
+    if way == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(out / "s.md" if way == "file" else out)
+    with capture_logs() as logs:
+        result = summed_up(run, work, WHOLE)
+    [entry] = logs
+
+    assert (result.text, result.history_file) == ("in short", None)
+    assert (entry["event"], entry["file"]) == ("history.not_written", str(file))
+    assert ("absolute path" in entry["problem"]) is (way != "pipe")
+    assert list(out.iterdir()) == []
 
 
 @pytest.mark.parametrize(

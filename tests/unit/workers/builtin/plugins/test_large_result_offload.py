@@ -219,6 +219,22 @@ def test_a_result_that_is_not_there_is_said_to_be_gone(context):
     )
 
 
+@pytest.mark.parametrize("backend", [backends.Filesystem(root_dir=".cmdc/x"), backends.State()])
+def test_no_link_leads_a_result_out_of_the_working_folder(context, tmp_path, backend):
+    """A tool could have made it: nothing is kept or shown, and somebody hears of it."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "work/.cmdc").symlink_to("../out")
+    plugin = LargeResultOffload(backend=backend)
+    said = heard(plugin, context)
+    if isinstance(backend, backends.State):
+        [said] = read(plugin, context, kept_path(said))
+        assert "give the absolute path" in said.reason
+    else:
+        assert [one.name for one in said] == ["large_result_offload_failed"]
+
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 # --- backends without files ---------------------------------------------------------------------
 
 

@@ -229,6 +229,22 @@ def test_the_file_may_be_anywhere(flushed, tmp_path, monkeypatch):
     assert (tmp_path / "link.md").is_symlink()
 
 
+@pytest.mark.parametrize("way", ["file", "folder"])
+def test_a_link_out_of_the_working_folder_is_not_followed(flushed, tmp_path, way):
+    """A tool could have made it; the reason says what would help."""
+    out = tmp_path.with_name(f"{tmp_path.name}-out")
+    out.mkdir()
+    (tmp_path / "notes").symlink_to(out) if way == "folder" else (tmp_path / "notes").mkdir()
+    if way == "file":
+        (tmp_path / "notes" / "a.md").symlink_to(out / "a.md")
+    [action] = flushed("- x", file="notes/a.md")
+
+    assert action.name == "memory_flush_failed"
+    assert "give the absolute path" in action.payload["reason"]
+    assert list(out.iterdir()) == []
+    assert flushed("- x", file=str(out / "a.md"))[0].name == "memory_flushed"
+
+
 def test_a_file_that_is_shown_is_shown_with_its_facts(flushed):
     """The other files that are shown stay."""
     actions = flushed("- new", shown={"AGENTS.md": "old", "b.md": "b"})
