@@ -13,7 +13,8 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -189,8 +190,8 @@ def config_options(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(given)
     if merged.get("model") is None:
         merged["model"] = config.default_model
-    for name, field in _IN_PLACE.items():
-        if name not in merged and (value := getattr(config, field)):
+    for name, source in _IN_PLACE.items():
+        if name not in merged and (value := getattr(config, source)):
             merged[name] = list(value)
     model, opts = merged["model"], merged.get("provider_opts", {})
     if isinstance(model, str) and isinstance(opts, dict) and (own := config.opts_of(model)):
@@ -377,8 +378,8 @@ def found_config(
     problems: list[str] = []
     values: dict[str, Any] = {}  # Any: the field's own
     sources = dict.fromkeys(FIELDS, DEFAULT)
-    if file is not None:
-        written = _Written.read(file, problems)
+    written = None if file is None else _Written.read(file, problems)
+    if written is not None:
         values |= written.values(problems)
         sources |= {name: written.place(name) for name in values}
     for variable, name in VARIABLES.items():
@@ -386,7 +387,11 @@ def found_config(
         if given:  # an empty one is how a shell says "not set"
             values[name], sources[name] = given, variable
     for name, value in values.items():
-        problems += (f"{sources[name]}: {name}{one}" for one in _problems(name, value, _CHECKS))
+        found = _problems(name, value, _CHECKS)
+        if written is not None and name in _TABLES:
+            problems += (written.located(name, one) for one in found)
+        else:
+            problems += (f"{sources[name]}: {name}{one}" for one in found)
     if problems:
         raise InvalidOptions(problems)
     return FoundConfig(Config(**values), sources, file)
@@ -413,6 +418,8 @@ class _Written:
     file: Path
     text: str
     table: Mapping[str, Any]  # Any: whatever TOML has
+    good: dict[str, list[int]] = field(default_factory=dict)
+    """Of an array of tables: the places of those that are passed on, of all in the file."""
 
     @classmethod
     def read(cls, file: Path, problems: list[str]) -> "_Written":
@@ -420,14 +427,23 @@ class _Written:
         try:
             with file.open("rb") as opened:
                 data = opened.read(FILE_BYTES_MAX + 1)
-            if len(data) > FILE_BYTES_MAX:
-                problems.append(f"{file}: it has more than {FILE_BYTES_MAX:,} bytes")
-                return cls(file, "", {})
-            text = data.decode()
-            return cls(file, text, tomllib.loads(text))
         except OSError as error:
             problems.append(f"{file}: {error.strerror or error}")
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            return cls(file, "", {})
+        if len(data) > FILE_BYTES_MAX:
+            problems.append(f"{file}: it has more than {FILE_BYTES_MAX:,} bytes")
+            return cls(file, "", {})
+        text = data.decode(errors="replace")
+        try:
+            data.decode()
+            return cls(file, text, tomllib.loads(text))
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            problems.append(f"{file}:{line}: {text_of(error)}")
+        except tomllib.TOMLDecodeError as error:
+            said = text_of(error)
+            problems.append(f"{file}:{_broken_line(text, said)}: {said.removesuffix(_AT_END)}")
+        except RecursionError as error:
             problems.append(f"{file}: {text_of(error)}")
         return cls(file, "", {})
 
@@ -437,33 +453,44 @@ class _Written:
         ``within`` is the array of tables that it lies in, ``at`` the place of its table there.
         """
         line = _line_of(self.text, name, within, at)
+        if line is None and within:
+            line = _line_of(self.text, within, within, at) or _line_of(self.text, within, "", 0)
         return str(self.file) if line is None else f"{self.file}:{line}"
+
+    def located(self, name: str, problem: str) -> str:
+        """Return a problem of an array of tables with its place in the file."""
+        entry = _ENTRY.match(problem)
+        if entry is None:
+            return f"{self.place(name)}: {name}{problem}"
+        at = self.good[name][int(entry[1])]
+        place = self.place(entry[2] or name, name, at)
+        return f"{place}: {name}[{at}]{problem[entry.end(1) + 1 :]}"
 
     def values(self, problems: list[str]) -> dict[str, Any]:
         """Return the fields that it sets; keys that are none are problems."""
         strangers = sorted(self.table.keys() - set(FIELDS))
         problems += (f"{self.place(key)}: {_no_key(key, FIELDS)}" for key in strangers)
         values = {name: value for name, value in self.table.items() if name in FIELDS}
-        for field in _TABLES:
-            if isinstance(entries := values.get(field), list):
-                built = (
-                    self._entry(field, entry, at, problems) for at, entry in enumerate(entries)
-                )
-                values[field] = [one for one in built if one is not None]
+        for name in _TABLES:
+            if isinstance(entries := values.get(name), list):
+                built = [self._entry(name, entry, at, problems) for at, entry in enumerate(entries)]
+                values[name] = [one for one in built if one is not None]
+                self.good[name] = [at for at, one in enumerate(built) if one is not None]
         return values
 
-    def _entry(self, field: str, entry: object, at: int, problems: list[str]) -> object:
+    def _entry(self, name: str, entry: object, at: int, problems: list[str]) -> object:
         if not isinstance(entry, dict):
             return entry  # the check of the field reports it
-        kind = _TABLES[field]
+        kind = _TABLES[name]
         known, needed = kind.__struct_fields__, _needed(kind)
         problems_before = len(problems)
         problems += (
-            f"{self.place(key, field, at)}: {field}[{at}]: {_no_key(key, known)}"
+            f"{self.place(key, name, at)}: {name}[{at}]: {_no_key(key, known)}"
             for key in sorted(entry.keys() - set(known))
         )
         problems += (
-            f"{self.place(field)}: {field}[{at}]: it has no {key}" for key in needed - entry.keys()
+            f"{self.place(name, name, at)}: {name}[{at}]: it has no {key}"
+            for key in needed - entry.keys()
         )
         return None if len(problems) > problems_before else kind(**entry)
 
@@ -485,14 +512,47 @@ def _no_key(key: str, known: Sequence[str]) -> str:
     return f"{short(key)} is no key of it; {offer}"
 
 
+_AT_END: Final = " (at end of document)"
+_AT_LINE: Final = re.compile(r"\(at line (\d+), column \d+\)$")
+BROKEN_CHARS_MAX: Final = 2**17
+"""Read again, to find where a statement begins that can't be read; it takes 0.2 s."""
+
+
+def _broken_line(text: str, problem: str) -> int:
+    """Return the line where the statement begins that can't be read; ``problem`` has its end.
+
+    It is behind the longest part of the file that can be read.
+    """
+    lines = text.split("\n")
+    found = _AT_LINE.search(problem)
+    last = len(text.rstrip().split("\n")) if found is None else int(found[1])
+    left = BROKEN_CHARS_MAX
+    for count in range(last - 1, -1, -1):
+        head = "\n".join(lines[:count])
+        left -= len(head)
+        if left < 0:
+            break
+        with suppress(tomllib.TOMLDecodeError, RecursionError):
+            tomllib.loads(head)
+            return count + 1
+    return last
+
+
+_ENTRY: Final = re.compile(r"\[(\d+)\](?:\.(\w+))?")
+"""What the problem of an array of tables begins with: which of them, and which key."""
 _HEADER: Final = re.compile(r"\s*\[{1,2}\s*([^\]]*?)\s*\]{1,2}\s*(?:#.*)?")
 
 
 def _line_of(text: str, key: str, within: str, at: int) -> int | None:
-    """Return the number of the line that sets a key or opens its table, from 1."""
+    """Return the number of the line that sets a key or opens its table, from 1.
+
+    ``within`` and ``key`` the same: the line that opens the ``at``-th table of the array.
+    """
     wanted = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]")
     for number, line, table, nth in _lines(text):
         is_here = table == within and (not within or nth == at)
+        if is_here and within == key:
+            return number
         opens = not within and table.split(".")[0].strip("\"' ") == key
         if opens or (is_here and wanted.match(line)):
             return number
@@ -502,7 +562,7 @@ def _line_of(text: str, key: str, within: str, at: int) -> int | None:
 def _lines(text: str) -> Iterator[tuple[int, str, str, int]]:
     """Yield each line with its number, the table that it lies in and that table's place."""
     table, seen = "", dict[str, int]()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         header = _HEADER.fullmatch(line)
         if header is not None:
             table = header[1]
@@ -516,6 +576,6 @@ def config_rows(found: FoundConfig) -> list[tuple[str, Any, str]]:
     Any: numbers, texts, and lists and dicts of them.
     """
     shown = dict(printed_fields(found.config))
-    for field in _TABLES:
-        shown[field] = [dict(printed_fields(one)) for one in getattr(found.config, field)]
+    for name in _TABLES:
+        shown[name] = [dict(printed_fields(one)) for one in getattr(found.config, name)]
     return [(name, shown[name], found.sources[name]) for name in FIELDS]

@@ -146,6 +146,16 @@ def test_every_wrong_key_and_value_of_a_file_is_reported_with_its_line(written):
     )
 
 
+TWO_GOOD = """[[mcp_servers]]
+name = "a"
+command = ["a"]
+[[mcp_servers]]
+name = "b"
+command = ["b"]
+[[mcp_servers]]
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
@@ -168,7 +178,18 @@ def test_every_wrong_key_and_value_of_a_file_is_reported_with_its_line(written):
         ('[[mcp_servers]]\nname = "x"', ":1: mcp_servers[0]: expected a command, as"),
         ('[[mcp_servers]]\nname = "x"\nurls = "y"', ":3: mcp_servers[0]: 'urls' is no key of it"),
         ('zebra = "x"', ":1: 'zebra' is no key of it; there are data_dir, default_model, "),
-        ("= 3", ": Invalid statement (at line 1, column 1)"),
+        (TWO_GOOD + 'name = "x"', ":7: mcp_servers[2]: expected a command, as"),
+        (TWO_GOOD + 'command = ["x"]', ":7: mcp_servers[2]: it has no name"),
+        (TWO_GOOD + 'name = "x"\n\nurl = "x"', ":10: mcp_servers[2].url: expected http"),
+        ('mcp_servers = [{name = "x"}]', ":1: mcp_servers[0]: expected a command, as"),
+        ("[[providers]]\n[[providers]]\nmodels = 3", ":3: providers[1].models: expected"),
+        ("# \u2028\nshell = 3", ":2: shell: expected one of sh, bash, zsh, got 3"),
+        ("= 3", ":1: Invalid statement (at line 1, column 1)"),
+        ("shell = 1\nshell = 2", ":2: Cannot overwrite a value"),
+        ("shell = 1\n\nshell = [\n1,\n2]\n", ":3: Cannot overwrite a value (at line 5, column 3)"),
+        ("[a]\n[b]\n[a]", ":3: Cannot declare ('a',) twice"),
+        ("a = 1\nb = [1,\n2\nc = 3\n\n", ":2: Unclosed array (at line 4, column 1)"),
+        ("a = 1\nb = [1,\n", ":2: Invalid value"),
         ("#" * (FILE_BYTES_MAX + 1), ": it has more than 1,048,576 bytes"),
     ],
 )
@@ -177,6 +198,28 @@ def test_a_wrong_value_is_reported_by_its_place(written, text, reported):
     (problem,) = problems_of(written(text))
 
     assert reported in problem
+
+
+def test_the_place_of_a_table_is_that_in_the_file(written):
+    """Others before it that are wrong count as well."""
+    path = written('[[providers]]\nmodel = "x"\n[[providers]]\nmodels = []\n')
+
+    assert [problem.split(": ")[:2] for problem in problems_of(path)] == [
+        [f"{path}:2", "providers[0]"],
+        [f"{path}:4", "providers[1].models"],
+    ]
+
+
+def test_a_text_that_is_no_utf8_and_a_large_broken_one_have_their_line(tmp_path):
+    """Of the second one the line where its reader stopped."""
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"a = 1\nb = '\xff'")
+    (first,) = problems_of(path)
+    path.write_text("a = [\n" + "1,\n" * 100_000)
+    (second,) = problems_of(path)
+
+    assert first.startswith(f"{path}:2: 'utf-8' codec can't decode")
+    assert second == f"{path}:100001: Invalid value"
 
 
 def test_a_file_that_is_not_there_is_an_error_where_it_was_named(tmp_path):
