@@ -256,9 +256,8 @@ def build_agent(
         keep(spec, memory, keys)
         functions = session_code.function_code(spec, memory, own, agents)
         tools = session_code.tools_of(memory, functions.reserve.of_agents)
-        _check_vendors(assign, spec, memory)
-        is_lean = spec.provider is None and context.is_lean
-        if is_lean and _needs_litellm(memory, tools):
+        _check_models(assign, spec, memory)
+        if spec.provider is None and context.is_lean and _needs_litellm(memory, tools):
             raise LitellmNeeded
         plugins = session_code.plugins_of(memory, opened)
         redact, backend = _keeping(assign, spec, session_code)
@@ -281,7 +280,7 @@ def build_agent(
     return agent
 
 
-def _check_vendors(assign: Assign, spec: AgentSpec, memory: Memory) -> None:
+def _check_models(assign: Assign, spec: AgentSpec, memory: Memory) -> None:
     """Refuse a mistyped vendor before litellm is loaded for it; a session that has begun goes on.
 
     Raises:

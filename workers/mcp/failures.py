@@ -13,7 +13,7 @@ import pydantic
 from mcp import MCPError
 
 from cmdc_runtime.lines import one_line
-from workers.mcp.http import Refusal
+from workers.mcp.http import BadStatus
 from workers.mcp.tool_lists import summary_of
 
 UNREADABLE: Final = object()
@@ -53,13 +53,13 @@ class ForeignVersionError(UnusableAnswerError):
     """The server speaks other versions of the protocol."""
 
 
-class RefusedError(ConnectionFailedError):
+class BadStatusError(ConnectionFailedError):
     """The server has answered with a status that is none of success."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, status: BadStatus) -> None:
         """Name it."""
-        super().__init__(str(refusal))
-        self.is_final, self.is_answer = refusal.is_final, refusal.is_unwanted
+        super().__init__(str(status))
+        self.is_final, self.is_answer = status.is_final, status.is_unwanted
 
     def at(self, url: str) -> str:
         """Return what is said of a server at an address."""
@@ -96,8 +96,8 @@ def _failure_of(error: BaseException, unreadable: str) -> ConnectionFailedError:
     """Return what a failure of the SDK is for us."""
     if isinstance(error, ConnectionFailedError):
         return error
-    if (refusal := _refusal_in(error)) is not None:
-        return RefusedError(refusal)
+    if (status := _status_in(error)) is not None:
+        return BadStatusError(status)
     text = str(error) or type(error).__name__
     if _is_of_version(error):
         return ForeignVersionError(text)
@@ -107,11 +107,11 @@ def _failure_of(error: BaseException, unreadable: str) -> ConnectionFailedError:
     return UnusableAnswerError(f"{unreadable}: {problem}" if unreadable else problem)
 
 
-def _refusal_in(error: BaseException) -> Refusal | None:
+def _status_in(error: BaseException) -> BadStatus | None:
     if isinstance(error, httpx2.HTTPStatusError):
-        return Refusal.of(error.response)
+        return BadStatus.of(error.response)
     data = error.error.data if isinstance(error, MCPError) else None
-    return data if isinstance(data, Refusal) else None
+    return data if isinstance(data, BadStatus) else None
 
 
 def _is_of_version(error: BaseException) -> bool:

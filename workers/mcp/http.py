@@ -41,7 +41,7 @@ _BLANK_BYTES_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BadStatus:
     """A status that is none of success."""
 
     status: int
@@ -49,7 +49,7 @@ class Refusal:
     url: str
 
     @classmethod
-    def of(cls, response: httpx2.Response) -> "Refusal":
+    def of(cls, response: httpx2.Response) -> "BadStatus":
         """Return that of a response."""
         url = response.request.url.copy_with(userinfo=b"", query=None, fragment=None)
         return cls(response.status_code, response.reason_phrase, str(url))
@@ -108,7 +108,7 @@ class _Answers:
     def __init__(self, too_large: Exception, event_bytes_max: int) -> None:
         """Raise ``too_large`` where an event is larger than it may be."""
         self._too_large, self._event_bytes_max = too_large, event_bytes_max
-        self._refusals: dict[object, Refusal] = {}
+        self._statuses: dict[object, BadStatus] = {}
 
     def client(
         self,
@@ -139,19 +139,19 @@ class _Answers:
     def _remember(self, response: httpx2.Response) -> None:
         with contextlib.suppress(ValueError, LookupError, TypeError, httpx2.RequestNotRead):
             number = json.loads(response.request.content)["id"]
-            if len(self._refusals) < REFUSALS_MAX:
-                self._refusals[number] = Refusal.of(response)
+            if len(self._statuses) < REFUSALS_MAX:
+                self._statuses[number] = BadStatus.of(response)
 
     def named(self, item: Item) -> Item:
         """Return an item as it is, and an error that stands for a status with what that is."""
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, types.JSONRPCResponse):
-            self._refusals.pop(message.id, None)
+            self._statuses.pop(message.id, None)
         elif isinstance(message, types.JSONRPCError):
-            refusal = self._refusals.pop(message.id, None)
+            status = self._statuses.pop(message.id, None)
             code = message.error.code
-            if refusal is not None and message.error.message in _STAND_INS:
-                message.error = types.ErrorData(code=code, message=str(refusal), data=refusal)
+            if status is not None and message.error.message in _STAND_INS:
+                message.error = types.ErrorData(code=code, message=str(status), data=status)
         return item
 
 
