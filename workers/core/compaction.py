@@ -12,7 +12,7 @@ all that it did not count. Thinking is not sent again and counts as nothing.
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -160,19 +160,6 @@ def history_markdown(evicted: Sequence[Message], session_id: str) -> str:
     return "\n".join([title, *(_section(message) for message in evicted)])
 
 
-def shorten_arguments(messages: Sequence[Message], chars_max: int) -> tuple[Message, ...]:
-    """Return the messages, with long texts in the arguments of older tool calls shortened.
-
-    It helps a request to fit whose conversation cannot be cut. The last ``KEEP_MESSAGES`` and the
-    batch of calls they begin in stay as they are. Only texts right in the arguments count, not
-    those in lists or objects. ``chars_max`` is at least ``MARK_CHARS_MAX``.
-    """
-    newest = len(messages) - KEEP_MESSAGES
-    older = max((place for place in _places(messages) if place <= newest), default=0)
-    shortened = (_with_short_arguments(message, chars_max) for message in messages[:older])
-    return (*shortened, *messages[older:])
-
-
 # Sizes and places
 
 
@@ -281,26 +268,3 @@ def _fenced(text: str) -> str:
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}\n"
-
-
-def _with_short_arguments(message: Message, chars_max: int) -> Message:
-    calls = tuple(_short_call(call, chars_max) for call in message.tool_calls)
-    if calls == message.tool_calls:
-        return message
-    return msgspec.structs.replace(message, tool_calls=calls)
-
-
-def _short_call(call: ToolCall, chars_max: int) -> ToolCall:
-    malformed = call.malformed
-    return msgspec.structs.replace(
-        call,
-        arguments=_short_texts(call.arguments, chars_max),
-        malformed=None if malformed is None else _without_middle(malformed, chars_max),
-    )
-
-
-def _short_texts(arguments: Mapping[str, object], chars_max: int) -> dict[str, object]:
-    return {
-        name: _without_middle(value, chars_max) if isinstance(value, str) else value
-        for name, value in arguments.items()
-    }

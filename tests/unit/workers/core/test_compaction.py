@@ -11,7 +11,6 @@ from cmdc_runtime.message_parts import MessagePart
 from cmdc_runtime.messages import Message, ToolCall
 from workers.core.compaction import (
     ENTRY_CHARS_MAX,
-    KEEP_MESSAGES,
     MARK_CHARS_MAX,
     SUMMARY_SYSTEM,
     TRANSCRIPT_CHARS_MAX,
@@ -20,7 +19,6 @@ from workers.core.compaction import (
     cut,
     history_markdown,
     needs_compaction,
-    shorten_arguments,
     summary_message,
     summary_request,
 )
@@ -341,37 +339,3 @@ def test_a_fence_is_longer_than_the_longest_in_the_text():
     answer = Message.tool_result("c-1", text)
 
     assert f"\n`````\n{text}\n`````\n" in history_markdown([answer], "s")
-
-
-def test_long_arguments_of_older_calls_are_shortened():
-    """Only texts change, only as far as needed, and the newest batch stays as it is."""
-    long, short = "y" * 500, "y" * 100
-    old = [asks("a", text=long, other=short, number=7, nested=[long]), result("a")]
-    raw = ToolCall(call_id="r", name="tool", malformed=long)
-    broken = [Message.assistant("", (raw,)), result("r")]
-    plain = [asks("b", text=short), result("b")]
-    newest = [asks("c", "d", text=long), *[result(one) for one in "cd"], *[said(1)] * 4]
-    shortened = shorten_arguments([*old, *broken, *plain, *newest], 100)
-    arguments = shortened[0].tool_calls[0].arguments
-
-    assert len(arguments["text"]) <= 100
-    assert re.fullmatch(r"y+\n\[… 460 characters left out …\]\ny+", arguments["text"])
-    assert arguments | {"text": ""} == {"text": "", "other": short, "number": 7, "nested": [long]}
-    assert len(shortened[2].tool_calls[0].malformed) <= 100
-    assert shortened[4] is plain[0]
-    assert shortened[6:] == tuple(newest)
-    assert [m.id for m in shortened] == [m.id for m in [*old, *broken, *plain, *newest]]
-
-
-def test_what_is_just_older_than_the_last_messages_is_shortened():
-    """The batch that ends where they begin is none of them."""
-    history = [asks("a", text="y" * 500), result("a"), *[said(1)] * KEEP_MESSAGES]
-
-    assert len(shorten_arguments(history, 100)[0].tool_calls[0].arguments["text"]) <= 100
-
-
-def test_few_messages_are_not_shortened():
-    """The last messages are what the model is working on."""
-    history = [asks("a", text="y" * 500), result("a"), *[said(1)] * (KEEP_MESSAGES - 2)]
-
-    assert shorten_arguments(history, 100) == tuple(history)
