@@ -173,7 +173,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     max_cost_usd: Cost | None = None  # of the session and its subagents, over its life
     max_total_tokens: Positive | None = None  # the same, in tokens
     max_queued_prompts: Count = 100  # that wait for the running cycle; QueueFull beyond
-    max_steering_queue: Count = 3  # that wait for the next gap; QueueFull beyond
+    max_steering_queue: Count = 3  # that wait until a turn is over; QueueFull beyond
     interrupt_immune_tools: ToolNames = field(default_factory=lambda: [*IMMUNE_TOOLS])  # run on
     max_parallel_tools: Positive = 8  # calls of one answer at a time
     tool_timeout: Moment = 300.0  # of one call, unless its tool says otherwise

@@ -28,7 +28,7 @@ with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[search_archive]) a
             # The process of the tool is killed; one of ``interrupt_immune_tools`` would go on.
             case events.ToolKilled(name=name, reason=reason):
                 print(f"{name} is killed: {reason}")
-            # The gap between two requests: the model reads our words as the user's next message.
+            # Between two turns: the model reads our words as the user's next message.
             case events.SteeringApplied(count=count):
                 print(f"the model reads {count} thing(s)")
             case events.MessageDelta(delta=delta):

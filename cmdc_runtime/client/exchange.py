@@ -276,7 +276,7 @@ class Exchange:
             return
 
     async def steer(self, session_id: SessionId, command: Steer) -> str:
-        """Send guidance and return its reference; see ``steer``."""
+        """Send a steering and return its reference; see ``steer``."""
         receipt: SteerReceipt = await self.send(session_id, command)
         if receipt.opened:
             self._remember(session_id, CommandId(receipt.ref))

@@ -101,7 +101,7 @@ class ChangedOptions(TypedDict, total=False):
     max_total_tokens: Positive | None
     # that wait for the running cycle; QueueFull beyond
     max_queued_prompts: Count
-    # that wait for the next gap; QueueFull beyond
+    # that wait until a turn is over; QueueFull beyond
     max_steering_queue: Count
     # run on
     interrupt_immune_tools: Several[str]

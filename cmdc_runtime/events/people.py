@@ -90,7 +90,7 @@ class UserResponded(Event, frozen=True, kw_only=True):
 
 
 class SteeringReceived(Event, frozen=True, kw_only=True):
-    """A steering came: it waits for the next gap, or was refused."""
+    """A steering came: it waits until the turn is over, or was refused."""
 
     content_fields = ("text",)
     notice = "quiet"

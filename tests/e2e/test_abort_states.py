@@ -220,7 +220,7 @@ def test_abort_of_a_stream_that_fell_silent(agent, scripted, cycle_of):
 
 
 def test_abort_drops_what_waits(agent, scripted, cycle_of):
-    """Guidance and prompts are dropped, each with its text, and the model never hears of them."""
+    """Steering and prompts are dropped, each with its text, and the model never hears of them."""
     model = scripted((Hold(), "never"), "next")
     session = agent(model)
     stream = session.subscribe()
@@ -241,7 +241,7 @@ def test_abort_drops_what_waits(agent, scripted, cycle_of):
 
 
 def test_abort_may_leave_what_waits(agent, scripted, cycle_of):
-    """Guidance opens the next cycle, and the prompts come after it."""
+    """Steering opens the next cycle, and the prompts come after it."""
     model = scripted((Hold(), "never"), "Left.", "Served.")
     session = agent(model)
     stream = session.subscribe()

@@ -124,7 +124,7 @@ def test_calls_of_an_aborted_cycle(agent, scripted, tmp_path, poll, kill_tools):
     assert kinds_of_calls(session) == [[STARTED, ENDED], [BLOCKED, ENDED]]
 
 
-def test_calls_that_are_ended_for_guidance(agent, scripted, tmp_path, poll):
+def test_calls_that_are_ended_for_steering(agent, scripted, tmp_path, poll):
     """A steering ends them; the model has their results."""
     path = tmp_path / "log"
     calls = ToolCalls(ToolUse("stay", {"path": str(path)}), ToolUse("quick", {}))

@@ -231,7 +231,7 @@ def test_a_fork_holds_the_images_too(agent, scripted, client):
 
 
 def test_a_steering_has_images_too(agent, scripted):
-    """Those that wait for a gap join the conversation as one message, each image in its place."""
+    """Those that wait for a turn's end join as one message, each image in its place."""
     model = scripted((Text("on my way"), Hold()), "seen", "seen again")
     session = agent(model)
     session.prompt("Go.")

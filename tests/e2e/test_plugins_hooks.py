@@ -238,7 +238,7 @@ def test_the_end_of_a_cycle_comes_before_the_next_one(agent, scripted, plugin_of
     assert kinds(heard) == ["first", "end", "second"]
 
 
-def test_plugins_hear_of_guidance(recorded, scripted):
+def test_plugins_hear_of_steering(recorded, scripted):
     """Before it is queued; what is said to an idle session is a prompt."""
     model = scripted((Hold(), "one"), "two", "three")
     session, stream = recorded(model)

@@ -145,7 +145,7 @@ def test_a_guard_of_prompts_is_not_avoided_by_a_crash(agent, scripted, poll, tmp
     assert model.requests == []
 
 
-def test_guidance_that_was_being_judged_at_a_crash_is_judged_again(agent, scripted, poll, tmp_path):
+def test_steering_that_was_being_judged_at_a_crash_is_judged_again(agent, scripted, poll, tmp_path):
     """Its sender learns of the one decision that counts."""
     mark = tmp_path / "mark"
 
@@ -171,7 +171,7 @@ def test_guidance_that_was_being_judged_at_a_crash_is_judged_again(agent, script
 
 
 def refusal(session):
-    """Return why guidance was refused, None where it was not."""
+    """Return why steering was refused, None where it was not."""
     try:
         session.steer("left")
     except cmdc.SteeringRejected as error:

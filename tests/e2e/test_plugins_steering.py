@@ -1,4 +1,4 @@
-"""Plugins and guidance: it is judged before it counts, and ends nothing before that."""
+"""Plugins and steering: it is judged before it counts, and ends nothing before that."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ def texts(request):
     return [said.get("content") for said in request["messages"]][1:]
 
 
-def test_a_plugin_may_reject_guidance(busy, plugin_of, events_until):
+def test_a_plugin_may_reject_steering(busy, plugin_of, events_until):
     """Its sender reads why and observers hear of it; the cycle goes on as if nothing was said."""
     session, model, stream = busy(plugin_of(before_steering=cmdc.Abort("not now")))
     with pytest.raises(cmdc.SteeringRejected, match="not now"):
@@ -60,7 +60,7 @@ def test_a_plugin_may_reject_guidance(busy, plugin_of, events_until):
     assert len(model.requests) == 1
 
 
-def test_rejected_guidance_ends_no_call(agent, scripted, plugin_of, events_until):
+def test_rejected_steering_ends_no_call(agent, scripted, plugin_of, events_until):
     """A call that it would have ended runs on."""
     model = scripted(ToolCalls(ToolUse("wait", {})))
     session = agent(model, tools=[wait], plugins=[plugin_of(before_steering=cmdc.Abort("no"))])
@@ -73,7 +73,7 @@ def test_rejected_guidance_ends_no_call(agent, scripted, plugin_of, events_until
     assert [one.name for one in session.status().pending_tools] == ["wait"]
 
 
-def test_guidance_ends_calls_when_plugins_let_it(agent, scripted, plugin_of, events_until):
+def test_steering_ends_calls_when_plugins_let_it(agent, scripted, plugin_of, events_until):
     """As it does without plugins."""
     model = scripted(ToolCalls(ToolUse("wait", {})), "turned")
     session = agent(model, tools=[wait], plugins=[plugin_of(before_steering=None)])
@@ -86,8 +86,8 @@ def test_guidance_ends_calls_when_plugins_let_it(agent, scripted, plugin_of, eve
     assert texts(model.requests[1])[-1] == "left"
 
 
-def test_a_plugin_may_add_to_guidance(busy, plugin_of, events_until):
-    """What it says is part of the guidance, for observers and for the model."""
+def test_a_plugin_may_add_to_steering(busy, plugin_of, events_until):
+    """What it says is part of the steering, for observers and for the model."""
     session, model, stream = busy(plugin_of(before_steering=cmdc.Intervene("slowly")), "two")
     session.steer("left")
     reported = events_until(stream, "steering_received")[-1]
@@ -112,7 +112,7 @@ def test_what_is_said_to_an_idle_session_is_a_prompt(agent, scripted, plugin_of,
     assert session.collect_reply(timeout=TURN_S) == "one"
 
 
-def test_guidance_keeps_its_order_while_plugins_think(busy, events_until):
+def test_steering_keeps_its_order_while_plugins_think(busy, events_until):
     """Each is judged in its turn, and what plugins remember of it stays."""
 
     class Counting(cmdc.Plugin):
@@ -136,7 +136,7 @@ def test_guidance_keeps_its_order_while_plugins_think(busy, events_until):
     assert texts(model.requests[1])[-1] == "a\n\n(1)\n\nb\n\n(2)\n\nc\n\n(3)"
 
 
-def test_guidance_that_is_judged_when_its_cycle_is_over_opens_one(busy, plugin_of, tmp_path, poll):
+def test_steering_that_is_judged_when_its_cycle_is_over_opens_one(busy, plugin_of, tmp_path, poll):
     """It is never lost, and its sender waits for that."""
     asked, gate = tmp_path / "asked", tmp_path / "gate"
     session, model, _ = busy(plugin_of(before_steering=lambda *_: think(asked, gate)), "two")

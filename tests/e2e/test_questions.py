@@ -148,7 +148,7 @@ def test_abort_ends_a_question_at_once(agent, scripted, cycle_of, kill_tools):
     assert session.run("Next.", timeout=TURN_S).text == "next"
 
 
-def test_guidance_ends_a_question(agent, scripted):
+def test_steering_ends_a_question(agent, scripted):
     """Who steers has something else to say: the model reads that, and the question is over."""
     model = scripted(asking(), "Left it is.")
     session = agent(model, tools=["ask_user"])

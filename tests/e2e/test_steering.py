@@ -1,4 +1,4 @@
-"""``steer`` in every state: given to the model at the next gap, once, in order, and never lost."""
+"""``steer`` in every state: given to the model between turns, once, in order, and never lost."""
 
 import asyncio
 import os
@@ -92,7 +92,7 @@ def kill(session):
     [((Hold(), "One."), "running"), ((Text("On"), Hold(), "e."), "streaming")],
     ids=["running", "streaming"],
 )
-def test_guidance_during_the_last_answer_goes_on_with_the_cycle(
+def test_steering_during_the_last_answer_goes_on_with_the_cycle(
     agent, scripted, cycle_of, poll, case
 ):
     """The request under way ends as it would; then the same cycle asks again, and ends once."""
@@ -121,7 +121,7 @@ def test_guidance_during_the_last_answer_goes_on_with_the_cycle(
     assert session.status().queued_steering == 0
 
 
-def test_guidance_ends_what_may_be_ended_and_waits_for_the_rest(agent, scripted, poll, tmp_path):
+def test_steering_ends_what_may_be_ended_and_waits_for_the_rest(agent, scripted, poll, tmp_path):
     """Process, task and thread give way at once; an immune call goes on, and its result counts."""
     log, immune, end = tmp_path / "log", tmp_path / "immune", tmp_path / "end"
     calls = (
@@ -155,7 +155,7 @@ def test_guidance_ends_what_may_be_ended_and_waits_for_the_rest(agent, scripted,
     assert session.collect_reply(timeout=TURN_S) == "Left it is."
     *_, first, second, third, fourth, steered = sent(model, 2)
     assert third == ("tool", "kept")
-    assert all("the user has new guidance" in text for _, text in (first, second, fourth))
+    assert all("the user has something to say" in text for _, text in (first, second, fourth))
     assert steered == ("user", "Left.\n\nAnd slowly.")
     assert len(model.requests) == 2
 
@@ -177,8 +177,8 @@ def test_call_that_has_not_begun_never_begins(agent, scripted, tmp_path, poll):
     assert noted(log) == []
 
 
-def test_guidance_has_a_bound(agent, scripted, cycle_of):
-    """Three may wait for a gap and go as one message; the fourth is refused and reported."""
+def test_steering_has_a_bound(agent, scripted, cycle_of):
+    """Three may wait for a turn's end and go as one message; the fourth is refused, reported."""
     model = scripted((Hold(), "One."), "Two.")
     session = agent(model)
     stream = session.subscribe()
@@ -197,7 +197,7 @@ def test_guidance_has_a_bound(agent, scripted, cycle_of):
     assert only(events.SteeringApplied, found) == [events.SteeringApplied(count=3)]
 
 
-def test_guidance_comes_before_the_prompts_that_wait(agent, scripted):
+def test_steering_comes_before_the_prompts_that_wait(agent, scripted):
     """A prompt waits for the end of the cycle; what steers the cycle does not."""
     model = scripted((Hold(), "One."), "Steered.", "Two.")
     session = agent(model)
@@ -213,7 +213,7 @@ def test_guidance_comes_before_the_prompts_that_wait(agent, scripted):
 
 
 @pytest.mark.parametrize("text", ["", " \n", 7], ids=["empty", "white", "number"])
-def test_guidance_is_a_text(agent, scripted, text):
+def test_steering_is_a_text(agent, scripted, text):
     """What is none is refused, and nothing is published or asked because of it."""
     model = scripted((Hold(), "One."))
     session = agent(model)
@@ -227,7 +227,7 @@ def test_guidance_is_a_text(agent, scripted, text):
     assert len(model.requests) == 1
 
 
-def test_guidance_that_waits_outlives_the_process(agent, scripted, cycle_of):
+def test_steering_that_waits_outlives_the_process(agent, scripted, cycle_of):
     """The next process sends it with the request that it makes again, and sends it once."""
     model = scripted((Text("Half "), Hold(), "never"), "Left it is.")
     session = agent(model)
@@ -245,7 +245,7 @@ def test_guidance_that_waits_outlives_the_process(agent, scripted, cycle_of):
     assert len(model.requests) == 2
 
 
-def test_guidance_outlives_the_process_of_an_immune_call(agent, scripted, tmp_path, poll):
+def test_steering_outlives_the_process_of_an_immune_call(agent, scripted, tmp_path, poll):
     """What was ended stays ended, the immune call runs again, and then the model reads it."""
     log, immune, end = tmp_path / "log", tmp_path / "immune", tmp_path / "end"
     calls = (
@@ -263,20 +263,20 @@ def test_guidance_outlives_the_process_of_an_immune_call(agent, scripted, tmp_pa
 
     assert session.collect_reply(timeout=TURN_S) == "Left it is."
     *_, ended, kept, steered = sent(model, 2)
-    assert "the user has new guidance" in ended[1]
+    assert "the user has something to say" in ended[1]
     assert (kept, steered) == (("tool", "kept"), ("user", "Left."))
     assert len(noted(log)) == 1
 
 
-def test_guidance_that_meets_the_end_of_a_cycle_is_not_lost(agent, scripted, poll):
+def test_steering_that_meets_the_end_of_a_cycle_is_not_lost(agent, scripted, poll):
     """It goes on with the cycle or opens the next one: each text reaches the model, once."""
     model = scripted(default="Yes.")
     session = agent(model, max_steering_queue=RACES)
     texts = []
     for number in range(RACES):
         session.prompt("Go.")
-        session.steer(f"Guidance {number}.")
-        texts.append(f"Guidance {number}.")
+        session.steer(f"Steering {number}.")
+        texts.append(f"Steering {number}.")
     assert poll(lambda: session.status().state == "idle")
     asked = [one.content for one in session.messages() if one.role == "user"]
     steered = [text for text in "\n\n".join(asked).split("\n\n") if text != "Go."]

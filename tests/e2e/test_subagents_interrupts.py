@@ -187,12 +187,12 @@ def test_steering_leaves_subagents_alone(agent, scripted, cycle_of):
 
     assert killed.name == "wait_for_ever"
     seen, ended = results(model.requests[-1])
-    assert (seen, "new guidance" in ended) == ("seen", True)
+    assert (seen, "something to say" in ended) == ("seen", True)
     assert model.requests[-1]["messages"][-1]["content"] == "Hurry."
 
 
 def test_steering_of_the_whole_tree_ends_subagents(agent, scripted, cycle_of, processes_of, poll):
-    """The model hears the guidance at once, and that the task was not finished."""
+    """The model hears the steering at once, and that the task was not finished."""
     model, below = scripted(ToolCalls(task()), "done"), scripted((Hold(), "never"))
     session = agent(model, subagents=[scout(below)])
     stream = session.subscribe()
@@ -203,7 +203,7 @@ def test_steering_of_the_whole_tree_ends_subagents(agent, scripted, cycle_of, pr
     found = cycle_of(stream)
 
     assert [event.name for event in only(events.ToolKilled, found)] == ["task"]
-    assert "new guidance" in results(model.requests[-1])[0]
+    assert "something to say" in results(model.requests[-1])[0]
     assert model.requests[-1]["messages"][-1]["content"] == "Stop looking."
     assert poll(lambda: not any(process.is_running() for process in processes))
     below.wait_abandoned()

@@ -139,7 +139,7 @@ def test_calls_of_an_aborted_cycle(begun, kill_tools):
     assert uncertain_calls(session) == ["change", "change_here"]
 
 
-def test_calls_that_are_ended_for_guidance(begun):
+def test_calls_that_are_ended_for_steering(begun):
     """The model reads it before it goes on, and so does the next process."""
     session, _ = begun("change", "look", "change_here")
     session.steer("Rather not.")

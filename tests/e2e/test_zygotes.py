@@ -87,7 +87,7 @@ class Capitals(cmdc.Tool):
 
 
 def test_a_tool_that_a_vendor_may_refuse_needs_litellm(agent, scripted):
-    """The session has it from its start, and one that gets such a tool moves at the next gap."""
+    """The session has it from its start, and one that gets such a tool moves between turns."""
     session = agent(scripted("one", "two"), tools=[Capitals()])
     found = [has_litellm(session.agent_pid())]
     session.detach_tool("capitals")
@@ -105,7 +105,7 @@ def test_a_tool_that_a_vendor_may_refuse_needs_litellm(agent, scripted):
 
 
 def test_a_session_moves_when_its_model_is_switched_to_one_of_litellm(agent, scripted):
-    """At the next gap, and with nothing lost."""
+    """Between turns, and with nothing lost."""
     model = scripted("one", "two")
     session = agent(model)
     texts = [session.run("1", timeout=TURN_S).text]

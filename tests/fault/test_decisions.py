@@ -96,7 +96,7 @@ def test_leave_outlives_the_daemon(cradle, scripted, tmp_path):
         assert session.status().pending_approvals == ()
 
 
-def test_question_and_guidance_outlive_the_daemon(cradle, scripted):
+def test_question_and_steering_outlive_the_daemon(cradle, scripted):
     """The question is asked again under its reference; the model reads what steers in order."""
     questioner = scripted(asking(), "Thanks.")
     talker = scripted((Hold(), "never"), "Left it is.")
@@ -150,8 +150,8 @@ def served(new_cradle):
 
 
 @pytest.mark.parametrize("after", range(1, EVENTS_OF_ALL, 2))
-def test_kill_after_any_event_of_a_guided_cycle(served, scripted, tmp_path, after):
-    """Wherever the agent is killed, each decision, answer and guidance counts, and counts once."""
+def test_kill_after_any_event_of_a_steered_cycle(served, scripted, tmp_path, after):
+    """Wherever the agent is killed, each decision, answer and steering counts, and counts once."""
     log = tmp_path / "log"
     model = scripted(default=lambda request: reply_to(request["messages"], log))
     with served.create_agent(model=model, tools=[launch, "ask_user"]) as session:

@@ -198,7 +198,7 @@ def ask_backend(step: Step, order: Order, command: OfBackend) -> None:
 
 def _is_open(memory: Memory, prompt_id: str) -> bool:
     running = memory.cycle is not None and memory.cycle.command_id == prompt_id
-    # Guidance that waits is no prompt: it mostly joins the running cycle and has no end of its own.
+    # A steering is no prompt: it mostly joins the running cycle and has no end of its own.
     return running or any(queued.command_id == prompt_id for queued in memory.queue)
 
 

@@ -126,9 +126,9 @@ def since(memory: Memory, first: int, end: int | None = None) -> tuple[Message, 
 
 
 def waiting(memory: Memory) -> tuple[tuple[CommandId, str], ...]:
-    """Return what waits for a cycle or a gap: steerings, then prompts, each with its text."""
-    guidance = tuple((one.ref, one.text) for one in memory.steering)
-    return (*guidance, *((queued.command_id, queued.text) for queued in memory.queue))
+    """Return what waits for a turn's end or a cycle: steerings, then prompts, with their texts."""
+    steerings = tuple((one.ref, one.text) for one in memory.steering)
+    return (*steerings, *((queued.command_id, queued.text) for queued in memory.queue))
 
 
 def newest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -286,7 +286,7 @@ def spend(memory: Memory, usage: TokenUsage) -> Memory:
 
 
 def add_steering(memory: Memory, steering: Steering) -> Memory:
-    """Queue guidance for the next gap."""
+    """Queue a steering until the turn is over."""
     return replace(memory, steering=(*memory.steering, steering))
 
 
@@ -478,7 +478,7 @@ def count_child(memory: Memory, record: SubagentSpent) -> Memory:
 
 
 def note(memory: Memory, notes: tuple[str, ...]) -> Memory:
-    """Keep what plugins have to say for the next gap."""
+    """Keep what plugins have to say until the turn is over."""
     return replace(memory, notes=(*memory.notes, *notes))
 
 

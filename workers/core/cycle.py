@@ -172,7 +172,7 @@ def _begin(step: Step, at_ms: int) -> None:
 
 
 def make_opening_call(step: Step) -> None:
-    """Make the call that the cycle opens with, behind the guidance that waits."""
+    """Make the call that the cycle opens with, behind the steering that waits."""
     text = step.memory.messages[-1].content
     _drain(step)
     opening_call.make(step, text)
@@ -202,10 +202,10 @@ def _start_next(step: Step, at_ms: int) -> None:
     if not memory.steering:
         _start(step, memory.queue[0], at_ms)
         return
-    guidance = _guidance(memory)
+    steering = _steering(memory)
     step.publish(SteeringApplied(count=len(memory.steering)))
     prompt = QueuedPrompt(
-        memory.steering[0].ref, guidance.content, guidance.metadata, parts=guidance.parts
+        memory.steering[0].ref, steering.content, steering.metadata, parts=steering.parts
     )
     _start(step, prompt, at_ms)
 
@@ -307,7 +307,7 @@ def after_batch(step: Step, at_ms: int) -> None:
 def go_on_after_batch(step: Step, at_ms: int) -> None:
     """Ask the model, or rest where a call waits for a person.
 
-    After the call that the cycle opened with nobody is asked: its result is the answer. Guidance
+    After the call that the cycle opened with nobody is asked: its result is the answer. Steering
     that ended it, or that it waited with, is for the model still.
     """
     memory, is_blocked = step.memory, step.cycle.is_blocked
@@ -372,7 +372,7 @@ def _call_unless_looping(step: Step, at_ms: int) -> None:
 def conclude(step: Step, at_ms: int) -> None:
     """Go on after an answer without calls: it ends the cycle, unless there is more to say.
 
-    Guidance that came meanwhile is added first; an answer in the wrong form is asked for once more.
+    Steering that came meanwhile is added first; an answer in the wrong form is asked for once more.
     """
     memory = step.memory
     if memory.steering or memory.notes:
@@ -564,15 +564,15 @@ _CONTINUATIONS: Final[Mapping[type[Hook], Continuation]] = {
 """How a cycle goes on from each hook that it waits at; a test fails when one has no row."""
 
 
-# --- what the model gets at a gap ---
+# --- what the model gets between turns ---
 
 
 def _drain(step: Step) -> None:
-    """Add the notes of plugins, then all guidance that waits as one message."""
+    """Add the notes of plugins, then all steering that waits as one message."""
     add_notes(step)
     count = len(step.memory.steering)
     if count:
-        step.record(MessageAdded(message=_guidance(step.memory)))
+        step.record(MessageAdded(message=_steering(step.memory)))
         step.publish(SteeringApplied(count=count))
 
 
@@ -582,11 +582,11 @@ def add_notes(step: Step) -> None:
     if not memory.notes:
         return
     text = "\n\n".join(memory.notes)
-    event = Message(id=next_id(memory), role="user", content=text, metadata={NOTES: True})
-    step.record(MessageAdded(message=event))
+    message = Message(id=next_id(memory), role="user", content=text, metadata={NOTES: True})
+    step.record(MessageAdded(message=message))
 
 
-def _guidance(memory: Memory) -> Message:
+def _steering(memory: Memory) -> Message:
     content, parts = joined((one.text, one.parts) for one in memory.steering)
     return Message(
         id=next_id(memory),

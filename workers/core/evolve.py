@@ -230,7 +230,7 @@ def open_cycle(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Memory:
             response_format=prompt.response_format,
         ),
         call_hashes=(),
-        # Guidance may open a cycle ahead of prompts: the latest of those stays the latest.
+        # A steering may open a cycle ahead of prompts: the latest of those stays the latest.
         latest_prompt=memory.latest_prompt if memory.queue else prompt.command_id,
     )
     asked = Message(

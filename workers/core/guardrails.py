@@ -51,7 +51,7 @@ def take(step: Step, answered: GuardrailsAnswered) -> None:
 
 
 def _go_on(step: Step, at_ms: int) -> None:
-    """Go on with an answer that has passed, unless there is guidance since."""
+    """Go on with an answer that has passed, unless a steering came since."""
     if step.memory.steering or step.memory.notes:
         cycle.ask(step, at_ms)
     else:

@@ -62,7 +62,7 @@ _STOPPED: Final = CallEnd(
 )
 _NOT_BEGUN: Final = CallEnd("Error: the call was not made: the session was stopped.", "stopped")
 _STEERED: Final = CallEnd(
-    "Error: the call was ended because the user has new guidance, which follows.",
+    "Error: the call was ended because the user has something to say, which follows.",
     "steered",
     is_cut=True,
 )
@@ -80,13 +80,13 @@ def start_steering(step: Step, order: Order, command: Steer) -> None:
 
 
 def queue_steering(step: Step, order: Order, command: Steer) -> None:
-    """Queue the guidance for the next gap; plugins with the hook are asked first."""
+    """Queue the steering until the turn is over; plugins with the hook are asked first."""
     if not _ask_plugins_first(step, order, command):
         accept_steering(step, order, command)
 
 
 def interrupt_tools(step: Step, order: Order, command: Steer) -> None:
-    """Queue the guidance and end calls for it; plugins with the hook are asked first."""
+    """Queue the steering and end calls for it; plugins with the hook are asked first."""
     if not _ask_plugins_first(step, order, command):
         end_calls_for_steering(step, order, command)
 
@@ -105,14 +105,14 @@ def _is_full(memory: Memory) -> bool:
 
 
 def accept_steering(step: Step, order: Order, command: Steer) -> bool:
-    """Queue the guidance for the next gap, if there is room; return whether it is queued."""
+    """Queue the steering until the turn is over, if there is room; return whether it is queued."""
     refused = refused_content(step.memory, command.text, command.parts)
     if refused is not None:
         step.complete(order.id, refused)
         return False
     if _is_full(step.memory):
         bound = step.memory.policy.max_steering_queue
-        full = QueueFull(f"{bound} steerings wait already; try again after the next gap")
+        full = QueueFull(f"{bound} steerings wait already; try again when the turn is over")
         step.complete(order.id, full)
         step.publish(SteeringReceived(ref=order.id, status="rejected_full", text=command.text))
         return False
@@ -125,7 +125,7 @@ def accept_steering(step: Step, order: Order, command: Steer) -> bool:
 
 
 def end_calls_for_steering(step: Step, order: Order, command: Steer) -> None:
-    """Queue the guidance and end the calls that may be ended, so that the gap comes soon."""
+    """Queue the steering and end the calls that may be ended, so that the turn is over soon."""
     if not accept_steering(step, order, command):
         return
     memory = step.memory

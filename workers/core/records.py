@@ -177,7 +177,7 @@ class PromptDiscarded(Record, frozen=True, kw_only=True):
 
 
 class Steered(Record, frozen=True, kw_only=True):
-    """Guidance was accepted while a cycle ran."""
+    """A steering was accepted while a cycle ran."""
 
     ref: CommandId
     text: str
@@ -330,7 +330,7 @@ class SubagentSpent(Record, frozen=True, kw_only=True):
 
 
 class Noted(Record, frozen=True, kw_only=True):
-    """Plugins have notes for the model at the next gap."""
+    """Plugins have notes for the model, given between turns."""
 
     notes: tuple[str, ...]
 

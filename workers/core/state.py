@@ -181,7 +181,7 @@ class QueuedPrompt(msgspec.Struct, frozen=True):
 
 
 class Steering(msgspec.Struct, frozen=True):
-    """Guidance that waits for the next gap."""
+    """A text that waits until the turn is over."""
 
     ref: CommandId
     text: str
@@ -420,7 +420,7 @@ class Memory(msgspec.Struct, frozen=True):
     queue: tuple[QueuedPrompt, ...] = ()
     steering: tuple[Steering, ...] = ()
     notes: tuple[str, ...] = ()
-    """What plugins have for the model, added at the next gap."""
+    """What plugins have for the model, added between turns."""
     plugins: tuple[PluginFacts, ...] = ()
     plugin_states: tuple[tuple[str, bytes], ...] = ()
     memory_contents: tuple[tuple[str, str], ...] = ()

@@ -202,7 +202,7 @@ def approvals(client, model, _daemon):
 
 
 def interrupted(client, model, _daemon):
-    """Guidance, a queued prompt that is discarded, an abort; then the process dies and is back."""
+    """Steering, a queued prompt that is discarded, an abort; then the process dies and is back."""
     held = model((Hold(), "One."), default="Two.")
     session = client.create_agent(session_id="interrupted", model=held)
     session.prompt("Go.")

@@ -1,4 +1,4 @@
-"""The command line's side of guidance, against a peer that speaks the daemon's frames."""
+"""The command line's side of steering, against a peer that speaks the daemon's frames."""
 
 import json
 import threading
@@ -28,9 +28,9 @@ WAIT_S = 10.0
 NOTHING = {Approve, Reject, UserRespond, SwitchModel}
 
 
-@pytest.fixture(name="guided")
-def _guided(peer):
-    """A peer whose session takes every guidance."""
+@pytest.fixture(name="steered")
+def _steered(peer):
+    """A peer whose session takes every steering."""
     peer.answers |= dict.fromkeys(NOTHING, True)
     peer.answers[Steer] = SteerReceipt(ref="r-1", opened=False)
     return peer
@@ -56,14 +56,14 @@ def _guided(peer):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_command_sends_what_it_says(arguments, sent, guided, capsys):
+def test_command_sends_what_it_says(arguments, sent, steered, capsys):
     """Each command is one call; with ``--json`` its outcome is an object that names the session."""
     plain = main(arguments)
     as_json = main([*arguments, "--json"])
     first, second = capsys.readouterr().out.splitlines()
 
     assert (plain, as_json) == (0, 0)
-    assert guided.of(type(sent)) == [sent, sent]
+    assert steered.of(type(sent)) == [sent, sent]
     assert first
     assert json.loads(second)["session_id"] == "s1"
 
@@ -80,9 +80,9 @@ def test_command_sends_what_it_says(arguments, sent, guided, capsys):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_refused_command_is_one_line(arguments, error, status, guided, capsys):
+def test_refused_command_is_one_line(arguments, error, status, steered, capsys):
     """What the session or the call refuses is reported in a line, with the status that fits."""
-    guided.answers |= dict.fromkeys((*NOTHING, Steer), error)
+    steered.answers |= dict.fromkeys((*NOTHING, Steer), error)
     found = main(arguments)
 
     assert found == status

@@ -128,7 +128,7 @@ def attached(session, verdict):
 
 
 def judged(session, verdict):
-    """Return a session in which plugins were asked about guidance."""
+    """Return a session in which plugins were asked about steering."""
     before = session.at(STREAMING, hooks={"before_steering"}).give(Steer(text="left"), "s-1")
     order = before.taken[-1].given
     return before.post(inputs.SteeringAnswered(order, order.command, verdict))
@@ -161,7 +161,7 @@ LIVES = {
             .report(inputs.ThoughtArrived, "hm, hm, hm")
             .give(Abort(reason="why"), "a-1")
         ),
-        "guidance": lambda s: s.at(TOOLS).begin("b").give(Steer(text="left"), "s-1"),
+        "steering": lambda s: s.at(TOOLS).begin("b").give(Steer(text="left"), "s-1"),
         "leave": lambda s: blocked(s).give(Approve(approval_id="approval-4"), "y-1"),
         "answer": lambda s: (
             s.at(TOOLS)

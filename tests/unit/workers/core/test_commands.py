@@ -188,7 +188,7 @@ def test_awaiting_an_unknown_prompt_is_refused(session, state):
     assert isinstance(refusal.error, UsageError)
 
 
-def test_awaiting_guidance_that_joins_a_cycle_is_refused(session):
+def test_awaiting_steering_that_joins_a_cycle_is_refused(session):
     """It has no end of its own: nobody would ever answer who waits for it."""
     steered = session.at(State.RUNNING).give(Steer(text="left"), "s-1")
     (refusal,) = steered.give(AwaitCycle(prompt_id="s-1"), "w").effects

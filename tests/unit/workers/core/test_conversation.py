@@ -115,7 +115,7 @@ def test_a_cycle_is_billed_for_what_it_used():
 
 
 def test_an_end_of_a_cycle_ends_what_belongs_to_it():
-    """Questions and answers; guidance and prompts wait on."""
+    """Questions and answers; steering and prompts wait on."""
     busy = replace(
         enqueue(open_cycle(Memory(), ONE, 1), TWO),
         steering=(LEFT,),
@@ -154,7 +154,7 @@ def test_an_outcome_outlives_a_compaction(gone):
 
 
 def test_what_waits_may_be_dropped():
-    """A prompt or a guidance; who waits for it learns that it never ran."""
+    """A prompt or a steering; who waits for it learns that it never ran."""
     busy = replace(enqueue(enqueue(Memory(), ONE), TWO), steering=(LEFT,))
     memory = discard(discard(busy, "p-1"), "s-1")
     result = cycle_result(memory, find_outcome(memory, "p-1"))
@@ -165,7 +165,7 @@ def test_what_waits_may_be_dropped():
 
 
 def test_what_waits_is_listed_in_its_order():
-    """Guidance first."""
+    """Steering first."""
     busy = replace(enqueue(Memory(), ONE), steering=(LEFT,))
 
     assert waiting(busy) == (("s-1", "left"), ("p-1", "one"))
@@ -197,8 +197,8 @@ def test_messages_are_numbered_by_their_place():
     assert next_id(shorter) == "m-3"
 
 
-def test_guidance_that_is_given_waits_no_more():
-    """Its message names what it holds; other guidance, and odd metadata, change nothing."""
+def test_steering_that_is_given_waits_no_more():
+    """Its message names what it holds; other steering, and odd metadata, change nothing."""
     memory = replace(Memory(), steering=(LEFT, Steering("s-2", "right")))
     after = say(memory, Message(role="user", metadata={STEERING: ["s-1"]}))
     odd = say(memory, Message(role="user", metadata={STEERING: "s-1"}))
@@ -444,7 +444,7 @@ def test_equal_calls_of_one_batch_count_once():
     assert len(memory.call_hashes) == 1
 
 
-def test_guidance_that_is_dropped_waits_no_more():
+def test_steering_that_is_dropped_waits_no_more():
     """What else waits goes on waiting."""
     memory = replace(Memory(), steering=(Steering("s-1", "left"), Steering("s-2", "right")))
 
@@ -480,7 +480,7 @@ def test_a_result_of_a_batch_that_runs_may_be_uncertain():
 
 
 def test_the_text_of_an_outcome_is_the_last_that_the_model_said():
-    """Also where guidance came behind it that was not answered."""
+    """Also where steering came behind it that was not answered."""
     begun = answered(open_cycle(Memory(), QueuedPrompt("p-1", "go"), 1), "almost")
     closed = close_cycle(say(begun, Message.user("hurry")), "aborted", "enough")
 

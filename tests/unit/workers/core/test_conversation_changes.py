@@ -39,7 +39,7 @@ def attached(name):
     return AttachedTool(name=name, is_repeatable=True, isolation="task", packed=parcel)
 
 
-def test_guidance_waits_in_its_order():
+def test_steering_waits_in_its_order():
     """The first comes first."""
     memory = conversation.add_steering(
         conversation.add_steering(Memory(), Steering("s-1", "a")), Steering("s-2", "b")

@@ -179,7 +179,7 @@ def test_a_new_turn_starts_with_no_answer():
     assert step.memory.turns_begun == 2
 
 
-def test_a_turn_begins_with_the_guidance_that_waits():
+def test_a_turn_begins_with_the_steering_that_waits():
     """It is said before the request goes out, and written down."""
     step = taken(cycle.ask, replace(running(), steering=(LEFT, Steering("s-2", "right"))), 5)
     (record,) = records(step)
@@ -191,7 +191,7 @@ def test_a_turn_begins_with_the_guidance_that_waits():
 
 
 def test_a_turn_begins_with_what_plugins_have_to_say():
-    """As one message of their own, ahead of guidance."""
+    """As one message of their own, ahead of steering."""
     step = taken(cycle.ask, replace(running(), notes=("mind", "the gap"), steering=(LEFT,)), 5)
 
     assert [kept.message.content for kept in records(step)] == ["mind\n\nthe gap", "left"]
@@ -225,7 +225,7 @@ def test_plugins_are_asked_of_a_request_when_its_conversation_is_compacted():
 
 
 def test_turns_are_bounded():
-    """The turn that would be one too many aborts the cycle instead; guidance opens the next."""
+    """The turn that would be one too many aborts the cycle instead; steering opens the next."""
     step = taken(cycle.ask, answered(max_turns=1), 5)
     guided = taken(cycle.ask, replace(answered(max_turns=1), steering=(LEFT,)), 5)
 
@@ -317,7 +317,7 @@ def test_the_next_prompt_follows_an_ending(outcome):
 
 
 @every_ending
-def test_late_guidance_follows_an_ending_before_any_prompt(outcome):
+def test_late_steering_follows_an_ending_before_any_prompt(outcome):
     """All of it opens one cycle, under the reference of the first."""
     memory = replace(enqueue(running(), TWO), steering=(LEFT, Steering("s-2", "right")))
     step = taken(ENDINGS[outcome][0], memory)

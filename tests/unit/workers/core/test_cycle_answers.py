@@ -102,7 +102,7 @@ def test_a_second_wrong_answer_fails_the_cycle(session):
     assert later.state is State.RUNNING
 
 
-def test_guidance_comes_before_the_form_of_an_answer():
+def test_steering_comes_before_the_form_of_an_answer():
     """The answer was to something else; the next one is looked at."""
     opened = open_cycle(Memory(policy=Policy(response_format=NUMBER)), QueuedPrompt("p-1", "go"), 1)
     memory = replace(say(opened, Message.assistant("many")), steering=(LEFT,))

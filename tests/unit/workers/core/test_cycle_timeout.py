@@ -106,7 +106,7 @@ def test_what_waits_has_its_turn_with_a_time_of_its_own(session, state):
     assert kinds.index(CancelModel) < kinds.index(CallModel)
 
 
-def test_guidance_that_waits_opens_the_next_cycle(session):
+def test_steering_that_waits_opens_the_next_cycle(session):
     """It came too late for this one, and outranks the prompts."""
     busy = session.at(State.RUNNING, **LIMIT).prompt("next", "p-2").give(Steer(text="left"), "s-1")
     after = expire(busy)

@@ -64,7 +64,7 @@ def test_what_plugins_have_to_say_meanwhile_is_answered_first(session):
     assert "mind this" in asked.of(CallModel)[0].messages[-1].content
 
 
-def test_guidance_that_came_meanwhile_is_answered_first(session):
+def test_steering_that_came_meanwhile_is_answered_first(session):
     """And that answer is looked at then."""
     waits = session.new(guards_output=True).prompt().answer("fine")
     asked = waits.give(Steer(text="left"), "s-1").report(GuardrailsAnswered, None, 9)
@@ -112,7 +112,7 @@ def opened(session):
 
 
 def test_a_call_that_a_cycle_opens_with_waits_for_the_guardrails(session):
-    """No request is beside them; guidance that came meanwhile stands before the call."""
+    """No request is beside them; steering that came meanwhile stands before the call."""
     waits = opened(session)
     [check] = waits.of(CheckPrompt)
     called = waits.give(Steer(text="left"), "s-1").report(GuardrailsAnswered, None, 9)

@@ -171,7 +171,7 @@ def test_a_prompt_is_handed_over_so_often_and_no_more(session):
 
 
 def test_the_user_alone_is_heard_where_nothing_else_is_to_be_seen(session):
-    """Guidance counts, too, and what was said before the cycle does not."""
+    """Steering counts, too, and what was said before the cycle does not."""
     blind = replace(B, sees_all=False)
     first = Memory(model="x:m", tools=(READ, way("b")), messages=(SAID,))
     guided = session.new(first, agents=(MAIN, blind)).prompt("owe", "p-1")

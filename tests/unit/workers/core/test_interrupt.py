@@ -85,7 +85,7 @@ def test_steering_an_idle_session_is_a_prompt(session):
 
 
 @every_busy_state
-def test_guidance_is_written_down_before_it_is_acknowledged(session, state):
+def test_steering_is_written_down_before_it_is_acknowledged(session, state):
     """The running work keeps its number: nothing is asked or run anew because of it."""
     after = session.at(state, immune=frozenset({"read", "write"})).give(Steer(text="left"), "s-1")
 
@@ -100,7 +100,7 @@ def test_guidance_is_written_down_before_it_is_acknowledged(session, state):
 @pytest.mark.parametrize(
     "text", ["", " \n\t", "x" * (PROMPT_CHARS_MAX + 1)], ids=["empty", "white", "long"]
 )
-def test_guidance_needs_text_of_a_bounded_size(session, state, text):
+def test_steering_needs_text_of_a_bounded_size(session, state, text):
     """As a prompt does; what is refused ends no call and changes nothing."""
     before = session.at(state)
     after = before.give(Steer(text=text))
@@ -110,7 +110,7 @@ def test_guidance_needs_text_of_a_bounded_size(session, state, text):
 
 
 @every_busy_state
-def test_full_guidance_is_refused_and_reported(session, state):
+def test_full_steering_is_refused_and_reported(session, state):
     """The bound is reached exactly; the refused one kills no call."""
     full = session.at(state, max_steering_queue=1, immune=frozenset({"read", "write"}))
     full = full.give(Steer(text="one"), "s-1")
@@ -122,7 +122,7 @@ def test_full_guidance_is_refused_and_reported(session, state):
     assert len(refused.effects) == 2
 
 
-def test_guidance_that_is_refused_ends_no_call(session):
+def test_steering_that_is_refused_ends_no_call(session):
     """There is no room for what it says; what it would have ended goes on."""
     batch = session.at(State.EXECUTING_TOOLS, max_steering_queue=1, immune=frozenset({"write"}))
     full = waited_for(batch).give(Steer(text="one"), "s-1")
@@ -133,23 +133,23 @@ def test_guidance_that_is_refused_ends_no_call(session):
     assert refused.stands_as(full)
 
 
-def test_guidance_is_given_as_one_message_at_the_gap(session):
+def test_steering_is_given_as_one_message_between_turns(session):
     """Two steerings, in the order of their times, before the next request; they wait no more."""
     steered = (
         session.at(State.RUNNING).give(Steer(text="one"), "s-1").give(Steer(text="two"), "s-2")
     )
-    gap = steered.call("read:a").end("a")
-    said = gap.memory.messages[-1]
+    after = steered.call("read:a").end("a")
+    said = after.memory.messages[-1]
 
     assert (said.role, said.content) == ("user", "one\n\ntwo")
     assert said.metadata == {"steering": ["s-1", "s-2"]}
-    assert gap.events(SteeringApplied) == [SteeringApplied(count=2)]
-    assert MessageAdded(message=said) in gap.records()
-    assert gap.of(CallModel)[0].messages[-1] == said
-    assert gap.memory.steering == ()
+    assert after.events(SteeringApplied) == [SteeringApplied(count=2)]
+    assert MessageAdded(message=said) in after.records()
+    assert after.of(CallModel)[0].messages[-1] == said
+    assert after.memory.steering == ()
 
 
-def test_guidance_at_the_end_of_an_answer_goes_on_with_the_cycle(session):
+def test_steering_at_the_end_of_an_answer_goes_on_with_the_cycle(session):
     """The answer that came meanwhile does not end it."""
     after = session.at(State.RUNNING).give(Steer(text="no, left"), "s-1").answer("right")
 
@@ -180,7 +180,7 @@ def test_steering_that_ends_the_whole_batch_is_given_at_once(session):
 
     assert after.state is State.RUNNING
     assert [(said.call_id, said.is_error) for said in results] == [("a", True), ("b", True)]
-    assert "new guidance" in results[0].content
+    assert "something to say" in results[0].content
     assert after.of(CallModel)[0].messages[-1].content == "left"
 
 
@@ -194,7 +194,7 @@ def test_steering_ends_subagents_only_when_it_is_for_the_tree(session, scope, en
     assert after.of(EndSubagents) == ([EndSubagents(("s.1",))] if ends else [])
 
 
-def test_guidance_outranks_prompts_that_wait(session):
+def test_steering_outranks_prompts_that_wait(session):
     """What came too late for its cycle opens the next one, ahead of the queue."""
     busy = session.at(State.RUNNING, max_turns=1).prompt("then", "p-2")
     after = busy.give(Steer(text="left"), "s-1").call("read:a").end("a")
@@ -206,7 +206,7 @@ def test_guidance_outranks_prompts_that_wait(session):
 
 
 def test_the_latest_prompt_stays_the_one_that_waits(session):
-    """Late guidance that opens a cycle before it does not become what ``AwaitCycle`` means."""
+    """Late steering that opens a cycle before it does not become what ``AwaitCycle`` means."""
     busy = session.at(State.RUNNING).prompt("then", "p-2").give(Steer(text="left"), "s-1")
     after = busy.give(Abort(clear_queue=False))
 
@@ -445,7 +445,7 @@ def test_an_abort_answers_the_call_that_waits_for_a_summary(session):
 
 
 @pytest.mark.parametrize("state", BUSY)
-def test_plugins_that_listen_hear_of_guidance_first(session, state):
+def test_plugins_that_listen_hear_of_steering_first(session, state):
     """It does not count before they have answered."""
     before = session.at(state, hooks=frozenset({kind_of(BeforeSteering)}))
     after = before.give(Steer(text="left"), "s-1")

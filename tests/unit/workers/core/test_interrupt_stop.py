@@ -47,8 +47,8 @@ def test_so_is_one_of_which_nothing_came(session):
     assert session.at(State.IDLE).post(Stopped(9)).events() == []
 
 
-def test_guidance_at_rest_opens_a_cycle_and_says_so(session):
-    """Who steers learns whether it was guidance or a prompt."""
+def test_steering_at_rest_opens_a_cycle_and_says_so(session):
+    """Who steers learns whether the text joined a cycle or opened one."""
     after = session.at(State.IDLE).give(Steer(text="left"), "s-1")
 
     assert after.of(Complete) == [Complete("s-1", SteerReceipt(ref="s-1", opened=True))]

@@ -212,7 +212,7 @@ def test_an_approval_of_a_models_call_is_left_to_the_model(session):
     assert len(found.of(CallModel)) == 1
 
 
-def test_guidance_that_ends_the_call_is_answered_by_the_model(session):
+def test_steering_that_ends_the_call_is_answered_by_the_model(session):
     """The call has no result that could be the answer."""
     found = opened(session).begin(CALL_ID).give(Steer(text="Rather this."), "s-1")
 
@@ -220,7 +220,7 @@ def test_guidance_that_ends_the_call_is_answered_by_the_model(session):
     assert shape(found.memory)[-1] == ("user", "Rather this.")
 
 
-def test_guidance_that_waits_is_answered_behind_the_answer(session):
+def test_steering_that_waits_is_answered_behind_the_answer(session):
     """A tool that is left alone ends as it would."""
     begun = opened(session, immune=frozenset({"read"})).begin(CALL_ID)
     found = returned(begun.give(Steer(text="Rather this."), "s-1"))

@@ -235,7 +235,7 @@ def test_a_request_may_be_sent_with_other_messages(session):
     assert [said.content for said in after.memory.messages] == ["go"]
 
 
-def test_guidance_that_came_while_plugins_thought_is_given(session):
+def test_steering_that_came_while_plugins_thought_is_given(session):
     """The cycle goes on with it instead of its end."""
     after = heard(waits(session, "before_finish").give(STEER, "s-1"))
 
@@ -309,7 +309,7 @@ def test_what_was_said_before_a_plugin_ends_the_cycle_is_kept(session):
 
 @pytest.mark.parametrize("state", State)
 def test_plugins_may_speak_where_nothing_waits(session, state):
-    """The work goes on; the model reads at the next gap."""
+    """The work goes on; the model reads between turns."""
     before = session.at(state)
     after = before.post(PluginsReported(MIND))
 
@@ -354,7 +354,7 @@ def test_a_steering_may_be_rejected(session, state):
 
 @pytest.mark.parametrize("state", BUSY)
 def test_a_steering_may_be_added_to(session, state):
-    """What a plugin says belongs to the guidance."""
+    """What a plugin says belongs to the steering."""
     after = steered(session, state, MIND, immune=frozenset({"read", "write"}))
 
     assert after.records(Steered) == [Steered(ref="s-1", text="left\n\nmind the gap")]

@@ -157,8 +157,8 @@ def test_a_conversation_becomes_a_memory():
     assert len(memory.call_hashes) == 2
 
 
-def test_guidance_that_was_given_waits_no_more():
-    """In a gap, and as the prompt of a cycle of its own."""
+def test_steering_that_was_given_waits_no_more():
+    """Between turns, and as the prompt of a cycle of its own."""
     opened = CycleStarted(
         command_id="s-2", text="right", at_ms=2, metadata={"steering": ["s-2", "s-3"]}
     )
@@ -255,7 +255,7 @@ def test_a_request_is_sent_again(before):
     assert len(events(step, StreamReset)) == 1
 
 
-def test_guidance_that_waits_is_given_with_the_request():
+def test_steering_that_waits_is_given_with_the_request():
     """It is not lost with the process that took it."""
     step = resumed(STARTED, Steered(ref="s-1", text="left"))
 

@@ -281,7 +281,7 @@ def test_a_batch_may_wait_for_two_approvals(session):
     assert after.state is State.IDLE
 
 
-def test_guidance_outranks_an_approval(session):
+def test_steering_outranks_an_approval(session):
     """The cycle goes on with what the user says; the approval can still be given."""
     waiting = executing(session, immune=frozenset({"read"})).report(
         ApprovalWanted, "b", RequireApproval(hint=""), 9

@@ -231,7 +231,7 @@ def test_a_cycle_that_is_ended_waits_for_no_plugin(shut):
     assert [type(one) for one in asyncio.run(scenario())] == [PluginsReported]
 
 
-def test_guidance_is_judged_beside_the_cycle():
+def test_steering_is_judged_beside_the_cycle():
     """Its end does not end that: the sender waits for the decision."""
 
     async def scenario():

@@ -137,7 +137,7 @@ SEQUENCES = {
         (AGENT, None,  3, 4, "finished", None),
     ]),
     "an abort of nothing": ([ev.AgentAbort(reason="enough")], []),
-    "a call that guidance ends": ([START, call(1), killed(1, "steered"), REQUEST, ANSWER, END], [
+    "a call that steering ends": ([START, call(1), killed(1, "steered"), REQUEST, ANSWER, END], [
         (AGENT, None,  0, 5, "finished", None),
         (TOOL,  AGENT, 1, 2, "killed",   "killed"),
         (CHAT,  AGENT, 3, 4, "finished", None),
