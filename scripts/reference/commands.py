@@ -38,7 +38,7 @@ from scripts.reference.scenes import (
     GENERAL,
     GUARD,
     KEEPER,
-    PARCEL,
+    PACKED,
     TAKEN,
     Scene,
     approval_of,
@@ -161,7 +161,7 @@ _OTHERS: Final[Mapping[type[Command], tuple[Case, ...]]] = {
         Case("an unknown id", lambda _: Reject(approval_id="approval-0")),
     ),
     AttachTools: (
-        Case("a name is taken", lambda _: AttachTools(tools=(PARCEL, TAKEN))),
+        Case("a name is taken", lambda _: AttachTools(tools=(PACKED, TAKEN))),
         Case(
             "its name is taken, `single=True`", lambda _: AttachTools(tools=(TAKEN,), single=True)
         ),
@@ -315,10 +315,10 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     CountSubagents: lambda _: "count what subagents used",
     AskPlugins: lambda one: f"notify the plugins `{one.hook.kind}`",
     AskAboutSteering: lambda _: "ask the plugins, then as above",
-    LoadTools: lambda _: "open the parcels",
+    LoadTools: lambda _: "open the packed code",
     ChangeTools: lambda one: "change the tools" if one.attached or one.detached else "drop them",
     ChangeServers: lambda _: "have these servers, end the others",
-    LoadPlugin: lambda _: "open the parcel, ask the plugin at `session_start`",
+    LoadPlugin: lambda _: "open the packed code, ask the plugin at `session_start`",
     ChangePlugins: lambda one: "change the plugins" if one.attached or one.detached else "drop it",
     Answer: lambda one: "" if one.id == _ID else "answer a caller who waits",
     ExitProcess: lambda _: "end the process",

@@ -117,7 +117,7 @@ NOW_MS: Final = 1_000
 _BRANCH: Final = BranchTask("Look.")
 _STEP: Final = PluginEvent(name="reasoning_thought", payload=None)
 USED: Final = TokenUsage(prompt_tokens=8, completion_tokens=2, total_tokens=10)
-PARCEL: Final = Packed(kind="ref", label="grep", ref="grep")
+PACKED: Final = Packed(kind="ref", label="grep", ref="grep")
 TAKEN: Final = Packed(kind="ref", label="shell", ref="shell")
 GUARD: Final = Packed(kind="ref", label="guard", ref="guard")
 KEEPER: Final = Packed(kind="ref", label="keeper", ref="keeper")
@@ -247,9 +247,9 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     AnswerToolCall: lambda memory: AnswerToolCall(
         ref=client_call_of(memory), outcome=ClientAnswer(ok=True, value="done")
     ),
-    AttachTools:  lambda _: AttachTools(tools=(PARCEL,)),
+    AttachTools:  lambda _: AttachTools(tools=(PACKED,)),
     DetachTools:  lambda _: DetachTools(names=("shell",)),
-    ReplaceTools: lambda _: ReplaceTools(tools=(PARCEL,)),
+    ReplaceTools: lambda _: ReplaceTools(tools=(PACKED,)),
     AttachMcpServer: lambda _: AttachMcpServer(server=McpServer("search", command=["search"])),
     DetachMcpServer: lambda _: DetachMcpServer(name="files"),
     AttachPlugin: lambda _: AttachPlugin(plugin=KEEPER),
@@ -275,13 +275,13 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
 
 
 def loaded(command_id: CommandId, command: AttachTools | ReplaceTools) -> ToolsLoaded:
-    """Return what the shell answers when it has opened the parcels."""
+    """Return what the shell answers when it has opened packed code."""
     found = (FoundTool(one.label, ToolFacts(one.label, packed=one)) for one in command.tools)
     return ToolsLoaded(command_id, command, tuple(found))
 
 
 def plugin_loaded(command_id: CommandId, command: AttachPlugin) -> PluginLoaded:
-    """Return what the shell answers when it has opened a plugin's parcel."""
+    """Return what the shell answers when it has opened a plugin's packed code."""
     facts = PluginFacts(command.plugin.label, frozenset(), command.plugin)
     return PluginLoaded(command_id, command, facts, Verdict())
 
@@ -465,6 +465,6 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     PluginDelegated: (lambda _: PluginDelegated("judge", "plugin:judge-1", GENERAL, "Look."),),
     DelegationDropped: (_dropped,),
     PluginLoaded: (lambda _: plugin_loaded(CommandId("c"), AttachPlugin(plugin=KEEPER)),),
-    ToolsLoaded: (lambda _: loaded(CommandId("c"), AttachTools(tools=(PARCEL,))),),
+    ToolsLoaded: (lambda _: loaded(CommandId("c"), AttachTools(tools=(PACKED,))),),
 }
 """Of each result those that differ in where they lead."""

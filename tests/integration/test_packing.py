@@ -78,8 +78,8 @@ SCRIPT = """
         return {"count": min(order.twice(), limit), "order": order}
 
     things = [where, Counter, closed_over("!"), count_down, buy]
-    parcels = [pack(thing, f"tools[{at}]") for at, thing in enumerate(things)]
-    sys.stdout.buffer.write(msgspec.msgpack.encode(parcels))
+    packed = [pack(thing, f"tools[{at}]") for at, thing in enumerate(things)]
+    sys.stdout.buffer.write(msgspec.msgpack.encode(packed))
 """
 WORKER = """
     import asyncio, inspect, sys
@@ -88,11 +88,11 @@ WORKER = """
     from cmdc_runtime.packing import Packed
     from workers.loader import load_tools
 
-    parcels = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Packed])
+    packed = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Packed])
     context = Context(session_id="s-1", call_id="call_1")
     calls = [{"place": {"theName": "ab"}}, {}, {"text": "hi"}, {"number": 2}]
     calls.append({"order": {"count": 2}})
-    for tool, arguments in zip(load_tools(parcels), calls, strict=True):
+    for tool, arguments in zip(load_tools(packed), calls, strict=True):
         result = tool.execute(tool.check(arguments), context)
         print(tool.name, asyncio.run(result) if inspect.isawaitable(result) else result)
     print(sorted({"beside", "other"} & sys.modules.keys()))
@@ -255,8 +255,8 @@ def run_elsewhere(text, given):
 @pytest.mark.slow
 def test_code_beside_a_script_arrives(script_folder):
     """Struct classes, closures, modules that import each other and recursion work over there."""
-    parcels = run_script(script_folder, SCRIPT)
-    worker = run_elsewhere(WORKER, parcels)
+    packed = run_script(script_folder, SCRIPT)
+    worker = run_elsewhere(WORKER, packed)
 
     assert worker.stderr.decode() == ""
     assert worker.stdout.decode().splitlines() == [

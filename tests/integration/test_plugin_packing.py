@@ -49,8 +49,8 @@ SCRIPT = """
         (Other, {"denied": {"curl"}, "pattern": re.compile("y")}),
         plugins.CostGuard(max_cost_usd=1.0),
     ]
-    parcels = [pack_plugin(thing, f"plugins[{at}]") for at, thing in enumerate(things)]
-    sys.stdout.buffer.write(msgspec.msgpack.encode(parcels))
+    packed = [pack_plugin(thing, f"plugins[{at}]") for at, thing in enumerate(things)]
+    sys.stdout.buffer.write(msgspec.msgpack.encode(packed))
 """
 WORKER = """
     import asyncio
@@ -63,9 +63,9 @@ WORKER = """
     from workers.pipeline import Pipeline
     from workers.loader import load_plugins
 
-    parcels = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Packed])
+    packed = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Packed])
     context = PluginContext(session_id="s-1", cost_usd=2.0)
-    for plugin in load_plugins(parcels):
+    for plugin in load_plugins(packed):
         pipeline = Pipeline([plugin], lambda: context)
         for hook in (BeforeTool("shell", "call_1", {}), BeforeRequest(())):
             verdict = asyncio.run(pipeline.run(hook))
@@ -81,13 +81,13 @@ def test_plugins_of_a_script_arrive(tmp_path):
     """Nested Structs, decorators, ``super`` and options work over there, and a state arrives."""
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    parcels = subprocess.run(
+    packed = subprocess.run(
         [sys.executable, script], check=True, capture_output=True, timeout=RUN_TIMEOUT_S
     ).stdout
     worker = subprocess.run(
         [sys.executable, "-I", "-c", textwrap.dedent(WORKER)],
         check=False,
-        input=parcels,
+        input=packed,
         capture_output=True,
         cwd="/",
         timeout=RUN_TIMEOUT_S,

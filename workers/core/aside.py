@@ -159,8 +159,8 @@ def killing_code(command: Command, killing: frozenset[int]) -> Packed | None:
     if not killing:
         return None
     parts = (getattr(command, name) for name in command.__struct_fields__)
-    parcels_in = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
-    found = (one for one in parcels_in if isinstance(one, Packed) and kills(one, killing))
+    fields = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
+    found = (one for one in fields if isinstance(one, Packed) and kills(one, killing))
     return next(found, None)
 
 

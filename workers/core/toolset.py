@@ -1,6 +1,6 @@
 """Hot tools and models: what is attached, detached, replaced and switched while the session lives.
 
-Parcels are opened by the shell: the command asks for it, and ``use_loaded`` decides when they are
+Packed code is opened by the shell: the command asks for it, and ``use_loaded`` decides when it is
 open. A batch is changed as a whole or not at all.
 """
 

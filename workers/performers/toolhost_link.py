@@ -127,7 +127,7 @@ class _Host:
             self.writer.transport.abort()
 
     def send(self, message: ToHost) -> None:
-        """Send a message; parcels and arguments are bounded, and so is what waits here."""
+        """Send a message; packed code and arguments are bounded, and so is what waits here."""
         if not self.is_lost:
             self.writer.write(framed(message))
 

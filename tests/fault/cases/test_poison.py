@@ -434,7 +434,7 @@ def test_agent_that_fails_over_what_it_reads_ends_at_once(agent, audit, client, 
     session = agent()
     session.run("First.", timeout=TURN_S)
     log = place.log.read_text()
-    impossible = encode_state(Memory(tools=(ToolFacts("without a parcel"),)))
+    impossible = encode_state(Memory(tools=(ToolFacts("without packed code"),)))
     damaged([(ONLY_STATE, (impossible, session.id))])
     result = session.run("Second.", timeout=QUICK_S)
     reported = set_aside(client, session)

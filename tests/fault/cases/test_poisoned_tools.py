@@ -281,7 +281,7 @@ def attach_guard(session, plugin):
 @pytest.mark.fault_case("F91")
 @pytest.mark.parametrize("way", DEATHS)
 @pytest.mark.parametrize("attach", [*ATTACHED, attach_guard])
-def test_a_command_whose_parcel_kills_who_opens_it_first_is_refused(
+def test_a_command_whose_packed_code_kills_who_opens_it_first_is_refused(
     agent, client, tmp_path, attach, way
 ):
     """Two processes die of it; who sent it hears what it was, and the session goes on."""

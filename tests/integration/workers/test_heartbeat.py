@@ -255,7 +255,7 @@ def test_what_is_noted_is_read_and_only_changes_are_written(beating):
 
 
 def test_what_is_opened_stands_beside_whatever_is_noted_meanwhile(beating):
-    """The agent does other things while a thread of it opens a parcel."""
+    """The agent does other things while a thread of it opens packed code."""
     board, slot, heartbeat = beating.board, beating.slot, beating.heartbeat
     heartbeat.note("idle", 0, (), 5)
     heartbeat.write_code_step(2**32)

@@ -110,7 +110,7 @@ def test_what_is_opened_has_room_beside_everything_else(memory):
     assert read(memory, NOW_NS).activity.opening == step
 
 
-def test_opening_a_parcel_and_greeting_what_was_in_it_are_two_steps():
+def test_opening_packed_code_and_greeting_what_was_in_it_are_two_steps():
     """Whatever the digests are."""
     last = packed_step("f" * 32)
 

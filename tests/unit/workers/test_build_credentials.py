@@ -28,7 +28,7 @@ def spec(**given):
     return agent_spec(cmdc.Options(**{"model": "openai/scripted", **given}))
 
 
-def parcel(**options):
+def packed(**options):
     """Return what brings a built-in with options."""
     return Packed(kind="ref", label="it", ref="it", data=msgspec.msgpack.encode(options))
 
@@ -55,8 +55,8 @@ def test_what_was_given_is_hidden_in_failures(given):
 KNOWN = {
     "a later model's": Memory(provider_opts={"api_key": KEY}),
     "an earlier model's": Memory(former_opts=({"api_key": KEY},)),
-    "a later plugin's": Memory(plugins=(PluginFacts("p", frozenset(), parcel(token=KEY)),)),
-    "a later tool's": Memory(tools=(ToolFacts("t", packed=parcel(headers={"X": KEY})),)),
+    "a later plugin's": Memory(plugins=(PluginFacts("p", frozenset(), packed(token=KEY)),)),
+    "a later tool's": Memory(tools=(ToolFacts("t", packed=packed(headers={"X": KEY})),)),
 }
 
 
@@ -103,7 +103,7 @@ def test_a_short_key_is_hidden_all_the_same(value):
     assert foreign.text_of(ValueError(f"bad {value}")) == f"bad {HIDDEN}"
 
 
-def test_parcels_of_code_are_left_alone():
+def test_packed_code_is_left_alone():
     """Nobody opens them to look for credentials."""
     packed = Packed(kind="value", label="it", data=b"\xff", python=(3, 11))
     memory = Memory(tools=(ToolFacts("t", packed=packed), ToolFacts("u")))

@@ -46,7 +46,7 @@ def named_as(kind):
 
 
 def by_value(thing, **changes):
-    """Return a parcel with plain pickle inside."""
+    """Return packed code with plain pickle inside."""
     fields = {"kind": "value", "label": "odd", "data": pickle.dumps(thing)}
     return Packed(**{**fields, **changes})
 
@@ -80,8 +80,8 @@ def test_code_may_be_older_than_the_place_of_what_it_uses(module, name):
 
 def test_short_names_are_modules_of_the_built_ins():
     """The name of a file in the folder of built-in tools is a tool's name, in the given order."""
-    parcels = [pack(thing, "") for thing in (tools.Shell(timeout=20), tools.ReadFile, "list_dir")]
-    loaded = load_tools(parcels)
+    packed = [pack(thing, "") for thing in (tools.Shell(timeout=20), tools.ReadFile, "list_dir")]
+    loaded = load_tools(packed)
 
     assert [one.name for one in loaded] == ["shell", "read_file", "list_dir"]
     assert loaded[0].parameters["properties"]["timeout"]["maximum"] == 20
@@ -148,11 +148,11 @@ def test_a_strategy_that_is_not_there_is_reported_in_plain_words(tool, prefix):
     """By its name, without the classes of errors; a session's own is an option, and no tool."""
     if tool == "own":
         spec = agent_spec(Options(model="a:b", reasoning_strategy="no_such:Mine"))
-        (parcel,) = spec.tools
+        (packed,) = spec.tools
     else:
-        parcel = pack(tool, "")
+        packed = pack(tool, "")
     with pytest.raises(LoadError) as caught:
-        load_tools([parcel])
+        load_tools([packed])
 
     assert str(caught.value) == (
         f"{prefix}strategy 'no_such:Mine' cannot be loaded: No module named 'no_such'; install it"

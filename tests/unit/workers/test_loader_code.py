@@ -37,12 +37,12 @@ def shop(tmp_path, monkeypatch):
 
 
 def by_name(reference, **more):
-    """Return a parcel by reference."""
+    """Return packed code by reference."""
     return Packed(kind="ref", label=reference, ref=reference, **more)
 
 
 def opened(packed):
-    """Return a parcel of a tool after it was opened."""
+    """Return the packed code of a tool after it was opened."""
     load_tools([packed])
     return with_code(packed)
 
@@ -63,7 +63,7 @@ def test_code_is_what_the_name_brought_along(shop):
     ids=["changed", "gone"],
 )
 def test_another_file_is_other_code_and_is_not_run(shop, do):
-    """Changed or gone: the parcel is not opened, and the error names the module."""
+    """Changed or gone: the packed code is not opened, and the error names the module."""
     found = opened(by_name("shop.tools:probe"))
     do(shop / "words.py")
 
@@ -91,9 +91,9 @@ def test_many_modules_are_named_by_the_first_few(shop):
 
 def test_built_ins_and_code_by_value_have_none():
     """The one is part of this program, the other cannot change."""
-    parcels = [by_name("read_file"), Packed(kind="value", label="f", data=b"\x80")]
+    packed = [by_name("read_file"), Packed(kind="value", label="f", data=b"\x80")]
 
-    assert [with_code(one).code for one in parcels] == [{}, {}]
+    assert [with_code(one).code for one in packed] == [{}, {}]
 
 
 def test_functions_among_the_options_of_a_built_in_count(shop):

@@ -64,8 +64,8 @@ def test_functions_come_back_from_within_options():
 
 def test_functions_come_back_however_deep_they_stand():
     """From dicts and lists; what only looks like one stays what it is."""
-    parcel = Packed(kind="ref", label="join", ref="posixpath:join")
-    function = {FUNCTION_KEY: msgspec.structs.asdict(parcel)}
+    packed = Packed(kind="ref", label="join", ref="posixpath:join")
+    function = {FUNCTION_KEY: msgspec.structs.asdict(packed)}
     plain = {"text": "x", "numbers": [1, None, {}], "near": {FUNCTION_KEY: 1, "else": 2}}
     deep = {"rules": [{"when": function}, [function]]}
 
@@ -75,9 +75,9 @@ def test_functions_come_back_however_deep_they_stand():
 
 def test_every_session_has_plugins_of_its_own():
     """A class is made anew for each load."""
-    parcel = pack_plugin("cost_guard", "")
+    packed = pack_plugin("cost_guard", "")
 
-    assert load_plugins([parcel])[0] is not load_plugins([parcel])[0]
+    assert load_plugins([packed])[0] is not load_plugins([packed])[0]
 
 
 @pytest.mark.parametrize(

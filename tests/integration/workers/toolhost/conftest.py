@@ -226,5 +226,5 @@ def _ends():
 
 @pytest.fixture(name="load")
 def _load():
-    """Return a tool with its parcel."""
+    """Return a tool with its packed code."""
     return load

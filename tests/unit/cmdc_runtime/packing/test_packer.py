@@ -148,7 +148,7 @@ def test_strategies_travel_as_plugins_do():
     assert list(option) == ["$strategy"]
 
 
-def test_functions_are_parcels_among_the_options():
+def test_functions_are_packed_among_the_options():
     """By name where any process finds it, else as code."""
     by_value, by_name = pack_strategy(TREE, ""), pack_strategy(NAMED, "")
     (code,), (name,) = packed_in(by_value), packed_in(by_name)
@@ -166,7 +166,7 @@ HELD = {"$function": msgspec.to_builtins(Packed(kind="ref", label="x", ref="m:x"
     [
         ({"a": HELD}, ["m:x"]),
         ({"a": [1, {"b": HELD, "c": "m:y"}, HELD]}, ["m:x", "m:x"]),
-        ({"a": {"$function": "no parcel"}, "b": HELD}, ["m:x"]),
+        ({"a": {"$function": "not packed"}, "b": HELD}, ["m:x"]),
         ({"a": {"$function": HELD["$function"], "more": 1}}, []),
         ({"a": {"other": HELD["$function"]}}, []),
         ({"a": {"other": HELD}}, ["m:x"]),
@@ -174,7 +174,7 @@ HELD = {"$function": msgspec.to_builtins(Packed(kind="ref", label="x", ref="m:x"
     ],
     ids=["one", "within lists", "alike", "a key more", "another key", "within", "none"],
 )
-def test_parcels_are_found_wherever_they_are(options, refs):
+def test_packed_code_is_found_wherever_it_is(options, refs):
     """An option of somebody's own that is named like ours is none."""
     packed = Packed(kind="ref", label="x", ref="x", data=msgspec.msgpack.encode(options))
 
@@ -203,7 +203,7 @@ def test_parcels_are_found_wherever_they_are(options, refs):
     ],
     ids=["code", "a name", "code within", "a name within", "no options", "code deep within"],
 )
-def test_code_is_brought_by_a_parcel_or_by_one_within_it(packed, brings):
+def test_code_is_brought_by_packed_code_or_by_what_is_within_it(packed, brings):
     """A worker asks before it loads what could be of another version."""
     assert brings_code(packed) is brings
 

@@ -11,7 +11,7 @@ from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.heartbeats import RESUME_STEP, SNAPSHOT_STEP, greeting_step, packed_step
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
-from cmdc_runtime.packed_code import digest_of as parcel_digest
+from cmdc_runtime.packed_code import digest_of as packed_digest
 from cmdc_runtime.wire.frames import MISPLACED
 from workers.core import aside
 from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
@@ -358,9 +358,9 @@ BOTH = Memory(
 )
 
 
-def test_a_parcel_is_doomed_by_what_it_holds():
+def test_packed_code_kills_by_what_it_holds():
     """Wherever it stands, and whatever stands before it."""
-    steps = frozenset({packed_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(packed_digest(TRAP))})
 
     assert aside.kills(TRAP, steps)
     assert not aside.kills(FINE, steps)
@@ -376,25 +376,25 @@ BRINGING = {
 
 @pytest.mark.parametrize("command", BRINGING.values(), ids=BRINGING)
 def test_a_command_brings_what_has_killed(command):
-    """Whichever command it is and wherever in it the parcel stands."""
-    steps = frozenset({packed_step(parcel_digest(TRAP))})
+    """Whichever command it is and wherever in it the packed code stands."""
+    steps = frozenset({packed_step(packed_digest(TRAP))})
 
     assert aside.killing_code(command, steps) == TRAP
     assert aside.killing_code(command, frozenset({RESUME_STEP + 1})) is None
     assert aside.killing_code(command, frozenset()) is None
 
 
-def test_every_command_with_a_parcel_is_among_these():
+def test_every_command_with_packed_code_is_among_these():
     """A new one is looked into as well."""
     hints = {one: get_type_hints(one).values() for one in Command.__subclasses__()}
-    parcels = {one for one, types in hints.items() if any("Packed" in str(kind) for kind in types)}
+    packed = {one for one, types in hints.items() if any("Packed" in str(kind) for kind in types)}
 
-    assert parcels == {type(command) for command in BRINGING.values()}
+    assert packed == {type(command) for command in BRINGING.values()}
 
 
-def test_a_command_without_parcels_brings_nothing():
+def test_a_command_without_packed_code_brings_nothing():
     """Texts and numbers are no code."""
-    steps = frozenset({packed_step(parcel_digest(TRAP))})
+    steps = frozenset({packed_step(packed_digest(TRAP))})
 
     assert aside.killing_code(Prompt(text="go"), steps) is None
     assert aside.killing_code(AttachTools(tools=(FINE,)), steps) is None
@@ -438,7 +438,7 @@ DIED_AT_SESSION_START = Memory(
 
 def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
     """And not by what it did when it was opened, which is another step."""
-    digest = parcel_digest(TRAP)
+    digest = packed_digest(TRAP)
     reported = aside.session_starts_set_aside(
         DIED_AT_SESSION_START, frozenset({greeting_step(digest)})
     )
@@ -453,10 +453,10 @@ def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
     assert aside.session_starts_set_aside(DIED_AT_SESSION_START, frozenset()) == ()
 
 
-def test_a_plugin_without_a_parcel_is_not_set_aside():
+def test_a_plugin_without_packed_code_is_not_set_aside():
     """It is part of the program; who dies of it is not helped by leaving it out."""
     memory = Memory(plugins=(PluginFacts("ours", hooks=HEARS), *DIED_AT_SESSION_START.plugins))
-    digest = parcel_digest(TRAP)
+    digest = packed_digest(TRAP)
     reported = aside.session_starts_set_aside(memory, frozenset({greeting_step(digest)}))
 
     assert [one.name for one in reported] == ["deadly"]
@@ -465,7 +465,7 @@ def test_a_plugin_without_a_parcel_is_not_set_aside():
 def test_a_plugin_whose_greeting_is_left_out_is_there():
     """The memory knows which one, and nothing leans on it; attached again it has another try."""
     (reported,) = aside.session_starts_set_aside(
-        DIED_AT_SESSION_START, frozenset({greeting_step(parcel_digest(TRAP))})
+        DIED_AT_SESSION_START, frozenset({greeting_step(packed_digest(TRAP))})
     )
     memory, new = fold(DIED_AT_SESSION_START, (reported,), lambda _step: None)
     attached_again = AttachedPlugin(name="deadly", hooks=HEARS, packed=TRAP)

@@ -116,7 +116,7 @@ def delegated(session):
 
 
 def loaded(session, command, *found):
-    """Return a session whose parcels were opened for a command."""
+    """Return a session whose packed code was opened for a command."""
     named = tuple(inputs.FoundTool(tool.name, tool) for tool in found)
     return session.new().give(command, "t").post(inputs.ToolsLoaded("t", command, named))
 

@@ -35,8 +35,8 @@ def running():
 
 
 def attached(name):
-    parcel = Packed(kind="ref", label=name, ref=f"tools:{name}")
-    return AttachedTool(name=name, is_repeatable=True, isolation="task", packed=parcel)
+    packed = Packed(kind="ref", label=name, ref=f"tools:{name}")
+    return AttachedTool(name=name, is_repeatable=True, isolation="task", packed=packed)
 
 
 def test_steering_waits_in_its_order():
@@ -222,7 +222,7 @@ def test_only_the_subagents_of_plugins_are_theirs():
 
 
 def test_a_plugin_that_stays_keeps_what_it_knew():
-    """With its new parcel; what another one knew goes with it."""
+    """With its new packed code; what another one knew goes with it."""
     stays, goes = (AttachedPlugin(name=name, hooks=frozenset(), packed=PACKED) for name in "sg")
     memory = conversation.change_plugin_set(Memory(), (stays, goes), ())
     memory = conversation.change_plugins(memory, {"s": b"1", "g": b"2"})
@@ -264,8 +264,8 @@ def test_of_what_is_no_branch_or_was_lost_nothing_is_kept(child_id, ok):
     assert (after.branches, after.usage, len(after.children)) == ((), USED, 2)
 
 
-def test_a_parcel_that_is_left_out_takes_its_tools_along():
-    """Those of other parcels stay, and those of none; what was left out before is, still."""
+def test_packed_code_that_is_left_out_takes_its_tools_along():
+    """Those of other packed code stay, and those of none; what was left out before is, still."""
     gone, stays = (ToolFacts(name, packed=attached(name).packed) for name in ("x", "y"))
     memory = Memory(tools=(gone, stays, ToolFacts("bare")), left_out=frozenset({"before"}))
     digest = digest_of(gone.packed)
@@ -275,7 +275,7 @@ def test_a_parcel_that_is_left_out_takes_its_tools_along():
     assert after.left_out == {"before", digest}
 
 
-def test_a_parcel_that_is_left_out_is_gone_from_what_is_put_by():
+def test_packed_code_that_is_left_out_is_gone_from_what_is_put_by():
     """The session's own agent comes back without its tools."""
     gone, stays = (ToolFacts(name, packed=attached(name).packed) for name in ("x", "y"))
     own = OwnParts((gone, stays, ToolFacts("bare")), "x:m", {})

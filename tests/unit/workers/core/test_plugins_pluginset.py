@@ -20,7 +20,7 @@ SAID = Verdict(states=(("guard", b"one"),), emitted=(("ready", 1),))
 
 
 def loaded(command=ATTACH, verdict=SAID, hooks=HOOKS, problem=""):
-    """Return what opening the parcel of a command gives."""
+    """Return what opening the packed code of a command gives."""
     facts = None if problem else PluginFacts("guard", hooks, command.plugin)
     return PluginLoaded("c", command, facts, verdict, problem)
 

@@ -185,15 +185,15 @@ def test_what_people_decided_survives():
 
 def test_settings_survive():
     """Tools that came and went, and the model."""
-    parcel = Packed(kind="ref", label="new", ref="tools:new")
-    tool = AttachedTool(name="new", is_repeatable=True, isolation="task", packed=parcel)
+    packed = Packed(kind="ref", label="new", ref="tools:new")
+    tool = AttachedTool(name="new", is_repeatable=True, isolation="task", packed=packed)
     memory = memory_of(
         ToolsChanged(attached=(tool,), detached=("read",)),
         ModelChanged(model="y:n", provider_opts={"seed": 1}),
     )
 
     assert [found.name for found in memory.tools] == ["write", "new"]
-    assert memory.tool("new").packed == parcel
+    assert memory.tool("new").packed == packed
     assert (memory.model, memory.provider_opts) == ("y:n", {"seed": 1})
 
 

@@ -32,20 +32,20 @@ SINGLE = AttachTools(tools=(), single=True)
 every_state = pytest.mark.parametrize("state", State)
 
 
-def parcel(name):
+def packed(name):
     return Packed(kind="ref", label=name, ref=f"tools:{name}")
 
 
 def found(name):
-    return FoundTool(name, ToolFacts(name, packed=parcel(name)))
+    return FoundTool(name, ToolFacts(name, packed=packed(name)))
 
 
 def broken(label):
     return FoundTool(label, None, f"{label} cannot be imported")
 
 
-def loaded(session, command, *parcels):
-    return session.post(ToolsLoaded("c", command, tuple(parcels)))
+def loaded(session, command, *packed):
+    return session.post(ToolsLoaded("c", command, tuple(packed)))
 
 
 def names(session):
@@ -66,7 +66,7 @@ def having(session, *present):
 
 @every_state
 @pytest.mark.parametrize("command", [ATTACH, REPLACE], ids=["attach", "replace"])
-def test_parcels_are_opened_by_the_shell(session, state, command):
+def test_packed_code_is_opened_by_the_shell(session, state, command):
     """Nothing else changes before it is known what is in them, and the command has no outcome."""
     before = session.at(state)
     after = before.give(command, "c")
@@ -83,7 +83,7 @@ def test_tools_are_attached_as_a_batch(session, state):
     (record,) = after.records()
 
     assert names(after) == [*names(before), "x", "y"]
-    assert [tool.packed for tool in record.attached] == [parcel("x"), parcel("y")]
+    assert [tool.packed for tool in record.attached] == [packed("x"), packed("y")]
     assert after.events() == [
         ToolAttached(name="x"),
         ToolAttached(name="y"),
@@ -95,7 +95,7 @@ def test_tools_are_attached_as_a_batch(session, state):
 
 
 @pytest.mark.parametrize(
-    ("parcels", "problems"),
+    ("packed", "problems"),
     [
         ((found("new"), broken("odd")), [("odd", "invalid_tool")]),
         ((found("new"), found("read")), [("read", "already_attached")]),
@@ -104,10 +104,10 @@ def test_tools_are_attached_as_a_batch(session, state):
     ],
     ids=["invalid", "attached", "twice", "all"],
 )
-def test_one_bad_tool_refuses_the_batch(session, parcels, problems):
+def test_one_bad_tool_refuses_the_batch(session, packed, problems):
     """Every problem is reported; nothing is attached, and what was loaded is dropped."""
     before = having(session, "read")
-    after = loaded(before, ATTACH, *parcels)
+    after = loaded(before, ATTACH, *packed)
 
     assert isinstance(outcome(after), ToolValidationFailed)
     assert outcome(after).problems == problems
@@ -116,16 +116,16 @@ def test_one_bad_tool_refuses_the_batch(session, parcels, problems):
 
 
 @pytest.mark.parametrize(
-    ("parcel_", "error", "word"),
+    ("packed_", "error", "word"),
     [
         (broken("odd"), InvalidTool, "odd cannot be imported"),
         (found("read"), AlreadyAttached, "'read'"),
     ],
     ids=["invalid", "attached"],
 )
-def test_a_single_tool_has_errors_of_its_own(session, parcel_, error, word):
+def test_a_single_tool_has_errors_of_its_own(session, packed_, error, word):
     """The caller of ``attach_tool`` gets the class of its one problem."""
-    after = loaded(having(session, "read"), SINGLE, parcel_)
+    after = loaded(having(session, "read"), SINGLE, packed_)
 
     assert type(outcome(after)) is error
     assert word in str(outcome(after))
@@ -235,17 +235,17 @@ def test_a_new_table_leaves_what_opens_each_cycle(session):
 
 
 @pytest.mark.parametrize(
-    ("parcels", "problems"),
+    ("packed", "problems"),
     [
         ((found("x"), found("x")), [("x", "duplicate_in_list")]),
         ((broken("odd"),), [("odd", "invalid_tool")]),
     ],
     ids=["twice", "invalid"],
 )
-def test_a_bad_table_replaces_nothing(session, parcels, problems):
+def test_a_bad_table_replaces_nothing(session, packed, problems):
     """The tools of before stay, all of them."""
     before = having(session, "read")
-    after = loaded(before, REPLACE, *parcels)
+    after = loaded(before, REPLACE, *packed)
 
     assert outcome(after).problems == problems
     assert after.memory == before.memory

@@ -65,7 +65,7 @@ class Late(Plugin):
         """Say nothing."""
 
 
-def parcel(mood="good", word="hi"):
+def packed(mood="good", word="hi"):
     return pack_plugin((Saying, {"word": word, "mood": mood}), "plugin")
 
 
@@ -101,7 +101,7 @@ def test_a_plugin_is_greeted_and_then_asked():
     async def scenario():
         bench = Bench()
         before = await bench.said()
-        loaded = await bench.load(parcel())
+        loaded = await bench.load(packed())
         return before, loaded, await bench.said()
 
     before, loaded, after = run(scenario())
@@ -119,7 +119,7 @@ def test_who_fails_at_the_start_says_so(mood):
 
     async def scenario():
         bench = Bench()
-        return await bench.load(parcel(mood)), await bench.said()
+        return await bench.load(packed(mood)), await bench.said()
 
     loaded, said = run(scenario())
     if mood == "bad":
@@ -162,7 +162,7 @@ def test_an_update_goes_on_with_what_the_old_one_knew(mood, said):
     async def scenario():
         bench = Bench(Saying())
         await bench.said()
-        await bench.load(parcel(mood, "ho"))
+        await bench.load(packed(mood, "ho"))
         return await bench.said()
 
     assert run(scenario()) == (said,)
@@ -173,7 +173,7 @@ def test_what_is_refused_is_not_asked():
 
     async def scenario():
         bench = Bench(takes=False)
-        await bench.load(parcel())
+        await bench.load(packed())
         return await bench.said()
 
     assert run(scenario()) == ()

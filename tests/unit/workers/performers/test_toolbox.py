@@ -50,9 +50,9 @@ def loaded(found):
     return LoadedTool(found, pack(found, found.name))
 
 
-def load(box, *parcels):
-    """Open parcels as the command ``c``."""
-    asyncio.run(box.load("c", AttachTools(tools=tuple(parcels))))
+def load(box, *packed):
+    """Open packed code as the command ``c``."""
+    asyncio.run(box.load("c", AttachTools(tools=tuple(packed))))
 
 
 def names(box):
@@ -60,7 +60,7 @@ def names(box):
 
 
 def test_facts_are_what_the_tables_need():
-    """In the tools' order, each with the parcel it came in."""
+    """In the tools' order, each with the packed code it came in."""
     parts = [loaded(look), loaded(wait)]
 
     first, second = (one.facts() for one in parts)
@@ -124,16 +124,16 @@ def test_a_description_that_fails_is_replaced(error):
 
 
 def test_what_a_command_brings_is_reported_in_its_order():
-    """One answer for each parcel: its facts, or what is wrong with it."""
+    """One answer for each tool: its facts, or what is wrong with it."""
     posted = []
-    parcels = (pack(look, "look"), NOWHERE)
-    load(Toolbox([], posted.append), *parcels)
+    packed = (pack(look, "look"), NOWHERE)
+    load(Toolbox([], posted.append), *packed)
     (reported,) = posted
 
     assert isinstance(reported, ToolsLoaded)
     assert reported.id == "c"
     found = reported.found[0].tool
-    assert found == ToolFacts("look", is_repeatable=True, packed=parcels[0], chars=found.chars)
+    assert found == ToolFacts("look", is_repeatable=True, packed=packed[0], chars=found.chars)
     assert (reported.found[1].label, reported.found[1].tool) == ("gone", None)
     assert "No module named" in reported.found[1].problem
 
@@ -168,7 +168,7 @@ def test_tools_that_take_too_long_are_a_problem(monkeypatch):
     monkeypatch.setattr(toolbox, "LOAD_S", 0.01)
     go, posted = threading.Event(), []
 
-    def stuck(_parcels):
+    def stuck(_packed):
         go.wait(10.0)
         raise LoadError("gone", "too late anyway")
 

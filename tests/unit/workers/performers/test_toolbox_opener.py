@@ -20,7 +20,7 @@ ONE, TWO, GREETED = (
 )
 STEPS = {packed_step(digest_of(one)): one.label for one in (ONE, TWO, GREETED)} | {0: ""}
 reported = []
-"""Of each step its parcel, "" for none, and of the code of each parcel what it does."""
+"""Of each step its packed code, "" for none, and of each code what it does."""
 
 
 class One(Tool):
@@ -61,7 +61,7 @@ def opener():
     return CodeOpener(lambda step: reported.append(STEPS[step]))
 
 
-def test_each_parcel_is_at_its_step_while_its_code_runs():
+def test_packed_code_is_at_its_step_while_its_code_runs():
     """Its making in a thread and its description in the loop; nothing is reported behind that."""
     box = Toolbox([], lambda _result: reported.append("posted"), opener())
     asyncio.run(box.load("c", AttachTools(tools=(ONE, TWO))))
@@ -90,7 +90,7 @@ def test_what_cannot_be_opened_is_over():
 
 
 def test_a_command_waits_for_the_one_before_it():
-    """A death has one parcel to blame, whatever kind it is."""
+    """One piece of packed code is to blame for a death, of whatever kind."""
     go = threading.Event()
 
     async def first(one, is_in):
