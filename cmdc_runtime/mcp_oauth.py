@@ -146,7 +146,7 @@ class Renewing(OAuthClientProvider):
         return not self.context.is_token_valid() and self.context.can_refresh_token()
 
     async def _lock(self) -> BinaryIO | None:
-        """Wait until nobody else renews; who takes too long is waited for no more."""
+        """Wait until nobody else renews, but not for one who takes too long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOCK_S):
                 while (held := self.file.lock()) is None:  # noqa: ASYNC110 - another process has it

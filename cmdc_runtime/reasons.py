@@ -344,12 +344,12 @@ class Down(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     def __str__(self) -> str:
         """Return the notice as one line: which process, why, and what follows."""
         pid = "" if self.evidence.pid is None else f" (pid {self.evidence.pid})"
-        process = f"process {self.incarnation} of {one_line(self.session_id)}{pid}"
+        who = f"process {self.incarnation} of {one_line(self.session_id)}{pid}"
         reason = self.reason
         last = reason.last if isinstance(reason, RestartIntensityExceeded) else reason
         by = _BY[self.evidence.killed_by] if isinstance(last, Signal) else ""
         why = one_line(str(reason), LINE_CHARS_MAX)
-        return f"{process} is down: {why}{by}; {self._sequel()}"
+        return f"{who} is down: {why}{by}; {self._sequel()}"
 
     def _sequel(self) -> str:
         if not self.restarting:

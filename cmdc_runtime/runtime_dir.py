@@ -119,7 +119,7 @@ def socket_path(address: str) -> str:
 
 
 def host_socket(directory: Path, worker_id: str, number: int) -> Path:
-    """Return where a worker waits for its tool host, its so manyth.
+    """Return where a worker waits for its tool host of this number.
 
     The daemon starts a host for no other place, so that no worker has it touch what is another's.
     The name is no longer than ``workers.sock``; a worker has one host, so numbers may come again.

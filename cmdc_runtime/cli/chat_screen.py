@@ -273,7 +273,7 @@ class ChatScreen:
     # --- questions ------------------------------------------------------------------------------
 
     def _ask(self, key: str, question: Question) -> None:
-        """Have the line be for an answer; what is typed in it comes back afterwards."""
+        """Use the line for an answer; what is typed in it comes back afterwards."""
         self._questions[key] = question
         if isinstance(question, events.AskUser):
             for number, option in enumerate(question.options, 1):

@@ -185,7 +185,7 @@ class AbsentUser:
         self._is_kept = is_kept
 
     def decision(self, event: ApprovalRequired) -> Decision | None:
-        """Name the commands that decide, or what it takes that there is time to."""
+        """Name the commands that decide, or say how the session stays for somebody to decide."""
         which = neutral(f"{event.session_id} {event.id}")
         self._terminal.note(
             f"`cmdc approve {which}` allows it, `cmdc reject {which}` refuses it"

@@ -323,7 +323,7 @@ def _closed_to(account: pwd.struct_passwd, program: Path) -> Iterator[Path]:
 
 
 def _check_ours(place: Place, *, force: bool) -> None:
-    """Let go on where the file is not there, or is as ``install`` wrote it.
+    """Return where the file is not there, or is as ``install`` wrote it.
 
     Raises:
         click.ClickException: somebody would lose what he wrote.

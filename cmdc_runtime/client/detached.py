@@ -108,7 +108,7 @@ def autostarted(environ: Mapping[str, str]) -> Path:
 
 
 def _make_log(log: Path) -> None:
-    """Have the log be there, private, and not too long to be added to."""
+    """Make the log, private, where it is missing; put one aside that is too long to be added to."""
     log.parent.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         if log.stat().st_size > LOG_BYTES_KEPT:

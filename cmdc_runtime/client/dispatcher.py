@@ -68,7 +68,7 @@ class Group:
             self._number = -1  # whatever comes first shows a gap
 
     def fail(self) -> None:
-        """Let nobody wait any more."""
+        """Release whoever waits: the connection is lost."""
         self._welcomed.set()
 
     def take(self, frame: Published) -> None:
@@ -152,7 +152,7 @@ class GroupFollower:
             self._daemon.spawn(self._look())
 
     def close(self) -> None:
-        """Follow nobody any more."""
+        """Stop following all members."""
         self._is_closed = True
         for session_id in list(self._members):
             self._drop(session_id)
@@ -372,7 +372,7 @@ class Dispatcher:
                 subscription.on_head(one)
 
     def leave(self, subscription: Subscription) -> None:
-        """Fill ``subscription`` no more."""
+        """Stop filling ``subscription``."""
         if subscription in self._all:
             self._all.discard(subscription)
             if not self._all:
@@ -395,7 +395,7 @@ class Dispatcher:
         return topic
 
     def quit(self, session_id: SessionId, subscription: Subscription) -> None:
-        """Do it no more."""
+        """Stop handing the session's events to ``subscription``."""
         topic = self._topics.get(session_id)
         if topic is not None and subscription in topic.subscriptions:
             topic.subscriptions.discard(subscription)

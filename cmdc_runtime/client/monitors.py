@@ -41,7 +41,7 @@ class Watcher(Protocol):
         """Take one notice."""
 
     def on_end(self, error: CmdcError) -> None:
-        """Take that no notice will follow."""
+        """End: no notice will follow."""
 
 
 class Questions(Protocol):
@@ -268,7 +268,7 @@ class Watch:
             self._deliver(self, down)
 
     def on_end(self, error: CmdcError) -> None:
-        """Take that no notice will follow."""
+        """End: no notice will follow."""
         self._filled.finish(error)
 
     def mark_removed(self) -> None:

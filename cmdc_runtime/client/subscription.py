@@ -304,7 +304,7 @@ class Subscription:
             self._spawn_look(session_id, lambda: self._follow_new(session_id))
 
     def on_start(self, found: SessionInfo) -> None:
-        """Take the daemon's word how far a session is that was followed right after this word."""
+        """Take the daemon's word on how far a session is that is followed right after."""
         position = self._positions.get(found.session_id)
         if position is not None and not self._is_finished:
             if not self._is_compared(position, position.known, found):
@@ -312,7 +312,7 @@ class Subscription:
             self._advance(position)
 
     def on_head(self, found: SessionInfo) -> None:
-        """Take the daemon's word how far a session is; we may know of more since it came."""
+        """Take the daemon's word on how far a session is; we may know of more since it came."""
         position = self._positions.get(found.session_id)
         if position is None or not position.is_ahead_of(found.last_index):
             self.on_watermark(found.session_id, found.last_index)
@@ -320,7 +320,7 @@ class Subscription:
             self._check_later(position)
 
     def expect(self, found: SessionInfo) -> None:
-        """Take the daemon's word how far a session is; newer events may have passed this word."""
+        """Take the daemon's word on how far a session is; newer events may have overtaken it."""
         if found.phase != "ended" or found.session_id in self._positions:
             self.on_watermark(found.session_id, found.last_index)
 

@@ -208,8 +208,8 @@ class _Decision:
     @property
     def text(self) -> str:
         """What the model reads."""
-        event = _APPROVED if self.trigger == "tool_approved" else _REJECTED
-        return event.format(tool=self.approval.tool, args=_shown(self.approval))
+        text = _APPROVED if self.trigger == "tool_approved" else _REJECTED
+        return text.format(tool=self.approval.tool, args=_shown(self.approval))
 
 
 def _decide(step: Step, order: Order, decision: _Decision, *, resumes: bool) -> None:

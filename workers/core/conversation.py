@@ -151,7 +151,7 @@ def _chars(message: Message) -> int:
 def uncertain_calls(memory: Memory) -> tuple[Message, ...]:
     """Return the results of calls of which nobody knows whether they took effect, oldest first.
 
-    They are the newest ``UNCERTAIN_MAX`` that the conversation has: a compaction takes its away.
+    They are the newest ``UNCERTAIN_MAX`` of the conversation; what a compaction evicts is gone.
     """
     results = [message for message in memory.messages if message.role == "tool_result"]
     results += [open_.result for open_ in memory.calls if open_.result is not None]

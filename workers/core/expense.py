@@ -83,7 +83,7 @@ def guess(memory: Memory, answer: Message) -> TokenUsage:
 
 
 def guess_usage(memory: Memory, answer_chars: int) -> TokenUsage:
-    """Return about what the next request of ``memory`` takes, with an answer of so many signs."""
+    """Return about what the next request of ``memory`` takes, with so long an answer."""
     prompt = request_tokens(memory)
     completion = estimate_tokens(answer_chars)
     return TokenUsage(

@@ -2,8 +2,8 @@
 
 Those of the input look at the prompt beside the first request of its cycle; the shell holds back
 what that brings until they have passed. Before a call that a cycle opens with they are waited for.
-Those of the output look at the answer that ends a cycle,
-which has been shown by then: if one trips it is taken back, aloud.
+Those of the output look at the answer that ends a cycle, which has been shown by then: if one trips
+it is taken back, and observers see that.
 """
 
 from typing import Any, Literal, TypeAlias

@@ -252,7 +252,7 @@ def call_client(step: Step, wanted: ClientCallWanted) -> None:
 
 
 def drop_client_call(step: Step, dropped: ClientCallDropped) -> None:
-    """Let nobody take a call any more that nobody has taken; one that is answered is answered."""
+    """Withdraw a call that nobody has taken; one that has its answer keeps it."""
     if find_ask(step.memory, dropped.ref) is not None:
         absent = msgspec.to_builtins(ClientAnswer(ok=False))
         step.record(UserAnswered(ref=dropped.ref, response=absent))

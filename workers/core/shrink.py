@@ -32,7 +32,7 @@ def go_on(step: Step, summarized: Summarized) -> None:
 
 
 def do_without(step: Step, failed: SummaryFailed) -> None:
-    """Go on without the summary that there is none of."""
+    """Go on without a summary: none could be made."""
     if step.memory.compacting is not None:
         cycle.do_without_summary(step, step.memory.compacting, failed.at_ms)
 

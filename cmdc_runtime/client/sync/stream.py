@@ -155,7 +155,7 @@ class CycleStream(Closing, Generic[T]):
             self._opened[0][0].close()
 
     def __del__(self) -> None:
-        """Follow nothing any more, wherever the garbage collector runs."""
+        """Stop following, in whatever thread the garbage collector runs."""
         with contextlib.suppress(Exception):  # it was not made whole, or the program ends
             if self._opened is not None and not self._is_closed:
                 self._opened[0][0].drop()
