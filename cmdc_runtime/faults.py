@@ -60,7 +60,7 @@ class PlanError(ValueError):
     """A step of a plan is no step."""
 
 
-class Step(NamedTuple):
+class FaultStep(NamedTuple):
     """One step of a plan: ``victim`` is killed at pass number ``passes`` of ``point``."""
 
     point: str
@@ -115,7 +115,7 @@ def pass_point(session_id: str, name: str, victims: Victims) -> None:
         _pass(_folder / session_id, name, victims)
 
 
-def parse(line: str) -> Step:
+def parse(line: str) -> FaultStep:
     """Return the step that a line of a plan holds.
 
     Raises:
@@ -125,7 +125,7 @@ def parse(line: str) -> Step:
     point, _, passes = rest.rpartition(":")
     if not point or not victim or not passes.isdecimal() or int(passes) < 1:
         raise PlanError(f"a step is <point>:<pass>=<victim>, with passes from 1, got {line!r}")
-    return Step(point, int(passes), victim)
+    return FaultStep(point, int(passes), victim)
 
 
 def _pass(base: Path, name: str, victims: Victims) -> None:

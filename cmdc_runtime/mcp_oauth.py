@@ -1,7 +1,7 @@
 """Logins at MCP servers by the official SDK's OAuth client: made by a person, renewed by sessions.
 
 ``log_in`` is for a person: the SDK finds the authorization server, registers, and sends the person
-there by ``Ask``. ``Renewing`` is for a session: it shows what is kept, renews it where it has
+there by ``AskPerson``. ``Renewing`` is for a session: it shows what is kept, renews it where it has
 expired, and ends with ``LoginNeeded`` where that takes a person. Only ``cmdc mcp`` and an agent
 that has servers load this module, since the SDK takes a second.
 """
@@ -32,9 +32,9 @@ LOCK_S: Final = 10.0
 """To wait for another process that renews the same login; it takes a request."""
 LOCK_POLL_S: Final = 0.05
 REQUEST_S: Final = 30.0
-"""Of one request while a person logs in; for the person itself ``Ask`` has a bound."""
+"""Of one request while a person logs in; for the person itself ``AskPerson`` has a bound."""
 
-Ask = Callable[[str], Awaitable[AuthorizationCodeResult]]
+AskPerson = Callable[[str], Awaitable[AuthorizationCodeResult]]
 """Sends a person to an address, and returns what the authorization server says to that."""
 
 # What fails there is raised as well, and what it logs may show what a server has answered.
@@ -165,7 +165,9 @@ class Renewing(OAuthClientProvider):
 class LoggingIn(Renewing):
     """Logs a person in, whatever was kept before."""
 
-    def __init__(self, file: LoginFile, redirect_uri: str, ask: Ask, client_id: str | None) -> None:
+    def __init__(
+        self, file: LoginFile, redirect_uri: str, ask: AskPerson, client_id: str | None
+    ) -> None:
         """Send the person by ``ask``, who comes back to ``redirect_uri``.
 
         Without ``client_id`` we register at the authorization server.

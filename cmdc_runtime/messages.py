@@ -10,7 +10,7 @@ from cmdc_runtime.checked_struct import TOTAL_MAX, Checked, Total
 from cmdc_runtime.ids import CallId, MessageId, new_message_id
 from cmdc_runtime.message_parts import MessagePart
 
-Role = Literal["system", "user", "assistant", "tool_result"]
+MessageRole = Literal["system", "user", "assistant", "tool_result"]
 Number = TypeVar("Number", int, float)
 
 
@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, met
     """One entry of a conversation."""
 
     id: MessageId = msgspec.field(default_factory=new_message_id)
-    role: Role
+    role: MessageRole
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     call_id: CallId | None = None

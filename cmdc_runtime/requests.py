@@ -14,7 +14,7 @@ from cmdc_runtime.checked_struct import (
     Checked,
     Cores,
     Count,
-    Memory,
+    MemoryBytes,
     Moment,
     Positive,
     RingEvents,
@@ -44,7 +44,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     shutdown: Seconds | None = 5.0
     start_timeout: Seconds = 30.0
     unresponsive_after: Seconds = 30.0
-    memory_limit: Memory | None = None
+    memory_limit: MemoryBytes | None = None
     cpu_limit: Cores | None = None
     max_processes: Positive | None = None
     max_open_files: Positive | None = None

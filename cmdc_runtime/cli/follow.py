@@ -19,7 +19,7 @@ from cmdc_runtime.cli.choices import address_option, json_option, running_client
 from cmdc_runtime.cli.terminal import (
     Drawing,
     Line,
-    Piece,
+    StyledText,
     Terminal,
     TreeRow,
     clock,
@@ -177,19 +177,19 @@ class TailEntry:
         """Return the lines for a terminal of so many columns, None: for a pipe, always one."""
         kind = one_line(self.event.kind)
         head = [
-            Piece(f"{self.index:>6} ", "quiet"),
-            Piece(f"{clock(self.at_ms)} ", "quiet"),
-            Piece(f"{kind:<22} ", self._style()),
+            StyledText(f"{self.index:>6} ", "quiet"),
+            StyledText(f"{clock(self.at_ms)} ", "quiet"),
+            StyledText(f"{kind:<22} ", self._style()),
         ]
         if columns is None or not self.text:
-            return [[*head[:-1], Piece(f"{kind:<22} {self.text}".rstrip(), head[-1].style)]]
+            return [[*head[:-1], StyledText(f"{kind:<22} {self.text}".rstrip(), head[-1].style)]]
         room = columns - _HEAD_COLUMNS
         if room < _TEXT_COLUMNS_MIN:
             indent, room = " " * 7, columns - 7
-            return [head, *([Piece(indent + one)] for one in _folded(self.text, room))]
+            return [head, *([StyledText(indent + one)] for one in _folded(self.text, room))]
         first, *rest = _folded(self.text, room)
         indent = " " * _HEAD_COLUMNS
-        return [[*head, Piece(first)], *([Piece(indent + one)] for one in rest)]
+        return [[*head, StyledText(first)], *([StyledText(indent + one)] for one in rest)]
 
     def _style(self) -> str:
         if isinstance(self.event, _PIECES):

@@ -17,8 +17,8 @@ import click
 from cmdc_runtime.cli.choices import address_option, json_option, running_client, running_engine
 from cmdc_runtime.cli.terminal import (
     Line,
-    Piece,
     Screen,
+    StyledText,
     Terminal,
     TreeRow,
     json_line,
@@ -131,7 +131,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SessionTable:
     """A table of sessions, as ``ps`` shows it; ``width`` None is a pipe, where nothing is cut."""
 
     found: Sequence["Status"]
@@ -147,9 +147,10 @@ class Table:
                 break
             columns.remove(least)
         widths = self._widths(columns)
-        head = [Piece(one.name, "strong") for one in columns]
+        head = [StyledText(one.name, "strong") for one in columns]
         rows = [
-            [Piece(neutral(one.cell(row)), one.style(row)) for one in columns] for row in self.found
+            [StyledText(neutral(one.cell(row)), one.style(row)) for one in columns]
+            for row in self.found
         ]
         return [_joined(head, widths), *(line for row in rows for line in self._row(row, widths))]
 
@@ -174,17 +175,17 @@ class Table:
     def _row(self, pieces: Line, widths: Sequence[int]) -> list[Line]:
         if self._fits(COLUMNS[0], pieces[0].text):
             return [_joined(pieces, widths)]
-        return [[pieces[0]], _joined([Piece(_INDENT), *pieces[1:]], widths)]
+        return [[pieces[0]], _joined([StyledText(_INDENT), *pieces[1:]], widths)]
 
 
 def _width(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _joined(pieces: Sequence[Piece], widths: Sequence[int]) -> Line:
+def _joined(pieces: Sequence[StyledText], widths: Sequence[int]) -> Line:
     line: Line = []
     for piece, width in zip(pieces, widths, strict=True):
-        line += [piece, Piece(" " * (width + _GAP - len(piece.text)))]
+        line += [piece, StyledText(" " * (width + _GAP - len(piece.text)))]
     return line[:-1]
 
 
@@ -220,7 +221,7 @@ def ps(*, is_all: bool, is_watch: bool, as_json: bool, address: str | None) -> N
     if as_json:
         terminal.line(json_line(found))
     elif found:
-        show_lines(Table(found, is_all, terminal_columns()).lines())
+        show_lines(SessionTable(found, is_all, terminal_columns()).lines())
     else:
         terminal.note("no sessions")
 
@@ -240,7 +241,7 @@ def _watch(engine: "ClientEngine", *, is_all: bool, as_json: bool) -> None:
             if as_json:
                 Terminal().line(json_line(found))
             else:
-                screen.show(Table(found, is_all, terminal_columns()).lines())
+                screen.show(SessionTable(found, is_all, terminal_columns()).lines())
             time.sleep(WATCH_S)
 
 

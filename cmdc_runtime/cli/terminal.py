@@ -116,14 +116,14 @@ def show_table(columns: Mapping[str, Callable[[_Row], str]], rows: Iterable[_Row
     _console().print(table)
 
 
-class Piece(NamedTuple):
+class StyledText(NamedTuple):
     """A part of a line, in one style."""
 
     text: str
     style: str = "plain"
 
 
-Line = list[Piece]
+Line = list[StyledText]
 
 
 def terminal_columns() -> int | None:
@@ -193,10 +193,10 @@ def _tree_lines(row: TreeRow, first: str, rest: str) -> Iterator[Line]:
     """Yield the lines of a row and of what is below; ``first`` and ``rest`` stand before them."""
     below = list(row.below)
     head, *more = row.text.split("\n")
-    yield [Piece(first, "quiet"), Piece(head, row.style)]
+    yield [StyledText(first, "quiet"), StyledText(head, row.style)]
     stem = "│   " if below else "    "
     for text in more:
-        yield [Piece(rest + stem, "quiet"), Piece(text, row.style)]
+        yield [StyledText(rest + stem, "quiet"), StyledText(text, row.style)]
     for number, one in enumerate(below, 1):
         is_last = number == len(below)
         yield from _tree_lines(

@@ -122,7 +122,7 @@ Fail: TypeAlias = Literal["open", "closed", "disable"]
 """What a failure of the plugin means, be it an exception, a timeout or an answer that can't be: the
 session goes on without it, the cycle is aborted where the hook allows it, or the plugin is not
 asked again in this process."""
-Answer: TypeAlias = Actions | Awaitable[Actions]
+HookAnswer: TypeAlias = Actions | Awaitable[Actions]
 """What a method of a plugin returns: an ``async def`` is as good as a ``def``."""
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
@@ -312,48 +312,48 @@ class Plugin(Generic[ConfigT, StateT]):
         remembered: Any = self.State()
         self.state = remembered
 
-    def handle_event(self, event: AnyHook, context: PluginContext) -> Answer:
+    def handle_event(self, event: AnyHook, context: PluginContext) -> HookAnswer:
         """Answer to any hook; unless overridden, the method of that hook does."""
-        answer: Answer = getattr(self, event.kind)(event, context)
+        answer: HookAnswer = getattr(self, event.kind)(event, context)
         return answer
 
-    def session_start(self, event: SessionStart, context: PluginContext) -> Answer:
+    def session_start(self, event: SessionStart, context: PluginContext) -> HookAnswer:
         """Answer when the process is ready, before the first prompt; again after each crash."""
 
-    def session_end(self, event: SessionEnd, context: PluginContext) -> Answer:
+    def session_end(self, event: SessionEnd, context: PluginContext) -> HookAnswer:
         """Hear that the session ends normally; not asked when its process crashes."""
 
-    def after_turn(self, event: AfterTurn, context: PluginContext) -> Answer:
+    def after_turn(self, event: AfterTurn, context: PluginContext) -> HookAnswer:
         """Take how a cycle ended, after its last event and before the next one."""
 
-    def before_prompt(self, event: BeforePrompt, context: PluginContext) -> Answer:
+    def before_prompt(self, event: BeforePrompt, context: PluginContext) -> HookAnswer:
         """Answer before a prompt opens its cycle."""
 
-    def before_request(self, event: BeforeRequest, context: PluginContext) -> Answer:
+    def before_request(self, event: BeforeRequest, context: PluginContext) -> HookAnswer:
         """Answer before each request, after the history is repaired."""
 
-    def after_response(self, event: AfterResponse, context: PluginContext) -> Answer:
+    def after_response(self, event: AfterResponse, context: PluginContext) -> HookAnswer:
         """Answer to the model's message, before its tools run or the cycle ends."""
 
-    def before_tool(self, event: BeforeTool, context: PluginContext) -> Answer:
+    def before_tool(self, event: BeforeTool, context: PluginContext) -> HookAnswer:
         """Answer before one call runs, its arguments checked."""
 
-    def on_tool_error(self, event: OnToolError, context: PluginContext) -> Answer:
+    def on_tool_error(self, event: OnToolError, context: PluginContext) -> HookAnswer:
         """Answer to each failure of a call, before it is tried again."""
 
-    def after_tool(self, event: AfterTool, context: PluginContext) -> Answer:
+    def after_tool(self, event: AfterTool, context: PluginContext) -> HookAnswer:
         """Answer to the result of one call, before the model sees it."""
 
-    def after_tool_batch(self, event: AfterToolBatch, context: PluginContext) -> Answer:
+    def after_tool_batch(self, event: AfterToolBatch, context: PluginContext) -> HookAnswer:
         """Answer when all calls of a message have results, before the next request."""
 
-    def before_finish(self, event: BeforeFinish, context: PluginContext) -> Answer:
+    def before_finish(self, event: BeforeFinish, context: PluginContext) -> HookAnswer:
         """Answer when the model asks for no tool, before the cycle ends."""
 
-    def before_compact(self, event: BeforeCompact, context: PluginContext) -> Answer:
+    def before_compact(self, event: BeforeCompact, context: PluginContext) -> HookAnswer:
         """Answer before the conversation is compacted; ``Skip`` prevents it."""
 
-    def before_steering(self, event: BeforeSteering, context: PluginContext) -> Answer:
+    def before_steering(self, event: BeforeSteering, context: PluginContext) -> HookAnswer:
         """Answer before a text is queued as steering; ``Abort`` refuses it."""
 
     def observe(self, event: Observed, context: PluginContext) -> Awaitable[None] | None:

@@ -143,7 +143,7 @@ RUBRIC_CHARS_MAX: Final = 20_000
 KEYWORDS_MAX: Final = 1000
 KEYWORD_CHARS_MAX: Final = 200
 
-Policy: TypeAlias = Literal[
+MessageRule: TypeAlias = Literal[
     "instruction_subversion", "harmful_content", "off_topic", "brand_competitor"
 ]
 """What a message may be against; a ``judge_fn`` may have words of its own."""
@@ -405,8 +405,9 @@ BLOCKED_PATHS: Final = (
 )  # fmt: skip
 """What ``default_blocked_paths`` stands for."""
 
-Text = Annotated[str, Meta(min_length=1, max_length=500)]
-Texts = Annotated[tuple[Text, ...], Meta(max_length=200)]
+Texts = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=500)], ...], Meta(max_length=200)
+]
 
 
 class SecurityGuard(BuiltInPlugin, frozen=True, kw_only=True):

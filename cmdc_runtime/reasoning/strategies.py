@@ -61,7 +61,7 @@ CHAIN_PLUGIN: Final = "reasoning"
 LABEL_CHARS_MAX: Final = 64
 """Of the name of somebody's own chain."""
 _PAIR: Final = 2
-Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
+PromptText = Annotated[str, Meta(min_length=1, max_length=100_000)]
 """A text of a prompt."""
 
 
@@ -74,7 +74,7 @@ class ChainStrategy(BuiltInStrategy, frozen=True, kw_only=True):
     short_name: ClassVar[str] = "chain"
     chain: ClassVar[str] = ""
     """Which of ours it is; empty for your own."""
-    templates: tuple[Text, ...] | None = None
+    templates: tuple[PromptText, ...] | None = None
     """What the model reads, one text for each phase; None: our words."""
 
     def __post_init__(self) -> None:
@@ -327,16 +327,16 @@ class TreeOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     score: Function | None = None
     """In place of judges: a function of the path's text and the question to a number, the greater
     the better, or its "module:name". It may return None for no score, and (number, details)."""
-    judge: Text | None = None
+    judge: PromptText | None = None
     """The model that judges, "provider:model_id"; None: the session's own."""
     threshold: float = 0.5
     """For "dfs": a candidate that is scored below is given up. Judges score from 0 to 1."""
-    step_prompt: Text = STEP
+    step_prompt: PromptText = STEP
     """Takes the place of our words; it may have {step}, {depth} and {candidates}."""
-    last_prompt: Text = LAST
-    propose_prompt: Text = PROPOSE
-    value_prompt: Text = VALUE
-    vote_prompt: Text = VOTE
+    last_prompt: PromptText = LAST
+    propose_prompt: PromptText = PROPOSE
+    value_prompt: PromptText = VALUE
+    vote_prompt: PromptText = VOTE
 
     def __post_init__(self) -> None:
         """Refuse scorers that are none."""
@@ -358,7 +358,7 @@ Below is a result so far. Check it against the task, correct every mistake, and 
 result again."""
 
 Many = Annotated[int, Meta(ge=1, le=100)]
-Place = Annotated[int, Meta(ge=0, lt=OPERATIONS_MAX)]
+OperationPlace = Annotated[int, Meta(ge=0, lt=OPERATIONS_MAX)]
 
 
 class Operation(
@@ -373,7 +373,7 @@ class Operation(
 ):
     """Base of all operations: each makes thoughts of the thoughts of others."""
 
-    inputs: tuple[Place, ...] | None = None
+    inputs: tuple[OperationPlace, ...] | None = None
     """The places of the operations that it builds on, all before it; None: the one before it, of
     the first one the question."""
 
@@ -382,7 +382,7 @@ class Split(Operation, frozen=True, kw_only=True):
     """One branch splits the task into parts, which are thoughts of their own."""
 
     parts: Many = 2
-    prompt: Text = SPLIT
+    prompt: PromptText = SPLIT
     """It may have {parts}."""
 
 
@@ -396,28 +396,28 @@ class Generate(Operation, frozen=True, kw_only=True):
     """``k`` branches for each thought, which answer the question, or the part that it is."""
 
     k: Many = 1
-    prompt: Text = GENERATE
+    prompt: PromptText = GENERATE
 
 
 class Aggregate(Operation, frozen=True, kw_only=True):
     """``k`` branches that make one thought of all."""
 
     k: Many = 1
-    prompt: Text = AGGREGATE
+    prompt: PromptText = AGGREGATE
 
 
 class Refine(Operation, frozen=True, kw_only=True):
     """``k`` branches for each thought, which make it better; it stays among the results."""
 
     k: Many = 1
-    prompt: Text = REFINE
+    prompt: PromptText = REFINE
 
 
 class Score(Operation, frozen=True, kw_only=True):
     """Scores each thought: by the graph's ``score``, or by the mean of ``votes`` judges."""
 
     votes: Many = 1
-    prompt: Text = VALUE
+    prompt: PromptText = VALUE
 
 
 class KeepBest(Operation, frozen=True, kw_only=True):
@@ -458,7 +458,7 @@ class GraphOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     score: Function | None = None
     """In place of judges: a function of a thought's text and the question to a number, the greater
     the better, or its "module:name". It may return None for no score, and (number, details)."""
-    judge: Text | None = None
+    judge: PromptText | None = None
     """The model of judges, "provider:model_id"; None: the session's own."""
 
     def __post_init__(self) -> None:
@@ -507,13 +507,13 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
     score: Function | None = None
     """A function of a sample's text and the question to a number from 0: a vote weighs as much,
     that of a sample with None nothing; (number, details) says why. All samples are waited for."""
-    judge: Text | None = None
+    judge: PromptText | None = None
     """A model, "provider:model_id", that weighs each sample from 0 to 1, in place of ``score``."""
-    judge_prompt: Text = WEIGH
+    judge_prompt: PromptText = WEIGH
     answer: Function | None = None
     """A function of a sample's text to its answer; None: what stands behind the last "answer", else
     its last line. Answers are compared by ``cmdc.reasoning.search.normalise``."""
-    prompt: Text = SAMPLE
+    prompt: PromptText = SAMPLE
     """Asks for one sample, below the question."""
 
     def __post_init__(self) -> None:
@@ -554,10 +554,10 @@ class SelfRefine(BuiltInStrategy, frozen=True, kw_only=True):
     """At most; the run's ``max_revisions`` bounds them too."""
     stop: Annotated[str, Meta(min_length=1, max_length=200)] = STOP
     """Feedback that has it, in whatever case, ends the loop."""
-    draft_prompt: Text = DRAFT
-    feedback_prompt: Text = FEEDBACK
+    draft_prompt: PromptText = DRAFT
+    feedback_prompt: PromptText = FEEDBACK
     """It may have {stop}."""
-    refine_prompt: Text = REFINE_ANSWER
+    refine_prompt: PromptText = REFINE_ANSWER
 
 
 # --- adaptive -------------------------------------------------------------------------------------

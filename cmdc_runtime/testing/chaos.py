@@ -100,7 +100,7 @@ class Chaos:
                 raise ValueError(f"{name}: one of {', '.join(get_args(known))}, got {given!r}")
         if type(nth) is not int or not 1 <= nth <= NTH_MAX:
             raise ValueError(f"nth: a number from 1 to {NTH_MAX}, got {nth!r}")
-        self._step = faults.Step(_point(kill, at), nth, _VICTIMS[kill])
+        self._step = faults.FaultStep(_point(kill, at), nth, _VICTIMS[kill])
         self._what = f"kill={kill!r} at={at!r} nth={nth}"
         self._stack = contextlib.ExitStack()
 
@@ -223,7 +223,7 @@ def _point(kill: Victim, at: Moment) -> str:
 class _MortalDaemon(DaemonProcess):
     """A daemon with a plan for its processes; when it dies of that, the next one is started."""
 
-    def __init__(self, step: faults.Step) -> None:
+    def __init__(self, step: faults.FaultStep) -> None:
         self._step = step
         self._closing = threading.Event()
         super().__init__()

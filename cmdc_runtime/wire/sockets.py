@@ -351,7 +351,7 @@ def pid_of_address(address: str) -> int | None:
 
 _PARTS_OF_EVENTS: Final = 4  # topic, header, frame, events
 
-Context = zmq.Context[zmq.Socket[bytes]]
+_Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class Listener(Protocol):
@@ -392,7 +392,7 @@ class Dealer:
         The one for events is connected when something is listened to: not everybody may.
         """
         self._loop = asyncio.get_running_loop()
-        context: Context = zmq.Context()
+        context: _Context = zmq.Context()
         control = open_socket(context, Role.CLIENT, identity=self._identity)
         self._events_socket = open_socket(context, Role.SUBSCRIBER)
         # An exit of the interpreter is not its business: the owner closes in the right order.
@@ -523,7 +523,7 @@ def _complaint(header: bytes) -> str:
     )
 
 
-def _close(context: Context, sockets: tuple["zmq.Socket[bytes]", ...], pid: int) -> None:
+def _close(context: _Context, sockets: tuple["zmq.Socket[bytes]", ...], pid: int) -> None:
     if pid != os.getpid():  # a forked copy: the sockets belong to the parent
         return
     for socket in sockets:

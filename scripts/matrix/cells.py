@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cmdc_runtime.faults import AGENT, MOMENTS, Step
+from cmdc_runtime.faults import AGENT, MOMENTS, FaultStep
 from scripts.matrix.situations import Situation
 from scripts.soak.wrongs import Problem, Wrong
 from supervisor.processes.worker import (
@@ -58,7 +58,7 @@ class Cell:
     @property
     def lines(self) -> tuple[str, ...]:
         """The steps of its plan behind those of the situation."""
-        return (str(Step(self.point, self.number, self.victim)), *self.situation.then)
+        return (str(FaultStep(self.point, self.number, self.victim)), *self.situation.then)
 
     @property
     def place(self) -> "Place":

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from cmdc_runtime.faults import Step
+from cmdc_runtime.faults import FaultStep
 from scripts.soak.chance import dice
 from scripts.soak.house import House
 from scripts.soak.life import Life
 from supervisor.processes.worker import BOTH, DAEMON
 
 AT_A_WRITE: Final = (
-    Step("append.*tool_started*.before", 1, BOTH),
-    Step("append.*outcome*.before", 1, BOTH),
-    Step("append.*said*.before", 1, BOTH),
-    Step("accept.before", 1, BOTH),
-    Step("accept.after", 1, BOTH),
-    Step("append.*.after", 1, BOTH),
-    Step("append.*.after", 1, DAEMON),
+    FaultStep("append.*tool_started*.before", 1, BOTH),
+    FaultStep("append.*outcome*.before", 1, BOTH),
+    FaultStep("append.*said*.before", 1, BOTH),
+    FaultStep("accept.before", 1, BOTH),
+    FaultStep("accept.after", 1, BOTH),
+    FaultStep("append.*.after", 1, BOTH),
+    FaultStep("append.*.after", 1, DAEMON),
 )
 """Deaths of the daemon, mostly with the agent whose write it is. One that lives on cannot know that
 it is stored, and sends it again."""
@@ -105,7 +105,7 @@ class Deaths:
             if not over.done():
                 over.set_result(None)
 
-    async def _die_at_a_write(self, running: Collection[Life], death: Step) -> None:
+    async def _die_at_a_write(self, running: Collection[Life], death: FaultStep) -> None:
         """Have the daemon die at the next such write of any of these lives."""
         for life in running:
             life.plan_death(death)

@@ -22,7 +22,7 @@ from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.client.stream import AsyncEventStream
 from cmdc_runtime.commands import Status
 from cmdc_runtime.events import Event
-from cmdc_runtime.faults import Step
+from cmdc_runtime.faults import FaultStep
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.testing import ScriptedModel
@@ -282,13 +282,13 @@ class Life:
         steps = "".join(f"{line}\n" for line in self.plan.faults)
         self._plan_file.write_text(steps, encoding="utf-8")
 
-    def plan_death(self, death: Step) -> None:
+    def plan_death(self, death: FaultStep) -> None:
         """Have the daemon die by this step, ahead of the plan."""
         with suppress(FileNotFoundError):  # it is not armed now
             left = self._plan_file.read_text(encoding="utf-8")
             self._plan_file.write_text(f"{death}\n{left}", encoding="utf-8")
 
-    def forget_death(self, death: Step) -> None:
+    def forget_death(self, death: FaultStep) -> None:
         """Go on with the plan as it was before ``plan_death``; the daemon is dead."""
         with suppress(FileNotFoundError):
             head, _, left = self._plan_file.read_text(encoding="utf-8").partition("\n")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from cmdc_runtime.faults import AGENT, MOMENTS, Step
+from cmdc_runtime.faults import AGENT, MOMENTS, FaultStep
 from scripts.soak.chance import dice
 from scripts.soak.model import Call, prompt_text
 from scripts.soak.tools import CHOICES, EXTRAS
@@ -197,7 +197,7 @@ _BESIDE_TOOLS: Final = (
 # --- who is killed --------------------------------------------------------------------------------
 
 
-Killing = tuple[tuple[Step, ...], tuple[Move, ...]]
+Killing = tuple[tuple[FaultStep, ...], tuple[Move, ...]]
 
 
 _OUTSIDE_REBUILDING: Final = ("append.*", "agent.[!r]*", "agent.resumed*")
@@ -209,13 +209,13 @@ def _at_a_point(draw: Random) -> Killing:
     return (_somewhere(draw, "*"),), ()
 
 
-def _somewhere(draw: Random, *points: str) -> Step:
-    return Step(draw.choice(points), draw.randint(1, PASSES_MAX), AGENT)
+def _somewhere(draw: Random, *points: str) -> FaultStep:
+    return FaultStep(draw.choice(points), draw.randint(1, PASSES_MAX), AGENT)
 
 
 def _beside_a_tool(draw: Random) -> Killing:
     """Where it counts what a tool has done: between its start, its effect and its result."""
-    return (Step(draw.choice(_BESIDE_TOOLS), draw.randint(1, 2), AGENT),), ()
+    return (FaultStep(draw.choice(_BESIDE_TOOLS), draw.randint(1, 2), AGENT),), ()
 
 
 _WRITTEN_BY: Final = {
@@ -260,7 +260,7 @@ def _behind_a_record(draw: Random) -> Killing:
     passes = 2 if kind == NOTE else 1  # the first one is sent at once, with the prompt
     if kind == STEP:
         passes = draw.randint(1, BRANCHES)
-    return (Step(f"{process}.*{kind}*.{moment}", passes, AGENT),), moves
+    return (FaultStep(f"{process}.*{kind}*.{moment}", passes, AGENT),), moves
 
 
 def _at_two_points(draw: Random) -> Killing:
@@ -270,11 +270,11 @@ def _at_two_points(draw: Random) -> Killing:
 def _in_recovery(draw: Random) -> Killing:
     again = draw.choice(["began.*", "agent.*", "append.*resumed*", "append.*ended*", "*"])
     first = _somewhere(draw, *_OUTSIDE_REBUILDING)
-    return (first, Step(again, draw.randint(1, 2), AGENT)), ()
+    return (first, FaultStep(again, draw.randint(1, 2), AGENT)), ()
 
 
 def _host(draw: Random) -> Killing:
-    return (Step("append.*", draw.randint(1, PASSES_MAX), "host"),), ()
+    return (FaultStep("append.*", draw.randint(1, PASSES_MAX), "host"),), ()
 
 
 def _at_a_moment(draw: Random) -> Killing:

@@ -16,19 +16,27 @@ ROOT = Path(__file__).parents[2]
 PAIRS: dict[str, dict[str, str]] = {
     "cmdc_runtime": {
         "Abort": "a client's command, and the action of a plugin that comes to the same",
+        "Answer": "public: of a tool, of a scripted model; beside them the frame that carries one",
         "AskUser": "the built-in tool's reference, and the event that it leads to",
         "GuardrailTripped": "the event, and the error of who waits for the cycle",
         "Monitor": "what an application holds, and the request that it stands for",
+        "Request": "a client's to the daemon; public in testing: a session's to a scripted model",
         "StartFailed": "the error of who starts a session, and the reason that its monitors get",
         "SwitchModel": "a client's command, and the action of a plugin that comes to the same",
         "ToolCalls": "the event, and the step of a scripted answer that leads to it",
     },
     "supervisor": {},
-    "workers": {},
+    "workers": {
+        "Call": "what a request to a vendor needs, and how a call goes to an MCP server",
+        "Entry": "a record that is replayed, and a model's row in litellm's table of models",
+        "Question": "for a user: an argument of ``ask_user``, and a form of an MCP server",
+        "Reason": "the tool ``reason``, and the argument of another tool that says why",
+        "Step": "of a session's machine, and of the launch of a confined program",
+    },
 }
 """Names that stand twice in a package on purpose: they mean one thing seen from two sides."""
-WITH_ALIASES = {"workers"}
-"""Where a type alias counts as a class, too; the other two still have six doubles of that kind."""
+WITH_ALIASES = {"cmdc_runtime", "workers"}
+"""Where no type alias repeats a class's name, however it is written; ``supervisor`` has three."""
 OLD_WORDS = frozenset(
     (
         *("adrift", "allowance", "aside", "beat", "blame", "board", "briefing", "burial", "buried"),
@@ -68,15 +76,19 @@ def trees(package):
 def doubles(modules, *, with_aliases=False):
     """Return where each name of a public class stands that stands in more than one module.
 
-    A type alias may count as a class: a reader can't distinguish them where they are used.
+    A type alias of the name may count, too: a reader can't distinguish them where they are used.
+    Several aliases of one name, of which none is a class's, are those of their modules.
     """
     found = defaultdict(set)
+    of_classes = set()
     for path, tree in modules.items():
         for node in tree.body:
             name = name_of_class(node, with_aliases=with_aliases)
             if name is not None and not name.startswith("_"):
                 found[name].add(path)
-    return {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
+            if isinstance(node, ast.ClassDef):
+                of_classes.add(name)
+    return {name: sorted(found[name]) for name in found.keys() & of_classes if len(found[name]) > 1}
 
 
 def name_of_class(node, *, with_aliases):
@@ -84,12 +96,17 @@ def name_of_class(node, *, with_aliases):
     match node:
         case ast.ClassDef(name=name):
             return name
-        case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")) if (
-            with_aliases
-        ):
-            return name
+        case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+            return name if with_aliases else None
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.BinOp()):
+            return name if with_aliases and _is_camel_case(name) else None
         case _:
             return None
+
+
+def _is_camel_case(name):
+    """Say whether a name is written as those of classes are, and not as those of constants."""
+    return name[:1].isupper() and not name.isupper()
 
 
 def names(path, tree):
@@ -124,6 +141,20 @@ def test_a_double_is_noticed():
     }
 
     assert doubles(modules) == {"One": ["a.py", "b.py"]}
+
+
+@pytest.mark.parametrize(
+    "alias", ["One: TypeAlias = int", "One = Callable[[], None]", "One = int | str"]
+)
+def test_an_alias_of_a_class_s_name_is_noticed(alias):
+    """However it is written; one of an alias's name is not, nor is a constant."""
+    modules = {
+        "a.py": ast.parse("class One: ...\nTwo = int | str\nCALLS = ONE[0]"),
+        "b.py": ast.parse(f"{alias}\nTwo = int | str\nclass CALLS: ..."),
+    }
+
+    assert doubles(modules, with_aliases=True) == {"One": ["a.py", "b.py"]}
+    assert doubles(modules) == {}
 
 
 def test_no_old_word_is_part_of_a_name():

@@ -76,7 +76,7 @@ from workers.core.step import (
 from workers.core.toolset import detach, load, switch
 
 # Any: a handler takes the command of its own row, which only the table knows.
-Handler = Callable[[Step, Order, Any], None]
+CommandHandler = Callable[[Step, Order, Any], None]
 
 
 def start(step: Step, order: Order, prompt: Prompt) -> None:
@@ -203,7 +203,7 @@ def _is_open(memory: Memory, prompt_id: str) -> bool:
 
 
 # fmt: off
-_TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
+_TABLE: Final[Mapping[type[Command], tuple[CommandHandler, ...]]] = {
     #             idle                running        streaming      executing_tools
     Prompt:       (start,              queue,         queue,         queue),
     Steer:        (start_steering,     queue_steering, queue_steering, interrupt_tools),
@@ -234,7 +234,7 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     NextPage:     (answer_page,          answer_page,     answer_page,     answer_page),
 }
 # fmt: on
-HANDLERS: Final[Mapping[tuple[State, type[Command]], Handler]] = {
+HANDLERS: Final[Mapping[tuple[State, type[Command]], CommandHandler]] = {
     (state, command): handler
     for command, row in _TABLE.items()
     for state, handler in zip(State, row, strict=True)

@@ -33,10 +33,10 @@ from workers.core.records import (
 )
 from workers.core.state import (
     Approval,
-    Ask,
     Memory,
     OpenCall,
     Outcome,
+    PendingAsk,
     PluginFacts,
     SeenTool,
     Steering,
@@ -209,7 +209,7 @@ def find_approval(memory: Memory, approval_id: str) -> Approval | None:
     return next((one for one in memory.approvals if one.id == approval_id), None)
 
 
-def find_ask(memory: Memory, ref: str) -> Ask | None:
+def find_ask(memory: Memory, ref: str) -> PendingAsk | None:
     """Return the question of this reference that waits."""
     return next((one for one in memory.asks if one.ref == ref), None)
 
@@ -340,7 +340,7 @@ def _mark_result(memory: Memory, found: Approval, decision: Decision) -> Memory:
     return replace(memory, messages=tuple(map(marked, memory.messages)), calls=calls)
 
 
-def ask(memory: Memory, question: Ask) -> Memory:
+def ask(memory: Memory, question: PendingAsk) -> Memory:
     """Add a question to the user; asked anew by a call that runs again, it is the same."""
     if find_ask(memory, question.ref) is not None:
         return memory

@@ -87,11 +87,11 @@ from workers.core.records import (
 from workers.core.state import (
     OUTCOMES_MAX,
     Approval,
-    Ask,
     Cycle,
     Memory,
     OpenCall,
     Outcome,
+    PendingAsk,
     QueuedPrompt,
     Steering,
 )
@@ -499,7 +499,7 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
         memory, record.approval_id, record.decision
     ),
     UserAsked: lambda memory, record: conversation.ask(
-        memory, Ask(record.ref, record.call_id, record.owner)
+        memory, PendingAsk(record.ref, record.call_id, record.owner)
     ),
     UserAnswered: lambda memory, record: conversation.answer(memory, record.ref, record.response),
     TodosChanged: lambda memory, record: replace(memory, todos=record.todos),

@@ -291,7 +291,7 @@ def _apply_effect(memory: Memory, name: str, payload: Any) -> tuple[Record | Eve
 
 # --- the table ------------------------------------------------------------------------------------
 
-Handler = Callable[[Step, Any], None]  # Any: a handler takes the result of its own row
+ResultHandler = Callable[[Step, Any], None]  # Any: a handler takes the result of its own row
 
 
 _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
@@ -428,7 +428,7 @@ def hand_over(step: Step, filtered: HistoryFiltered) -> None:
 
 # fmt: off
 _I, _R, _S, _T = State.IDLE, State.RUNNING, State.STREAMING, State.EXECUTING_TOOLS
-TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
+TRANSITIONS: Final[Mapping[tuple[State, type], ResultHandler]] = {
     (_R, FirstChunk):     stream,
     (_R, StreamSilent):   stall,
     (_R, StreamFailed):   recover,

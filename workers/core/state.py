@@ -298,7 +298,7 @@ class Approval(msgspec.Struct, frozen=True):
     options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
 
 
-class Ask(msgspec.Struct, frozen=True):
+class PendingAsk(msgspec.Struct, frozen=True):
     """A question that a running call waits for: to the user, or to the program of its tool.
 
     ``owner`` names the tool there; empty: it is the user who is asked.
@@ -441,8 +441,8 @@ class Memory(msgspec.Struct, frozen=True):
     """The calls, by their hashes, that a person has approved once and that have not run yet."""
     always_approved: frozenset[tuple[str, str]] = frozenset()
     """Tool and family of what needs no approval any more; "" is the whole tool."""
-    asks: tuple[Ask, ...] = ()
-    answers: tuple[tuple[Ask, Any], ...] = ()  # Any: what the user sent
+    asks: tuple[PendingAsk, ...] = ()
+    answers: tuple[tuple[PendingAsk, Any], ...] = ()  # Any: what the user sent
     todos: tuple[dict[str, str], ...] = ()
     children: tuple[Child, ...] = ()
     spawns: Count = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.faults import Step
+from cmdc_runtime.faults import FaultStep
 from cmdc_runtime.reasons import Signal, StartFailed
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.audit import SLEEPER
@@ -292,7 +292,7 @@ def test_a_death_at_the_record_leaves_the_code_to_the_next_process(
 ):
     """Whether the record is there or not: that one has the same code, and later ones want it."""
     session_id = new_id()
-    step = Step(f"{where}.*{TAKEN}*.{moment}", 1, "agent")  # it may be written with others
+    step = FaultStep(f"{where}.*{TAKEN}*.{moment}", 1, "agent")  # it may be written with others
     plan = plans / f"{session_id}.plan"
     plan.write_text(f"{step}\n")
     session = agent(tools=[application.tool], session_id=session_id)

@@ -76,7 +76,7 @@ def test_a_death_beside_a_rare_write_leaves_all_of_it_or_nothing(tmp_path, metho
     plans.mkdir()
     asyncio.run(with_old_session(folder))
     plan = plans / f"{SESSION[method]}.plan"
-    plan.write_text(f"{faults.Step(f'{method}.{moment}', 1, 'daemon')}\n")
+    plan.write_text(f"{faults.FaultStep(f'{method}.{moment}', 1, 'daemon')}\n")
     died = write(folder, method, plans)
 
     assert (died.returncode, died.stdout) == (-signal.SIGKILL, ""), died.stderr

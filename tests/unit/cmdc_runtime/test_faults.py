@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime import faults
-from cmdc_runtime.faults import PlanError, Step
+from cmdc_runtime.faults import FaultStep, PlanError
 
 
 class Record(msgspec.Struct):
@@ -44,7 +44,7 @@ def left(folder, session_id="s"):
 
 def test_a_step_is_read_as_it_is_written():
     """And what is none is refused with what one looks like."""
-    step = Step("append.*tool_started*.before", 2, "agent")
+    step = FaultStep("append.*tool_started*.before", 2, "agent")
 
     assert str(step) == "append.*tool_started*.before:2=agent"
     assert faults.parse(str(step)) == step

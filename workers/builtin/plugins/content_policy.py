@@ -25,7 +25,7 @@ from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin, hook
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.messages import Message
-from cmdc_runtime.plugins.guards import JUDGE_TIMEOUT_S_MAX, Policy, Verdict
+from cmdc_runtime.plugins.guards import JUDGE_TIMEOUT_S_MAX, MessageRule, Verdict
 from workers.builtin.filtering import ALIKE
 from workers.builtin.plugins._conversation import latest_request
 
@@ -180,7 +180,7 @@ SCHEMA: Final[dict[str, Any]] = {  # Any: JSON
         "evaluation_summary": {"type": "string"},
         "triggered_policies": {
             "type": "array",
-            "items": {"type": "string", "enum": list(get_args(Policy))},
+            "items": {"type": "string", "enum": list(get_args(MessageRule))},
         },
     },
     "required": ["compliance_status", "evaluation_summary", "triggered_policies"],

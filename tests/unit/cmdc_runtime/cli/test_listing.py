@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cmdc_runtime.cli import listing
-from cmdc_runtime.cli.listing import Table, state_of
+from cmdc_runtime.cli.listing import SessionTable, state_of
 from cmdc_runtime.commands import Status
 
 UP = Status(
@@ -84,7 +84,7 @@ LONG = [
 
 def rendered(found, width, *, is_all=True):
     """Return the lines of a table as text."""
-    lines = Table(found, is_all, width).lines()
+    lines = SessionTable(found, is_all, width).lines()
     return ["".join(piece.text for piece in line).rstrip() for line in lines]
 
 

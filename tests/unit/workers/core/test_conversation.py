@@ -43,7 +43,15 @@ from workers.core.evolve import (
 )
 from workers.core.loops import Loop, fingerprint
 from workers.core.message_content import text_problem
-from workers.core.state import OUTCOMES_MAX, Approval, Ask, Memory, Policy, QueuedPrompt, Steering
+from workers.core.state import (
+    OUTCOMES_MAX,
+    Approval,
+    Memory,
+    PendingAsk,
+    Policy,
+    QueuedPrompt,
+    Steering,
+)
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
 LEFT = Steering("s-1", "left")
@@ -119,8 +127,8 @@ def test_an_end_of_a_cycle_ends_what_belongs_to_it():
     busy = replace(
         enqueue(open_cycle(Memory(), ONE, 1), TWO),
         steering=(LEFT,),
-        asks=(Ask("a:ask-1", "a"),),
-        answers=((Ask("a:ask-2", "a"), "x"),),
+        asks=(PendingAsk("a:ask-1", "a"),),
+        answers=((PendingAsk("a:ask-2", "a"), "x"),),
     )
     memory = close_cycle(busy, "aborted", None)
 
@@ -383,8 +391,8 @@ def test_what_a_call_waits_for_ends_with_it():
     """Its questions and answers are gone; its subagents run on for nobody."""
     memory = replace(
         asking("a", "b"),
-        asks=(Ask("a:ask-2", "a"), Ask("b:ask-1", "b")),
-        answers=((Ask("a:ask-1", "a"), "x"),),
+        asks=(PendingAsk("a:ask-2", "a"), PendingAsk("b:ask-1", "b")),
+        answers=((PendingAsk("a:ask-1", "a"), "x"),),
         approvals=(
             Approval("held", "a", "tool", {}, 1, ref="a:approval"),
             Approval("of another", "b", "tool", {}, 1, ref="b:approval"),

@@ -14,10 +14,10 @@ from workers.core.loops import fingerprint
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
     Approval,
-    Ask,
     Memory,
     OpenCall,
     OwnParts,
+    PendingAsk,
     PluginFacts,
     QueuedPrompt,
     Steering,
@@ -78,26 +78,30 @@ def test_a_decision_is_made_once(decision, granted, tools):
 
 def test_a_question_is_asked_once():
     """A call that runs again asks under the same reference."""
-    memory = conversation.ask(Memory(), Ask("a:ask-1", "a"))
+    memory = conversation.ask(Memory(), PendingAsk("a:ask-1", "a"))
 
-    assert conversation.ask(memory, Ask("a:ask-1", "a")) == memory
-    assert conversation.find_ask(memory, "a:ask-1") == Ask("a:ask-1", "a")
+    assert conversation.ask(memory, PendingAsk("a:ask-1", "a")) == memory
+    assert conversation.find_ask(memory, "a:ask-1") == PendingAsk("a:ask-1", "a")
     assert conversation.find_ask(memory, "a:ask-2") is None
 
 
 def test_an_answer_is_kept_for_the_call():
     """The question waits no more; an answer to nothing changes nothing."""
-    asking = conversation.ask(conversation.ask(Memory(), Ask("a:ask-1", "a")), Ask("b:ask-1", "b"))
+    asking = conversation.ask(
+        conversation.ask(Memory(), PendingAsk("a:ask-1", "a")), PendingAsk("b:ask-1", "b")
+    )
     memory = conversation.answer(asking, "a:ask-1", {"n": 1})
 
-    assert memory.asks == (Ask("b:ask-1", "b"),)
-    assert memory.answers == ((Ask("a:ask-1", "a"), {"n": 1}),)
+    assert memory.asks == (PendingAsk("b:ask-1", "b"),)
+    assert memory.answers == ((PendingAsk("a:ask-1", "a"), {"n": 1}),)
     assert conversation.answer(memory, "a:ask-1", "again") == memory
 
 
 def test_each_question_has_its_own_answer():
     """Whichever was answered first; one that was not answered has none."""
-    memory = Memory(asks=(Ask("a:ask-1", "a"), Ask("a:ask-2", "a"), Ask("a:ask-3", "a")))
+    memory = Memory(
+        asks=(PendingAsk("a:ask-1", "a"), PendingAsk("a:ask-2", "a"), PendingAsk("a:ask-3", "a"))
+    )
     memory = conversation.answer(memory, "a:ask-1", "one")
     memory = conversation.answer(memory, "a:ask-2", "two")
 

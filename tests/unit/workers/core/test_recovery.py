@@ -52,7 +52,7 @@ from workers.core.records import (
     UserAsked,
 )
 from workers.core.recovery import drop_cycle, resume
-from workers.core.state import Ask, Memory, PluginFacts, Policy, State, Steering, ToolFacts
+from workers.core.state import Memory, PendingAsk, PluginFacts, Policy, State, Steering, ToolFacts
 from workers.core.step import (
     AskPlugins,
     CallModel,
@@ -178,8 +178,8 @@ def test_what_people_decided_survives():
 
     assert [one.id for one in waiting.approvals] == ["approval-4"]
     assert waiting.cycle.is_blocked
-    assert (waiting.asks, waiting.answers) == ((Ask("r:ask-1", "r"),), ())
-    assert (given.asks, given.answers) == ((), ((Ask("r:ask-1", "r"), "x"),))
+    assert (waiting.asks, waiting.answers) == ((PendingAsk("r:ask-1", "r"),), ())
+    assert (given.asks, given.answers) == ((), ((PendingAsk("r:ask-1", "r"), "x"),))
     assert (given.approvals, given.granted, used.granted) == ((), (LEAVE,), ())
 
 

@@ -76,12 +76,12 @@ from workers.core.retry import Backoff
 from workers.core.state import (
     Answering,
     Approval,
-    Ask,
     AskingPlugins,
     Calling,
     Compacting,
     HandingOver,
     Memory,
+    PendingAsk,
     PendingHandoff,
     PluginFacts,
     State,
@@ -214,7 +214,7 @@ def prepared(session, state):
         mcp_servers=(McpServer("files", command=["files"]),),
         approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
         waiters=(Waiter("w", "p-1", due_ms=5),),
-        asks=(Ask("a:client-1", "a", "o-1"),),
+        asks=(PendingAsk("a:client-1", "a", "o-1"),),
         handoff=PendingHandoff("t", "b"),
     )
 

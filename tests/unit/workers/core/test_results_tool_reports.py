@@ -58,7 +58,7 @@ from workers.core.records import (
     UserAnswered,
     UserAsked,
 )
-from workers.core.state import Approval, Ask, State
+from workers.core.state import Approval, PendingAsk, State
 from workers.core.step import (
     AnswerTool,
     CallModel,
@@ -318,13 +318,13 @@ def test_a_question_is_put_to_the_user(session):
     assert after.events() == [
         AskUser(session_id="s", question="which?", options=("x", "y"), ref="a:ask-1")
     ]
-    assert after.memory.asks == (Ask("a:ask-1", "a"),)
+    assert after.memory.asks == (PendingAsk("a:ask-1", "a"),)
 
 
 def test_a_question_that_was_answered_before_a_crash_is_not_asked_again(session):
     """The call that runs again asks under the same reference and is answered at once."""
     batch = executing(session)
-    memory = replace(batch.memory, answers=((Ask("a:ask-1", "a"), "x"),))
+    memory = replace(batch.memory, answers=((PendingAsk("a:ask-1", "a"), "x"),))
     before = batch.remembering(memory)
     after = before.report(QuestionAsked, "a", "a:ask-1", "which?", ())
     other = before.report(QuestionAsked, "a", "a:ask-2", "and?", ())
@@ -335,7 +335,7 @@ def test_a_question_that_was_answered_before_a_crash_is_not_asked_again(session)
 
 # --- calls that the program of their tool makes ---------------------------------------------------
 
-OWNED = Ask("a:client-1", "a", "o-1")
+OWNED = PendingAsk("a:client-1", "a", "o-1")
 GONE = {"ok": False, "value": None, "effect": None, "error": None}
 
 
