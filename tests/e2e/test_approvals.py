@@ -364,7 +364,7 @@ def test_waiting_approval_outlives_the_process(agent, scripted, poll, tmp_path):
     assert noted(log) == ["7"]
 
 
-def test_leave_outlives_the_process_that_got_it(agent, scripted, tmp_path):
+def test_an_approval_outlives_the_process_that_got_it(agent, scripted, tmp_path):
     """A process that dies before the call is repeated leaves it to the next, which asks nobody."""
     log = tmp_path / "log"
     model = scripted(launching(log), (Hold(), "never"), launching(log), "Up.")

@@ -12,7 +12,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.runtime_dir import KEYS
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -72,10 +72,10 @@ def server():
 
 
 @pytest.fixture
-def cradle(monkeypatch):
+def own_daemon(monkeypatch):
     """Directories for a daemon whose environment has no key."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    found = Cradle()
+    found = OwnDaemon()
     found.start()
     yield found
     found.close()
@@ -100,37 +100,37 @@ def ended(pid):
         process.wait(TURN_S)
 
 
-def test_a_scripts_key_is_used_and_nowhere_written_down(cradle, server, base, monkeypatch):
+def test_a_scripts_key_is_used_and_nowhere_written_down(own_daemon, server, base, monkeypatch):
     """It outlives agent and daemon, is in no journal, log or status, and goes at the end."""
     monkeypatch.setenv("OPENAI_API_KEY", OURS)
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         session = client.create_agent(model=MODEL, provider_opts=base, session_id="one")
         first = session.run("1", timeout=TURN_S).text
         shown = repr((session.status(), session.messages(), client.tree()))
         agent = session.agent_pid()
-    cradle.kill()
+    own_daemon.kill()
     ended(agent)
-    written = texts_below(cradle.place)
+    written = texts_below(own_daemon.place)
     monkeypatch.delenv("OPENAI_API_KEY")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         second = client.run("one", "2", timeout=TURN_S).text
         client.stop("one")
-        left = texts_below(cradle.address / KEYS)
+        left = texts_below(own_daemon.address / KEYS)
 
     assert (first, second) == ("fine", "fine")
     assert server.asked == [("scripted", f"Bearer {OURS}")] * 2
     assert OURS not in shown
     holders = [path for path, text in written.items() if OURS.encode() in text]
-    assert [path.relative_to(cradle.address).parts for path in holders] == [(KEYS, "one")]
-    assert [oct(path.stat().st_mode & 0o777) for path in [cradle.address / KEYS]] == ["0o700"]
+    assert [path.relative_to(own_daemon.address).parts for path in holders] == [(KEYS, "one")]
+    assert [oct(path.stat().st_mode & 0o777) for path in [own_daemon.address / KEYS]] == ["0o700"]
     assert left == {}
 
 
-def test_a_script_can_keep_its_key(cradle, base, monkeypatch):
+def test_a_script_can_keep_its_key(own_daemon, base, monkeypatch):
     """Then its daemon's counts: where there is none that is said at once, with where to put one."""
     monkeypatch.setenv("OPENAI_API_KEY", OURS)
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         session = client.create_agent(model=MODEL, provider_opts=base, send_keys=False)
         with pytest.raises(cmdc.AgentFailed) as caught:
             session.run("1", timeout=TURN_S)
@@ -141,7 +141,7 @@ def test_a_script_can_keep_its_key(cradle, base, monkeypatch):
     )
 
 
-def test_the_first_key_that_is_given_counts(cradle, server, base, monkeypatch):
+def test_the_first_key_that_is_given_counts(own_daemon, server, base, monkeypatch):
     """The option's, then those of provider_opts, the config and the environment."""
     monkeypatch.setenv("OPENAI_API_KEY", OURS)
     config = cmdc.Config(
@@ -155,7 +155,7 @@ def test_the_first_key_that_is_given_counts(cradle, server, base, monkeypatch):
         {"config": config},
         {"provider_opts": base},
     )
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         for way in ways:
             with client.create_agent(model=MODEL, **way) as session:
                 session.run("1", timeout=TURN_S)
@@ -164,18 +164,18 @@ def test_the_first_key_that_is_given_counts(cradle, server, base, monkeypatch):
     assert used == [f"Bearer {key}" for key in ("sk-a", "sk-b", "sk-c", OTHER, OURS)]
 
 
-def test_a_subagent_is_given_what_its_parent_was(cradle, server, base):
+def test_a_subagent_is_given_what_its_parent_was(own_daemon, server, base):
     """For its own model, too."""
     helper = cmdc.SubAgent(name="helper", description="Helps.", model="groq:m", provider_opts=base)
     keys = {"openai": OURS, "groq": OTHER}
     with (
-        cradle.client() as client,
+        own_daemon.client() as client,
         client.create_agent(
             model=MODEL, provider_opts=base, subagents=[helper], api_key=keys
         ) as session,
     ):
         session.run("1", timeout=TURN_S)
-        written = texts_below(cradle.place / "state")
+        written = texts_below(own_daemon.place / "state")
 
     assert server.asked == [
         ("scripted", f"Bearer {OURS}"),
@@ -185,10 +185,10 @@ def test_a_subagent_is_given_what_its_parent_was(cradle, server, base):
     assert [path for path, text in written.items() if OTHER.encode() in text] == []
 
 
-def test_a_variable_that_can_be_no_key_is_reported_at_once(cradle, monkeypatch):
+def test_a_variable_that_can_be_no_key_is_reported_at_once(own_daemon, monkeypatch):
     """By its name, before anything is sent; no part of it is shown."""
     monkeypatch.setenv("OPENAI_API_KEY", f"{OURS}\n")
-    with cradle.client() as client, pytest.raises(cmdc.InvalidOptions) as caught:
+    with own_daemon.client() as client, pytest.raises(cmdc.InvalidOptions) as caught:
         client.create_agent(model=MODEL)
 
     assert str(caught.value).startswith("OPENAI_API_KEY in the environment of this process: it beg")

@@ -37,7 +37,7 @@ TRACEBACKS = ("Traceback (most recent call last)", "never retrieved", "Exception
 class Audit:
     """One daemon with one session that has nothing to do with the fault."""
 
-    cradle: object
+    own_daemon: object
     poll: object
     bystander: object
     daemon_died: bool = False
@@ -50,12 +50,12 @@ class Audit:
 
     def begin(self):
         """Remember how things are, once the spares of the case before are replaced."""
-        self.poll(lambda: len(self._spares()) >= self.cradle.spares, SETTLE_S)
+        self.poll(lambda: len(self._spares()) >= self.own_daemon.spares, SETTLE_S)
         status = self.bystander.status()
         self._before = {
             "pid": status.pid,
             "incarnation": status.incarnation,
-            "daemon": self.cradle.process.pid,
+            "daemon": self.own_daemon.process.pid,
             "fds": self._fds(),
             "log": len(self._log()),
         }
@@ -88,12 +88,12 @@ class Audit:
         return found
 
     def _daemon(self):
-        return psutil.Process(self.cradle.process.pid)
+        return psutil.Process(self.own_daemon.process.pid)
 
     def _strangers(self):
         """Return processes of the place beyond its daemon, zygote, tracker, spares and agents."""
-        known = self._known() | set(self._spares()[: self.cradle.spares])
-        return [one for one in self.cradle.left() if one.pid not in known]
+        known = self._known() | set(self._spares()[: self.own_daemon.spares])
+        return [one for one in self.own_daemon.left() if one.pid not in known]
 
     def _known(self):
         """Return the pids of the daemon, its own children, and the agents.
@@ -122,11 +122,11 @@ class Audit:
         return self._fds() <= self._before["fds"] + FDS_MORE_MAX
 
     def _litter(self):
-        names = {path.name for path in Path(self.cradle.address).iterdir()}
+        names = {path.name for path in Path(self.own_daemon.address).iterdir()}
         return {name for name in names - FILES if not name.startswith("h-")}
 
     def _log(self):
-        return self.cradle.log.read_text(errors="replace")
+        return self.own_daemon.log.read_text(errors="replace")
 
     def _log_problems(self):
         new = self._log()[self._before["log"] :]
@@ -167,7 +167,7 @@ class Audit:
         """Lend a copy of the journal, which its daemon has locked and may be writing to."""
         for attempt in range(COPIES_MAX):
             with tempfile.TemporaryDirectory() as folder:
-                for path in (self.cradle.place / "state").glob("journal.sqlite3*"):
+                for path in (self.own_daemon.place / "state").glob("journal.sqlite3*"):
                     shutil.copy(path, folder)
                 with contextlib.closing(sqlite3.connect(Path(folder, "journal.sqlite3"))) as db:
                     is_last = attempt == COPIES_MAX - 1

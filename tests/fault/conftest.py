@@ -51,8 +51,8 @@ def processes_of(place):
     return [one for one in psutil.process_iter() if mentions(one, str(place))]
 
 
-class Cradle:
-    """One pair of directories, and the daemons that live there one after the other."""
+class OwnDaemon:
+    """A daemon with directories of its own, where others may follow it."""
 
     spares = 2
     grace = 0.0
@@ -127,6 +127,9 @@ class Cradle:
         assert left == []
 
 
+Cradle = OwnDaemon  # what tests/conformance calls it still
+
+
 def pytest_report_header():
     """Say who holds each bound of sessions on this machine: what the tests play depends on it."""
     with contextlib.closing(Cgroups.survey(base_name("who holds what here"))) as cgroups:
@@ -135,17 +138,17 @@ def pytest_report_header():
 
 
 @pytest.fixture
-def cradle():
-    """Directories for a daemon of the test's own."""
-    found = Cradle()
+def own_daemon():
+    """A daemon of the test's own; the test starts it."""
+    found = OwnDaemon()
     yield found
     found.close()
 
 
 @pytest.fixture(scope="module")
-def new_cradle():
-    """Directories for a daemon that the tests of one file share."""
-    found = Cradle()
+def shared_daemon():
+    """A daemon that the tests of one file share; one of them starts it."""
+    found = OwnDaemon()
     yield found
     found.close()
 
@@ -170,12 +173,12 @@ def _processes_of():
 
 
 @pytest.fixture
-def armed(cradle, tmp_path):
+def armed(own_daemon, tmp_path):
     """A daemon that dies where ``armed(session_id, *steps)`` says; agents wait for the next one."""
-    plain, folder = cradle.environment, tmp_path / "plans"
+    plain, folder = own_daemon.environment, tmp_path / "plans"
     folder.mkdir()
-    cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(folder)}
-    cradle.grace = 60.0
+    own_daemon.environment = lambda: plain() | {"CMDC_FAULTS": str(folder)}
+    own_daemon.grace = 60.0
 
     def plan(session_id, *steps):
         (folder / f"{session_id}.plan").write_text("".join(f"{step}\n" for step in steps))

@@ -20,7 +20,7 @@ class Lived:
     is asked for.
     """
 
-    def __init__(self, cradle, scripted, plan, name, *steps, calls, **more):
+    def __init__(self, own_daemon, scripted, plan, name, *steps, calls, **more):
         self.name = name
         tool, use = calls
 
@@ -31,7 +31,7 @@ class Lived:
         self.model = scripted(default=model)
         self.below = more.get("below") or scripted(default=answered)
         kind = SubAgent("general-purpose", "Thinks.", model=self.below, plugins=more.get("plugins"))
-        with cradle.client() as client:
+        with own_daemon.client() as client:
             session = client.create_agent(
                 model=self.model,
                 session_id=name,

@@ -24,10 +24,10 @@ DAEMONS = 8
 
 
 @pytest.fixture
-def cradle(cradle):
+def own_daemon(own_daemon):
     """Return directories whose agents wait for the next daemon."""
-    cradle.grace = 60.0
-    return cradle
+    own_daemon.grace = 60.0
+    return own_daemon
 
 
 @cmdc.tool(effects="write")
@@ -61,40 +61,40 @@ def indexes_of(client, session_id):
     return seen
 
 
-def journal_size(cradle):
+def journal_size(own_daemon):
     """Return how much the journal has written ahead."""
-    return (cradle.place / "state" / f"{JOURNAL_FILE}-wal").stat().st_size
+    return (own_daemon.place / "state" / f"{JOURNAL_FILE}-wal").stat().st_size
 
 
-def test_an_agent_that_cannot_be_found_ends_with_its_daemon(cradle, scripted, poll):
+def test_an_agent_that_cannot_be_found_ends_with_its_daemon(own_daemon, scripted, poll):
     """Where the roll can't be written its session lives all the same, and goes on anew."""
-    cradle.start()
-    Path(cradle.address, runtime_dir.REGISTRY).write_text("in the way")
-    with cradle.client() as client:
+    own_daemon.start()
+    Path(own_daemon.address, runtime_dir.REGISTRY).write_text("in the way")
+    with own_daemon.client() as client:
         session = client.create_agent(model=scripted("one", "two"), session_id="s-1")
         assert session.run("1", timeout=TURN_S).text == "one"
         pid = session.agent_pid()
-        cradle.kill()
+        own_daemon.kill()
         assert poll(lambda: not psutil.pid_exists(pid))
-        Path(cradle.address, runtime_dir.REGISTRY).unlink()
-        cradle.start()
+        Path(own_daemon.address, runtime_dir.REGISTRY).unlink()
+        own_daemon.start()
         assert session.run("2", timeout=TURN_S).text == "two"
         assert session.status().incarnation == 2
         session.stop()
 
 
-def test_an_idle_agent_is_taken_over(cradle, scripted):
+def test_an_idle_agent_is_taken_over(own_daemon, scripted):
     """It is the same process and incarnation, nobody hears of an end, and it answers."""
     model = scripted("one", "two")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
         downs = []
         client.monitor("s-1", downs.append)
         assert session.run("1", timeout=TURN_S).text == "one"
         pid = session.agent_pid()
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         assert session.run("2", timeout=TURN_S).text == "two"
         status = session.status()
         assert (status.pid, status.incarnation, status.restarts) == (pid, 1, 0)
@@ -103,18 +103,18 @@ def test_an_idle_agent_is_taken_over(cradle, scripted):
     assert indexes == list(range(1, len(indexes) + 1))
 
 
-def test_a_stream_goes_on_while_there_is_no_daemon(cradle, scripted):
+def test_a_stream_goes_on_while_there_is_no_daemon(own_daemon, scripted):
     """What the model says meanwhile is there for who follows, each event once."""
     model = scripted((Text("before "), Hold(), Text("meanwhile "), Text("after")))
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
         stream = session.subscribe()
         session.prompt("Go.")
         model.wait_held()
-        cradle.kill()
+        own_daemon.kill()
         model.release()
-        cradle.start()
+        own_daemon.start()
         seen = []
         while not seen or seen[-1].event.kind != "agent_end":
             seen.append(stream.get(TURN_S))
@@ -125,7 +125,7 @@ def test_a_stream_goes_on_while_there_is_no_daemon(cradle, scripted):
     assert "events_lost" not in {one.event.kind for one in seen}
 
 
-def test_tools_run_on_and_run_once(cradle, scripted, poll, tmp_path):
+def test_tools_run_on_and_run_once(own_daemon, scripted, poll, tmp_path):
     """A call in a process and a call in the agent end while there is no daemon."""
     go, ran = tmp_path / "go", tmp_path / "ran"
     model = scripted(
@@ -137,40 +137,40 @@ def test_tools_run_on_and_run_once(cradle, scripted, poll, tmp_path):
         ToolCalls(ToolUse("note", {"path": str(ran), "text": "y"})),
         "done again",
     )
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1", tools=[note, wait_for])
         session.prompt("Go.")
         assert poll(ran.exists)
         pid = session.agent_pid()
-        cradle.kill()
+        own_daemon.kill()
         go.touch()
         assert poll(lambda: len(model.requests) == 2)
-        cradle.start()
+        own_daemon.start()
         assert session.collect_reply(timeout=TURN_S) == "done"
         assert session.run("Again.", timeout=TURN_S).text == "done again"
         assert session.agent_pid() == pid
     assert ran.read_text() == "x\ny\n"
 
 
-def test_a_prompt_that_was_accepted_just_before_is_taken(cradle, scripted, poll):
+def test_a_prompt_that_was_accepted_just_before_is_taken(own_daemon, scripted, poll):
     """Commands in the journal that never reached the agent are given to it by the next daemon."""
     model = scripted((Hold(), "one"), "two", "three")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
         session.prompt("1")
         model.wait_held()
         agent = psutil.Process(session.agent_pid())
         agent.suspend()
-        before = journal_size(cradle)
+        before = journal_size(own_daemon)
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(client.prompt, "s-1", "2")
-            assert poll(lambda: journal_size(cradle) > before)
-            cradle.kill()
+            assert poll(lambda: journal_size(own_daemon) > before)
+            own_daemon.kill()
             agent.resume()
             model.release()
-            cradle.start()
+            own_daemon.start()
             second.result(TURN_S)
         session.prompt("3")
         assert session.collect_reply(timeout=TURN_S) == "three"
@@ -178,33 +178,33 @@ def test_a_prompt_that_was_accepted_just_before_is_taken(cradle, scripted, poll)
     assert users == ["1", "2", "3"]
 
 
-def test_an_agent_that_died_meanwhile_is_reported_and_restarted(cradle, scripted, poll):
+def test_an_agent_that_died_meanwhile_is_reported_and_restarted(own_daemon, scripted, poll):
     """Its end is reported once, and its session goes on in a new process."""
     model = scripted("one", "two")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
         downs = []
         client.monitor("s-1", downs.append, persistent=True)
         session.run("1", timeout=TURN_S)
         pid = session.agent_pid()
-        cradle.kill()
+        own_daemon.kill()
         os.kill(pid, signal.SIGKILL)
-        cradle.start()
+        own_daemon.start()
         assert session.run("2", timeout=TURN_S).text == "two"
         assert session.status().incarnation == 2
         assert poll(lambda: downs)
     assert [down.incarnation for down in downs] == [1]
 
 
-def test_an_adopted_agent_that_dies_is_reported_with_its_status(cradle, scripted, poll):
+def test_an_adopted_agent_that_dies_is_reported_with_its_status(own_daemon, scripted, poll):
     """The kernel says how it ended, though it is nobody's child."""
     model = scripted("one", "two")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         downs = []
         client.monitor("s-1", downs.append)
         os.kill(session.agent_pid(), signal.SIGSEGV)
@@ -213,48 +213,48 @@ def test_an_adopted_agent_that_dies_is_reported_with_its_status(cradle, scripted
     assert downs[0].reason.name == "SIGSEGV"
 
 
-def test_no_daemon_comes(cradle, scripted, poll):
+def test_no_daemon_comes(own_daemon, scripted, poll):
     """After the grace an agent ends by itself, with all that it started."""
-    cradle.grace = 1.0
+    own_daemon.grace = 1.0
     model = scripted(ToolCalls(ToolUse("shell", {"command": "sleep 300 & sleep 300"})), "never")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, tools=[cmdc.tools.Shell])
         session.prompt("Sleep.")
         agent = psutil.Process(session.agent_pid())
         assert poll(lambda: len(agent.children(recursive=True)) >= 2)
-        cradle.kill()
+        own_daemon.kill()
         assert agent.is_running()
-    assert poll(lambda: not cradle.left())
-    assert list((cradle.address / "agents").iterdir()) == []
+    assert poll(lambda: not own_daemon.left())
+    assert list((own_daemon.address / "agents").iterdir()) == []
 
 
-def test_many_daemons_in_a_row(cradle, scripted):
+def test_many_daemons_in_a_row(own_daemon, scripted):
     """Each is killed with its sessions in the middle of something; nothing is lost or repeated."""
     model = scripted(*[f"answer {number}" for number in range(DAEMONS)])
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
         pid = session.agent_pid()
         for number in range(DAEMONS):
             session.prompt(str(number))
-            cradle.kill()
-            cradle.start()
+            own_daemon.kill()
+            own_daemon.start()
             assert session.collect_reply(timeout=TURN_S) == f"answer {number}"
         assert session.agent_pid() == pid
         indexes = indexes_of(client, "s-1")
     assert indexes == list(range(1, len(indexes) + 1))
 
 
-def test_an_agent_that_is_no_session_any_more_is_ended(cradle, scripted, poll, tmp_path):
+def test_an_agent_that_is_no_session_any_more_is_ended(own_daemon, scripted, poll, tmp_path):
     """A daemon with another journal does not know it: it ends, and nothing of it is left."""
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=scripted("one"), session_id="s-1")
         agent = psutil.Process(session.agent_pid())
-        cradle.kill()
-    subprocess.run(["mv", str(cradle.place / "state"), str(tmp_path / "old")], check=True)
-    cradle.start()
+        own_daemon.kill()
+    subprocess.run(["mv", str(own_daemon.place / "state"), str(tmp_path / "old")], check=True)
+    own_daemon.start()
     assert poll(lambda: has_ended(agent))
 
 
@@ -270,16 +270,16 @@ def delegated(client, above, below):
     return session
 
 
-def test_a_subagent_is_taken_over_with_its_parent(cradle, scripted):
+def test_a_subagent_is_taken_over_with_its_parent(own_daemon, scripted):
     """Both keep their processes, and the parent gets the result."""
     below = scripted((Hold(), "The river ends in the sea."))
     above = scripted(LOOK, "In the sea.")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = delegated(client, above, below)
         before = {one.session_id: one.pid for one in client.list_sessions()}
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         after = {one.session_id: one.pid for one in client.list_sessions()}
         below.release()
         assert session.collect_reply(timeout=TURN_S) == "In the sea."
@@ -287,74 +287,76 @@ def test_a_subagent_is_taken_over_with_its_parent(cradle, scripted):
     assert after == before
 
 
-def test_a_subagent_that_died_meanwhile_is_reported_as_that(cradle, scripted, poll):
+def test_a_subagent_that_died_meanwhile_is_reported_as_that(own_daemon, scripted, poll):
     """Its parent's process goes on, and has ended nothing."""
     below = scripted((Hold(), "never"))
     above = scripted(LOOK, "Nobody knows.")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = delegated(client, above, below)
         pid = {one.session_id: one.pid for one in client.list_sessions()}["s-1.1"]
-        cradle.kill()
+        own_daemon.kill()
         os.kill(pid, signal.SIGKILL)
         assert poll(lambda: not psutil.pid_exists(pid))
-        cradle.start()
+        own_daemon.start()
         assert session.collect_reply(timeout=TURN_S) == "Nobody knows."
         assert session.status().incarnation == 1
     shown = above.requests[-1]["messages"][-1]["content"]
     assert shown == "Error: the subagent crashed: its process ended while no daemon ran"
 
 
-def test_a_held_call_is_approved_under_the_next_daemon(cradle, scripted, tmp_path):
+def test_a_held_call_is_approved_under_the_next_daemon(own_daemon, scripted, tmp_path):
     """The call waits in the agent, for a person who does not know of any daemon."""
     command = {"command": f"echo x >> {tmp_path / 'ran'}"}
     model = scripted(ToolCalls(ToolUse("shell", command)), "done")
     guard = cmdc.plugins.HumanApproval(mode="hold")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(
             model=model, session_id="s-1", tools=[cmdc.tools.Shell], plugins=[guard]
         )
         with session.subscribe(types=["approval_required"]) as asked:
             session.prompt("Go.")
             approval = asked.get(TURN_S).event.id
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         session.approve(approval)
         assert session.collect_reply(timeout=TURN_S) == "done"
         assert session.status().incarnation == 1
     assert (tmp_path / "ran").read_text() == "x\n"
 
 
-def test_an_agent_of_another_wire_gives_way_to_a_new_process(cradle, scripted):
+def test_an_agent_of_another_wire_gives_way_to_a_new_process(own_daemon, scripted):
     """An upgrade that changes the frames ends the old processes, and loses nothing else."""
     model = scripted("one", "two")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
         session.run("1", timeout=TURN_S)
         old = psutil.Process(session.agent_pid())
-        cradle.kill()
-        (entry,) = runtime_dir.registrations(cradle.address)
-        runtime_dir.register(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
-        cradle.start()
+        own_daemon.kill()
+        (entry,) = runtime_dir.registrations(own_daemon.address)
+        runtime_dir.register(
+            own_daemon.address, msgspec.structs.replace(entry, wire=entry.wire - 1)
+        )
+        own_daemon.start()
         assert session.run("2", timeout=TURN_S).text == "two"
         assert session.status().incarnation == 2
     assert has_ended(old)
 
 
-def test_a_daemon_that_is_asked_to_leave_ends_at_once(cradle, scripted):
+def test_a_daemon_that_is_asked_to_leave_ends_at_once(own_daemon, scripted):
     """SIGUSR2 is an orderly end that ends no agent."""
     model = scripted((Hold(), "one"))
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1")
         session.prompt("1")
         model.wait_held()
         pid = session.agent_pid()
-        cradle.process.send_signal(signal.SIGUSR2)
-        assert cradle.process.wait(TURN_S) == 0
+        own_daemon.process.send_signal(signal.SIGUSR2)
+        assert own_daemon.process.wait(TURN_S) == 0
         model.release()
-        cradle.start()
+        own_daemon.start()
         assert session.collect_reply(timeout=TURN_S) == "one"
         assert session.agent_pid() == pid

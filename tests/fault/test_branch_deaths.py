@@ -79,40 +79,42 @@ class Fanned(Lived):
         return True
 
 
-def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
+def test_a_death_of_the_agent_changes_nothing(own_daemon, armed, scripted):
     """Before and after each write of the call: one death each, and all of it comes to the same."""
-    cradle.start()
+    own_daemon.start()
     for number, step in enumerate(AGENT_DIES):
-        lived = Fanned(cradle, scripted, armed, f"run-{number}", step)
+        lived = Fanned(own_daemon, scripted, armed, f"run-{number}", step)
 
         assert lived.is_whole(), step
         assert len(lived.of(events.AgentRecovered)) == 1, step
 
 
-def test_an_answer_that_nobody_has_written_down_is_found_in_the_branch(cradle, armed, scripted):
+def test_an_answer_that_nobody_has_written_down_is_found_in_the_branch(own_daemon, armed, scripted):
     """Its own journal has the end of its cycle: the model is not asked again."""
-    cradle.start()
+    own_daemon.start()
     step = "agent.*subagent_spent*.before:1=agent"
-    lived = Fanned(cradle, scripted, armed, "run", step, count=1)
+    lived = Fanned(own_daemon, scripted, armed, "run", step, count=1)
 
     assert (lived.answer, lived.paid()) == ("0", ["0"])
     assert len(lived.below.requests) == 1
 
 
 @pytest.mark.parametrize("step", DAEMON_DIES)
-def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, step):
+def test_a_death_of_the_daemon_changes_nothing(own_daemon, armed, scripted, step):
     """Whether the agent goes on with the next one or dies as well."""
-    cradle.start()
-    lived, deaths = reviving(cradle, lambda: Fanned(cradle, scripted, armed, "run", step))
+    own_daemon.start()
+    lived, deaths = reviving(own_daemon, lambda: Fanned(own_daemon, scripted, armed, "run", step))
 
     assert deaths == 1
     assert lived.is_whole()
 
 
-def test_a_death_of_a_branch_is_an_answer_with_its_error(cradle, armed, scripted):
+def test_a_death_of_a_branch_is_an_answer_with_its_error(own_daemon, armed, scripted):
     """The others are what they would have been."""
-    cradle.start()
-    lived = Fanned(cradle, scripted, armed, "run", child=["agent.said+turn_spent*.before:1=agent"])
+    own_daemon.start()
+    lived = Fanned(
+        own_daemon, scripted, armed, "run", child=["agent.said+turn_spent*.before:1=agent"]
+    )
 
     assert lived.answer.startswith("(the subagent crashed: ")
     assert lived.answer.endswith(", 1, 2")
@@ -138,15 +140,19 @@ class Killer(cmdc.Plugin):
 
 
 @pytest.mark.parametrize("point", ["create.before", "create.after", "up"])
-def test_a_daemon_that_dies_while_a_branch_starts_changes_nothing(cradle, armed, scripted, point):
+def test_a_daemon_that_dies_while_a_branch_starts_changes_nothing(
+    own_daemon, armed, scripted, point
+):
     """Who is asked for the start again knows the branch, with or without a process."""
-    cradle.grace = GRACE_S
-    cradle.start()
+    own_daemon.grace = GRACE_S
+    own_daemon.start()
     begins = {"child": [f"{point}:1=daemon"]}
     if point == "up":
-        options = {"pid": cradle.process.pid, "mark": str(cradle.place / "mark")}
+        options = {"pid": own_daemon.process.pid, "mark": str(own_daemon.place / "mark")}
         begins = {"plugins": [(Killer, options)]}
-    lived, deaths = reviving(cradle, lambda: Fanned(cradle, scripted, armed, "run", **begins))
+    lived, deaths = reviving(
+        own_daemon, lambda: Fanned(own_daemon, scripted, armed, "run", **begins)
+    )
 
     assert deaths == 1
     assert lived.is_whole()

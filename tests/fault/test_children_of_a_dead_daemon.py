@@ -13,18 +13,18 @@ pytestmark = [pytest.mark.fault, pytest.mark.process]
 TURN_S = 30.0
 
 
-def test_new_daemon_takes_no_child_over(cradle, scripted, poll):
+def test_new_daemon_takes_no_child_over(own_daemon, scripted, poll):
     """A child belongs to the process that it was started for, and that one is gone."""
     model = scripted(default="fine")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         parent = client.create_agent(model=model)
         request = start_request(None, {"model": model})
         request = msgspec.structs.replace(request, parent_id=parent.id)
         child = client._run(Exchange.start, request)
         monitor = client.monitor(child)
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
 
         assert poll(lambda: parent.status().incarnation == 2, TURN_S)
         assert [one.session_id for one in client.list_sessions()] == [parent.id]

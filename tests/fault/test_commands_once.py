@@ -189,10 +189,10 @@ def durable(session_id, order):
 
 
 @pytest.fixture(scope="module")
-def place(new_cradle):
+def place(shared_daemon):
     """A daemon for the commands whose daemon does not die."""
-    new_cradle.start()
-    return new_cradle
+    shared_daemon.start()
+    return shared_daemon
 
 
 @pytest.mark.parametrize("name", DEEDS)
@@ -232,15 +232,15 @@ def test_lost_and_doubled_frames_change_nothing(place, scene, tmp_path, name):
 @pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("point", ["accept.after", "append.*outcome*.after"])
 @pytest.mark.timeout(300)
-def test_daemon_killed_between_a_command_and_its_answer(cradle, armed, scene, point):
+def test_daemon_killed_between_a_command_and_its_answer(own_daemon, armed, scene, point):
     """Before it reached the agent, and after its effect was recorded: one effect, one answer."""
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         scenes = [scene(client, name, name) for name in DEEDS]
         for found in scenes:
             session_id, order = found.session.id, found.order
             armed(session_id, f"{point}:1=daemon")
-            _, deaths = reviving(cradle, ordering(client, session_id, order))
+            _, deaths = reviving(own_daemon, ordering(client, session_id, order))
 
             assert (session_id, deaths, found.effects()) == (session_id, 1, 1)
         for found in scenes:
@@ -290,23 +290,23 @@ class Refusing(cmdc.Plugin):
 
 
 @pytest.mark.timeout(300)
-def test_command_over_twenty_restarts(cradle, scripted, caller):
+def test_command_over_twenty_restarts(own_daemon, scripted, caller):
     """The same frame, sent again to each next daemon, has one effect and one answer."""
-    cradle.grace = 60.0
-    cradle.start()
+    own_daemon.grace = 60.0
+    own_daemon.start()
     model = scripted((Hold(), "done"), default="more")
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         session = client.create_agent(model=model)
         frame = durable(session.id, sent.prompt("Once."))
         answers = []
         for _ in range(RESTARTS):
-            one = caller(cradle.address)
+            one = caller(own_daemon.address)
             one.send(frame)
             answers.append(one.answer())
-            cradle.kill()
-            cradle.start()
+            own_daemon.kill()
+            own_daemon.start()
         model.release()
-        asked = asyncio.run(asked_of(cradle.address, session.id))
+        asked = asyncio.run(asked_of(own_daemon.address, session.id))
 
     assert answers == [answers[0]] * RESTARTS
     assert asked == (["Once."], 1)

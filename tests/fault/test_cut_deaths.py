@@ -14,15 +14,15 @@ WRITE = "cut_spent"
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_cut_is_reported_and_counted_once(cradle, armed, scripted, moment):
+def test_a_cut_is_reported_and_counted_once(own_daemon, armed, scripted, moment):
     """Before it is written nobody has heard of it; behind it no process counts it again.
 
     An abort that was not written is sent once more, and the next process may have asked the model
     again before it comes: that request's cut is its own.
     """
-    cradle.start()
+    own_daemon.start()
     model = scripted(*[("so far", Hold(), "late")] * 2)
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="cut", restart_delay=(0.0, 0.05))
         stream = session.subscribe()
         session.prompt("Go.")

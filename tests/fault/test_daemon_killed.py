@@ -17,31 +17,31 @@ PATIENCE_S = 5.0
 RESTARTED = Other(detail="the daemon was restarted")
 
 
-def test_all_of_a_killed_daemon_ends(cradle, scripted, poll, tmp_path):
+def test_all_of_a_killed_daemon_ends(own_daemon, scripted, poll, tmp_path):
     """Zygote, tracker, spares, agents and their commands end by themselves."""
     model = scripted(ToolCalls(ToolUse("shell", {"command": "sleep 300 & sleep 300"})), "never")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         client.create_agent(model=model)
         session = client.create_agent(model=model, tools=[cmdc.tools.Shell], working_dir=tmp_path)
         session.prompt("Sleep.")
         agent = psutil.Process(session.agent_pid())
         assert poll(lambda: len(agent.children(recursive=True)) >= 2)
-        daemon = psutil.Process(cradle.process.pid)
+        daemon = psutil.Process(own_daemon.process.pid)
         known = poll(lambda: len(found := daemon.children(recursive=True)) >= 8 and found)
-        cradle.kill()
+        own_daemon.kill()
     gone, left = psutil.wait_procs(known, 15.0)
 
     assert left == []
     assert len(gone) >= 8
-    assert cradle.left() == []
+    assert own_daemon.left() == []
 
 
-def test_new_daemon_goes_on_with_every_session(cradle, scripted):
+def test_new_daemon_goes_on_with_every_session(own_daemon, scripted):
     """Prompts accepted before the kill are answered; indexes go on beyond what was published."""
     model = scripted("one", (Text("half "), Hold(), "never"), "two", "three", "four")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         busy = client.create_agent(model=model, session_id="busy")
         busy.run("1", timeout=TURN_S)
         idle = client.create_agent(model=scripted("fine"), session_id="idle")
@@ -54,10 +54,10 @@ def test_new_daemon_goes_on_with_every_session(cradle, scripted):
         while before.get(TURN_S).event.kind != "message_delta":
             pass
         last = busy.last_index()
-        cradle.kill()
+        own_daemon.kill()
     model.wait_abandoned()
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         assert client.collect_reply("busy", timeout=TURN_S) == "three"
         said = [(one.role, one.content) for one in client.messages("busy")[1:]]
         events = []
@@ -87,19 +87,19 @@ def test_new_daemon_goes_on_with_every_session(cradle, scripted):
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
-def test_client_goes_on_with_the_next_daemon(cradle, scripted, end):
+def test_client_goes_on_with_the_next_daemon(own_daemon, scripted, end):
     """A client that is connected when the daemon ends, however, uses the next one by itself."""
     model = scripted((Hold(), "never"), "two", default="more")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model)
         stream = session.subscribe()
         monitor = session.monitor()
         session.prompt("1")
         model.wait_held()
-        getattr(cradle.process, end)()
-        cradle.process.wait(TURN_S)
-        cradle.start()
+        getattr(own_daemon.process, end)()
+        own_daemon.process.wait(TURN_S)
+        own_daemon.start()
 
         assert session.collect_reply(timeout=TURN_S) == "two"
         kinds = []
@@ -112,12 +112,12 @@ def test_client_goes_on_with_the_next_daemon(cradle, scripted, end):
         assert (down.reason, down.incarnation, down.restarting) == (RESTARTED, 1, True)
 
 
-def test_second_daemon_is_refused(cradle):
+def test_second_daemon_is_refused(own_daemon):
     """A runtime directory has one daemon: a second one says whose it is and ends."""
-    pid = cradle.start()
+    pid = own_daemon.start()
     second = subprocess.run(
-        cradle.command(),
-        env=cradle.environment(),
+        own_daemon.command(),
+        env=own_daemon.environment(),
         capture_output=True,
         text=True,
         timeout=TURN_S,
@@ -126,16 +126,16 @@ def test_second_daemon_is_refused(cradle):
 
     assert second.returncode == 3
     assert str(pid) in second.stderr
-    assert str(cradle.address) in second.stderr
-    with cradle.client() as client:
+    assert str(own_daemon.address) in second.stderr
+    with own_daemon.client() as client:
         assert client.list_sessions() == []
 
 
-def test_prompt_of_a_dead_daemon_is_not_reported_as_never_given(cradle, scripted, poll):
+def test_prompt_of_a_dead_daemon_is_not_reported_as_never_given(own_daemon, scripted, poll):
     """It is safe and not answered, and no daemon comes in time: the next one has it done, once."""
-    cradle.grace = 60.0
-    cradle.start()
-    with cradle.client() as client, ThreadPoolExecutor(1) as threads:
+    own_daemon.grace = 60.0
+    own_daemon.start()
+    with own_daemon.client() as client, ThreadPoolExecutor(1) as threads:
         session = client.create_agent(model=scripted(default="fine"), session_id="s-1")
         agent = psutil.Process(session.agent_pid())
         agent.suspend()
@@ -143,11 +143,11 @@ def test_prompt_of_a_dead_daemon_is_not_reported_as_never_given(cradle, scripted
         assert poll(lambda: len(client._engine._link._connection._mailbox))
         with pytest.raises(cmdc.InvalidSession):
             client.status("nobody")  # the journal has been asked, behind the prompt
-        cradle.kill()
+        own_daemon.kill()
         with pytest.raises(cmdc.CommandTimeout, match="may still take effect, once"):
             prompting.result(TURN_S)
         agent.resume()
-        cradle.start()
+        own_daemon.start()
         assert poll(lambda: session.status().turns == 1 and session.status().state == "idle")
         heard = [one.content for one in session.messages() if one.role == "user"]
 

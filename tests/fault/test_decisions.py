@@ -59,17 +59,17 @@ def event_of(stream, kind):
             return event
 
 
-def test_waiting_approval_outlives_the_daemon(cradle, scripted, poll, tmp_path):
+def test_waiting_approval_outlives_the_daemon(own_daemon, scripted, poll, tmp_path):
     """A new daemon knows what waits, and its approval lets the call be made, once."""
     log = tmp_path / "log"
     model = scripted(launching(log), launching(log), "Up.")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, tools=[launch])
         session.run("Launch.", timeout=TURN_S)
         (waiting,) = session.status().pending_approvals
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         assert poll(lambda: session.status().pending_approvals == (waiting,))
         session.approve(waiting)
 
@@ -77,31 +77,31 @@ def test_waiting_approval_outlives_the_daemon(cradle, scripted, poll, tmp_path):
         assert len(noted(log)) == 1
 
 
-def test_leave_outlives_the_daemon(cradle, scripted, tmp_path):
+def test_an_approval_outlives_the_daemon(own_daemon, scripted, tmp_path):
     """A daemon that dies before the call is repeated leaves it to the next one, which asks none."""
     log = tmp_path / "log"
     model = scripted(launching(log), (Hold(), "never"), launching(log), "Up.")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, tools=[launch])
         session.run("Launch.", timeout=TURN_S)
         (waiting,) = session.status().pending_approvals
         session.approve(waiting)
         model.wait_held()
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
 
         assert session.collect_reply(timeout=TURN_S) == "Up."
         assert len(noted(log)) == 1
         assert session.status().pending_approvals == ()
 
 
-def test_question_and_steering_outlive_the_daemon(cradle, scripted):
+def test_question_and_steering_outlive_the_daemon(own_daemon, scripted):
     """The question is asked again under its reference; the model reads what steers in order."""
     questioner = scripted(asking(), "Thanks.")
     talker = scripted((Hold(), "never"), "Left it is.")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         asked = client.create_agent(model=questioner, tools=["ask_user"])
         stream = asked.subscribe()
         asked.prompt("Go.")
@@ -111,8 +111,8 @@ def test_question_and_steering_outlive_the_daemon(cradle, scripted):
         talker.wait_held()
         steered.steer("Left.")
         steered.steer("Slowly.")
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         again = event_of(stream, events.AskUser)
         asked.user_respond(first.ref, "red")
 
@@ -124,28 +124,28 @@ def test_question_and_steering_outlive_the_daemon(cradle, scripted):
         assert said == ["Go.", "Left.\n\nSlowly."]
 
 
-def test_changed_tools_and_model_outlive_the_daemon(cradle, scripted):
+def test_changed_tools_and_model_outlive_the_daemon(own_daemon, scripted):
     """What was attached by value is there, and the next request goes to the new model."""
     first = scripted("One.")
     second = scripted(ToolCalls(ToolUse("add", {"a": 2, "b": 3})), "Five.")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=first)
         session.run("Go.", timeout=TURN_S)
         session.attach_tool(add)
         session.switch_model(second)
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
 
         assert session.run("Add.", timeout=TURN_S).text == "Five."
         assert results(session) == ["5"]
 
 
 @pytest.fixture(scope="module")
-def served(new_cradle):
+def served(shared_daemon):
     """Lend a client of a daemon that the tests below share."""
-    new_cradle.start()
-    with new_cradle.client() as client:
+    shared_daemon.start()
+    with shared_daemon.client() as client:
         yield client
 
 

@@ -194,11 +194,11 @@ def facts_of(address):
 
 
 @pytest.fixture(scope="module")
-def served(new_cradle):
+def served(shared_daemon):
     """A daemon that is flooded, and a client of it."""
-    new_cradle.start()
-    with new_cradle.client() as client:
-        yield new_cradle, client
+    shared_daemon.start()
+    with shared_daemon.client() as client:
+        yield shared_daemon, client
 
 
 TARGETS = {
@@ -221,10 +221,10 @@ def wrong_messages(name, session_id):
 @pytest.mark.parametrize("name", TARGETS)
 def test_flood_of_wrong_messages_ends_nothing(served, scripted, name, poll):
     """Sessions work before, during and after it; what cannot be a message is counted."""
-    cradle, client = served
-    path = cradle.address / name
-    control = f"ipc://{cradle.address / 'control.sock'}"
-    process = psutil.Process(cradle.process.pid)
+    own_daemon, client = served
+    path = own_daemon.address / name
+    control = f"ipc://{own_daemon.address / 'control.sock'}"
+    process = psutil.Process(own_daemon.process.pid)
     kind, base = TARGETS[name]
     model = scripted("before", (Text("dur"), Hold(), "ing"), default="after")
     with (
@@ -253,19 +253,19 @@ def test_flood_of_wrong_messages_ends_nothing(served, scripted, name, poll):
         indexes = [stream.get(TURN_S).index for _ in range(session.last_index())]
 
     assert indexes == [*range(1, len(indexes) + 1)]
-    assert cradle.process.poll() is None
+    assert own_daemon.process.poll() is None
     assert process.memory_info().rss - memory < GROWTH_BYTES_MAX
 
 
 def test_wrong_version_is_named_to_who_can_read_it(served):
     """A client of another version gets an answer that names both versions."""
-    cradle, _ = served
+    own_daemon, _ = served
     context = zmq.Context()
     peer = context.socket(zmq.DEALER)
     peer.setsockopt(zmq.RCVTIMEO, round(TURN_S * 1000))
     peer.setsockopt(zmq.LINGER, 0)
     try:
-        peer.connect(f"ipc://{cradle.address / 'control.sock'}")
+        peer.connect(f"ipc://{own_daemon.address / 'control.sock'}")
         peer.send_multipart([MAGIC + b"\x63", b""])
         data = of_router(peer.recv_multipart())
     finally:
@@ -279,13 +279,13 @@ def test_wrong_version_is_named_to_who_can_read_it(served):
 
 def test_silent_connections_are_dropped(served):
     """A connection that never says who it is costs a descriptor for seconds, not for ever."""
-    cradle, client = served
-    process = psutil.Process(cradle.process.pid)
+    own_daemon, client = served
+    process = psutil.Process(own_daemon.process.pid)
     before = process.num_fds()
     with contextlib.ExitStack() as stack:
         for _ in range(50):
             peer = stack.enter_context(socket.socket(socket.AF_UNIX))
-            peer.connect(str(cradle.address / "control.sock"))
+            peer.connect(str(own_daemon.address / "control.sock"))
             peer.settimeout(SEND_S)
         started_s = time.monotonic()
         while peer.recv(4096):  # the greeting, then the end

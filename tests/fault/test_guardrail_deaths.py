@@ -17,12 +17,12 @@ def no_secrets(text, _context):
     return "it has a secret" if "secret" in text else None
 
 
-def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
+def test_a_death_of_the_agent_changes_nothing(own_daemon, armed, scripted):
     """The caller gets its error, the event comes once, and nobody reads the answer any more."""
-    cradle.start()
+    own_daemon.start()
     model = scripted(default="A secret.")
     for number, step in enumerate(DEATHS):
-        with cradle.client() as client:
+        with own_daemon.client() as client:
             session = client.create_agent(
                 model=model,
                 session_id=f"run-{number}",

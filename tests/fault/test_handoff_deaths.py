@@ -40,7 +40,7 @@ class Handed:
     """The events of a cycle in which a session is handed over, and who acts behind it."""
 
     def __init__(self, where, name, step, log, *, fails=False):
-        cradle, scripted, plan = where
+        own_daemon, scripted, plan = where
 
         def noted(messages):
             with Path(log).open("a") as file:
@@ -55,7 +55,7 @@ class Handed:
             "desk", "Pays.", system_prompt="Pay.", tools=[pay], model=scripted(default="paid")
         )
         self.name, self.log, self.events = name, Path(log), []
-        with cradle.client() as client:
+        with own_daemon.client() as client:
             session = client.create_agent(
                 model=scripted(default=front),
                 session_id=name,
@@ -96,22 +96,22 @@ def steps(asked):
         yield f"run-{number}", f"{write}.*{kind}*.{moment}:1=agent", times
 
 
-def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted, tmp_path):
+def test_a_death_of_the_agent_changes_nothing(own_daemon, armed, scripted, tmp_path):
     """Before and after each write: one death each; behind its record nothing is asked again."""
-    cradle.start()
+    own_daemon.start()
     for name, step, asked in steps(ASKED):
-        handed = Handed((cradle, scripted, armed), name, step, tmp_path / name)
+        handed = Handed((own_daemon, scripted, armed), name, step, tmp_path / name)
 
         assert handed.is_whole(), step
         assert handed.asked() == asked, step
         assert len(handed.of(events.AgentRecovered)) == 1, step
 
 
-def test_a_handoff_that_fails_is_reported_once(cradle, armed, scripted, tmp_path):
+def test_a_handoff_that_fails_is_reported_once(own_daemon, armed, scripted, tmp_path):
     """Who acted goes on, with the failure as the result of its call."""
-    cradle.start()
+    own_daemon.start()
     for name, step, asked in steps(FAILED):
-        handed = Handed((cradle, scripted, armed), name, step, tmp_path / name, fails=True)
+        handed = Handed((own_daemon, scripted, armed), name, step, tmp_path / name, fails=True)
         results = [one for one in handed.messages if one.role == "tool_result"]
 
         assert [one.is_error for one in results] == [True], step
@@ -120,11 +120,11 @@ def test_a_handoff_that_fails_is_reported_once(cradle, armed, scripted, tmp_path
 
 
 @pytest.mark.parametrize("step", DAEMON_DIES)
-def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, tmp_path, step):
+def test_a_death_of_the_daemon_changes_nothing(own_daemon, armed, scripted, tmp_path, step):
     """Whether the agent goes on with the next one or dies as well."""
-    cradle.start()
-    where, log = (cradle, scripted, armed), tmp_path / "log"
-    handed, deaths = reviving(cradle, lambda: Handed(where, "run", step, log))
+    own_daemon.start()
+    where, log = (own_daemon, scripted, armed), tmp_path / "log"
+    handed, deaths = reviving(own_daemon, lambda: Handed(where, "run", step, log))
 
     assert deaths == 1
     assert handed.is_whole()

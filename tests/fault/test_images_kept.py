@@ -22,20 +22,20 @@ def asked(request):
     return [one["content"] for one in request["messages"] if one["role"] == "user"]
 
 
-def test_agent_and_daemon_are_killed_between_prompt_and_answer(cradle, scripted):
+def test_agent_and_daemon_are_killed_between_prompt_and_answer(own_daemon, scripted):
     """The next daemon has the bytes, and the next process sends them again."""
     model = scripted((Text("half"), Hold(), "never"), "whole", "again")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="sees")
         session.prompt(["Look.", cmdc.Image(IMAGE)])
         model.wait_held(TURN_S)
         pid = session.agent_pid()
-        cradle.kill()
+        own_daemon.kill()
         os.kill(pid, signal.SIGKILL)
     model.wait_abandoned()
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         answer = client.collect_reply("sees", timeout=TURN_S)
         client.run("sees", "And now?", timeout=TURN_S)
     seen = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": URL}}]

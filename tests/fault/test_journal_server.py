@@ -17,11 +17,11 @@ server = pytest.fixture(lend_server)
 
 
 @pytest.fixture
-def cradle(cradle):
+def own_daemon(own_daemon):
     """Return directories for a daemon whose journal is where ``journal`` says."""
-    environment = cradle.environment
-    cradle.environment = lambda: environment() | {"CMDC_JOURNAL": cradle.journal}
-    return cradle
+    environment = own_daemon.environment
+    own_daemon.environment = lambda: environment() | {"CMDC_JOURNAL": own_daemon.journal}
+    return own_daemon
 
 
 def until_ends(events, count):
@@ -35,11 +35,11 @@ def texts(client, session_id):
     return [one.content for one in client.messages(session_id) if one.role != "system"]
 
 
-def test_a_session_outlives_the_server_and_the_daemon(cradle, server, scripted, poll):
+def test_a_session_outlives_the_server_and_the_daemon(own_daemon, server, scripted, poll):
     """What is new is refused while the server is away; nothing that was taken is lost."""
-    cradle.journal = server.url
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.journal = server.url
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=scripted("one", "two", "three"), session_id="s-1")
         events = session.subscribe()
         session.run("1", timeout=TURN_S)
@@ -56,25 +56,25 @@ def test_a_session_outlives_the_server_and_the_daemon(cradle, server, scripted, 
 
         assert poll(run_again) == "two"
         until_ends(events, 2)
-        cradle.kill()
-    cradle.start()
-    with cradle.client() as client:
+        own_daemon.kill()
+    own_daemon.start()
+    with own_daemon.client() as client:
         assert client.run("s-1", "3", timeout=TURN_S).text == "three"
         assert texts(client, "s-1") == ["1", "one", "2", "two", "3", "three"]
 
 
-def test_the_password_is_shown_to_nobody(cradle, server):
+def test_the_password_is_shown_to_nobody(own_daemon, server):
     """It is in no log, and in the environment of no process but the daemon's own."""
-    cradle.journal = server.url.replace("cmdc@", f"cmdc:{PASSWORD}@")
-    daemon = cradle.start()
-    with cradle.client() as client:
+    own_daemon.journal = server.url.replace("cmdc@", f"cmdc:{PASSWORD}@")
+    daemon = own_daemon.start()
+    with own_daemon.client() as client:
         client.create_agent(model="openai:none")
-        others = [one for one in cradle.left() if one.pid != daemon]
+        others = [one for one in own_daemon.left() if one.pid != daemon]
         found = [one for one in others if PASSWORD in str(environment_of(one))]
 
     assert len(others) > 2
     assert found == []
-    assert PASSWORD not in cradle.log.read_text()
+    assert PASSWORD not in own_daemon.log.read_text()
 
 
 def environment_of(process):
@@ -85,13 +85,13 @@ def environment_of(process):
         return {}
 
 
-def test_a_second_daemon_does_not_start(cradle, server):
+def test_a_second_daemon_does_not_start(own_daemon, server):
     """It says who has the journal."""
-    cradle.journal = server.url
-    first = cradle.start()
-    second = type(cradle)()
+    own_daemon.journal = server.url
+    first = own_daemon.start()
+    second = type(own_daemon)()
     second.environment = lambda: (
-        cradle.environment()
+        own_daemon.environment()
         | {
             "CMDC_RUNTIME_DIR": str(second.address),
             "CMDC_STATE_DIR": str(second.place / "state"),
@@ -104,14 +104,14 @@ def test_a_second_daemon_does_not_start(cradle, server):
         second.close()
 
 
-def test_a_journal_in_memory_is_enough_to_work(cradle, scripted):
+def test_a_journal_in_memory_is_enough_to_work(own_daemon, scripted):
     """Until the daemon ends; then the sessions are gone."""
-    cradle.journal = "memory"
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.journal = "memory"
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=scripted("one"), session_id="s-1")
         assert session.run("1", timeout=TURN_S).text == "one"
-        cradle.kill()
-    cradle.start()
-    with cradle.client() as client, pytest.raises(cmdc.InvalidSession):
+        own_daemon.kill()
+    own_daemon.start()
+    with own_daemon.client() as client, pytest.raises(cmdc.InvalidSession):
         client.status("s-1")

@@ -35,24 +35,24 @@ LONG_S = 3_600.0
 
 
 @pytest.fixture(scope="module")
-def client(new_cradle):
+def client(shared_daemon):
     """A client of a daemon of this file's own."""
-    new_cradle.start()
-    with new_cradle.client() as found:
+    shared_daemon.start()
+    with shared_daemon.client() as found:
         yield found
 
 
 class Measure:
     """How much of everything a daemon has."""
 
-    def __init__(self, cradle):
-        daemon = psutil.Process(cradle.process.pid)
+    def __init__(self, own_daemon):
+        daemon = psutil.Process(own_daemon.process.pid)
         self.fds = daemon.num_fds()
         self.threads = daemon.num_threads()
         self.rss = daemon.memory_info().rss
         self.processes = len(daemon.children(recursive=True))
-        self.files = sorted(path.name for path in Path(cradle.address).iterdir())
-        self.cgroups = sorted(_cells(cradle))
+        self.files = sorted(path.name for path in Path(own_daemon.address).iterdir())
+        self.cgroups = sorted(_cgroups(own_daemon))
 
     def grown(self, before):
         """Return what is more than it was."""
@@ -69,32 +69,32 @@ class Measure:
         return found + [f"a cgroup: {name}" for name in self.cgroups if name not in before.cgroups]
 
 
-def _cells(cradle):
-    record = Path(cradle.place, "state", "cells")
+def _cgroups(own_daemon):
+    record = Path(own_daemon.place, "state", "cells")
     places = record.read_text().splitlines() if record.exists() else []
     with contextlib.suppress(FileNotFoundError):
         for place in places:
             yield from (one.name for one in Path(place).iterdir() if one.is_dir())
 
 
-def at_rest(cradle, poll, sessions):
+def at_rest(own_daemon, poll, sessions):
     """Return a measure of a daemon that has all that it wants beside so many sessions.
 
     That is its spares, and the zygote with litellm, which it makes when it has long forked none.
     """
-    wanted = 2 + cradle.spares + sessions
-    assert poll(lambda: Measure(cradle).processes == wanted, FULL_IDLE_S + TURN_S)
-    return Measure(cradle)
+    wanted = 2 + own_daemon.spares + sessions
+    assert poll(lambda: Measure(own_daemon).processes == wanted, FULL_IDLE_S + TURN_S)
+    return Measure(own_daemon)
 
 
-def settled(cradle, poll, before):
+def settled(own_daemon, poll, before):
     """Return what has grown once everything that ends by itself has ended."""
-    poll(lambda: not Measure(cradle).grown(before))
-    return Measure(cradle).grown(before)
+    poll(lambda: not Measure(own_daemon).grown(before))
+    return Measure(own_daemon).grown(before)
 
 
 @pytest.mark.timeout(LONG_S if COUNT > 1_000 else 240)
-def test_sessions_that_come_and_go_leave_nothing(client, new_cradle, poll):
+def test_sessions_that_come_and_go_leave_nothing(client, shared_daemon, poll):
     """Descriptors, threads, memory, files, cgroups and processes are as before."""
     with ScriptedModel([], default="fine") as model, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
 
@@ -103,15 +103,15 @@ def test_sessions_that_come_and_go_leave_nothing(client, new_cradle, poll):
                 session.status()
 
         list(pool.map(live, range(WARM)))
-        before = at_rest(new_cradle, poll, 0)
+        before = at_rest(shared_daemon, poll, 0)
         list(pool.map(live, range(COUNT)))
 
-        assert settled(new_cradle, poll, before) == []
+        assert settled(shared_daemon, poll, before) == []
         assert client.list_sessions() == []
 
 
 @pytest.mark.timeout(LONG_S if COUNT > 1_000 else 240)
-def test_processes_that_die_and_come_back_leave_nothing(client, new_cradle, poll):
+def test_processes_that_die_and_come_back_leave_nothing(client, shared_daemon, poll):
     """So are they after as many restarts, each of which has one Down."""
     budget = {"max_restarts": 1_000_000, "restart_delay": (0.0, 0.0)}
     with contextlib.ExitStack() as stack:
@@ -133,10 +133,10 @@ def test_processes_that_die_and_come_back_leave_nothing(client, new_cradle, poll
             return session.status().restarts
 
         first = list(pool.map(kill, sessions, [WARM // SIDE_BY_SIDE] * SIDE_BY_SIDE))
-        before = at_rest(new_cradle, poll, SIDE_BY_SIDE)
+        before = at_rest(shared_daemon, poll, SIDE_BY_SIDE)
         last = list(pool.map(kill, sessions, [COUNT // SIDE_BY_SIDE] * SIDE_BY_SIDE))
 
         assert [one - two for one, two in zip(last, first, strict=True)] == [
             COUNT // SIDE_BY_SIDE
         ] * SIDE_BY_SIDE
-        assert settled(new_cradle, poll, before) == []
+        assert settled(shared_daemon, poll, before) == []

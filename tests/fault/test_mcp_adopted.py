@@ -12,24 +12,24 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 TURN_S = 120.0
 
 
-def started(cradle, model, left, **given):
+def started(own_daemon, model, left, **given):
     """Return the pids of a session's server and of what that has left behind."""
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         server = declared(env={"SERVER_LEAVES": str(left)}, **given)
         session = client.create_agent(model=model, session_id="mcp", mcp_servers=[server])
         session.run("go", timeout=TURN_S)
         return int(result_of(session).content), int(left.read_text())
 
 
-def test_an_agent_that_is_taken_over_keeps_its_servers(cradle, scripted, tmp_path):
+def test_an_agent_that_is_taken_over_keeps_its_servers(own_daemon, scripted, tmp_path):
     """The next daemon's session has the same process of the server."""
-    cradle.grace = 60.0
+    own_daemon.grace = 60.0
     model = scripted(call("pid"), "Done.", call("pid", "c2"), "Done again.")
-    pid, stray = started(cradle, model, tmp_path / "left")
-    cradle.kill()
-    cradle.start()
-    with cradle.client() as client:
+    pid, stray = started(own_daemon, model, tmp_path / "left")
+    own_daemon.kill()
+    own_daemon.start()
+    with own_daemon.client() as client:
         client.run("mcp", "again", timeout=TURN_S)
         same = next(one.content for one in client.messages("mcp") if one.call_id == "c2")
         client.stop("mcp")
@@ -38,32 +38,32 @@ def test_an_agent_that_is_taken_over_keeps_its_servers(cradle, scripted, tmp_pat
     assert poll_for(lambda: has_ended(pid) and has_ended(stray))
 
 
-def test_an_agent_that_does_not_wait_takes_its_servers_along(cradle, scripted, tmp_path):
+def test_an_agent_that_does_not_wait_takes_its_servers_along(own_daemon, scripted, tmp_path):
     """Nothing of them is left when nobody takes it over."""
-    pid, stray = started(cradle, scripted(call("pid"), "Done."), tmp_path / "left")
-    cradle.kill()
+    pid, stray = started(own_daemon, scripted(call("pid"), "Done."), tmp_path / "left")
+    own_daemon.kill()
 
     assert poll_for(lambda: has_ended(pid) and has_ended(stray))
 
 
 def test_a_shared_server_ends_with_its_daemon_and_the_next_one_has_another(
-    cradle, scripted, tmp_path
+    own_daemon, scripted, tmp_path
 ):
     """The agent that is taken over asks the next daemon for it; nothing of the first is left."""
-    cradle.grace = 60.0
+    own_daemon.grace = 60.0
     model = scripted(call("pid"), "Done.", call("pid", "c2"), "Done again.")
     left = tmp_path / "left"
-    pid, stray = started(cradle, model, left, share="daemon")
+    pid, stray = started(own_daemon, model, left, share="daemon")
     left.unlink()
-    cradle.kill()
+    own_daemon.kill()
     gone = poll_for(lambda: has_ended(pid) and has_ended(stray))
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         client.run("mcp", "again", timeout=TURN_S)
         other = next(one.content for one in client.messages("mcp") if one.call_id == "c2")
         second = int(left.read_text())
         client.stop("mcp")
-    cradle.kill()
+    own_daemon.kill()
 
     assert gone
     assert int(other) != pid

@@ -61,12 +61,12 @@ def server_in(processes):
 
 
 @pytest.fixture(name="crowd")
-def _crowd(cradle, scripted):
+def _crowd(own_daemon, scripted):
     """Return the sessions of a daemon by the marks of their servers, which run."""
-    cradle.start()
+    own_daemon.start()
     model = scripted(default="Done.")
-    marks = [str(cradle.place / f"left-{number}") for number in range(COUNT)]
-    with cradle.client() as client:
+    marks = [str(own_daemon.place / f"left-{number}") for number in range(COUNT)]
+    with own_daemon.client() as client:
         sessions = {
             mark: client.create_agent(model=model, mcp_servers=[declared(mark)], max_restarts=10)
             for mark in marks
@@ -78,7 +78,7 @@ def _crowd(cradle, scripted):
         yield sessions
 
 
-def test_nothing_of_a_server_outlives_who_is_killed(cradle, crowd):
+def test_nothing_of_a_server_outlives_who_is_killed(own_daemon, crowd):
     """Servers, agents and the daemon in turn; what is kept up is started anew meanwhile."""
     before = marked(crowd)
     servers, agents, others = ([*crowd][at::3] for at in range(3))
@@ -92,6 +92,6 @@ def test_nothing_of_a_server_outlives_who_is_killed(cradle, crowd):
     assert all(one.is_running() for one in of(before, others))
     assert poll_for(lambda: all(marked(servers).values()), END_S)
 
-    cradle.kill()
+    own_daemon.kill()
 
     assert poll_for(lambda: not any(marked(crowd).values()), END_S)

@@ -18,11 +18,11 @@ def armed_at(armed, write, moment):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_server_is_attached_once(cradle, armed, scripted, moment):
+def test_a_server_is_attached_once(own_daemon, armed, scripted, moment):
     """The command comes again where it was not written, and the model has the tools."""
-    cradle.start()
+    own_daemon.start()
     model = scripted(call("add", a=1, b=2), "Done.")
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="mcp", restart_delay=(0.0, 0.05))
         armed_at(armed, ATTACHED, moment)
         session.attach_mcp_server(declared())
@@ -36,11 +36,11 @@ def test_a_server_is_attached_once(cradle, armed, scripted, moment):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_tools_are_seen_once(cradle, armed, scripted, moment):
+def test_tools_are_seen_once(own_daemon, armed, scripted, moment):
     """The next process starts the server again and lists the same: nothing needs approval."""
-    cradle.start()
+    own_daemon.start()
     model = scripted(call("add", a=1, b=2), "Done.")
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         session = client.create_agent(
             model=model,
             session_id="mcp",
@@ -61,11 +61,11 @@ def test_tools_are_seen_once(cradle, armed, scripted, moment):
     ("death", "goes_on"),
     [("before:1", False), ("after:1", True), ("before:2", True), ("after:2", False)],
 )
-def test_a_call_goes_on_while_its_question_is_kept(cradle, armed, scripted, death, goes_on):
+def test_a_call_goes_on_while_its_question_is_kept(own_daemon, armed, scripted, death, goes_on):
     """From behind the first write to before the second, by which an answer is there already."""
-    cradle.start()
+    own_daemon.start()
     model = scripted(call("ask"), "Done.")
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         session = client.create_agent(
             model=model,
             session_id="mcp",

@@ -39,13 +39,13 @@ with cmdc.Client(sys.argv[1]) as client:
 
 
 @pytest.fixture
-def away(cradle):
+def away(own_daemon):
     """Start a client in a process of its own that monitors sessions, and stop it when it does."""
     started = []
 
     def start(*names):
         process = subprocess.Popen(
-            [sys.executable, "-c", AWAY, str(cradle.address), *names],
+            [sys.executable, "-c", AWAY, str(own_daemon.address), *names],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -61,11 +61,11 @@ def away(cradle):
         process.stdout.close()
 
 
-def test_each_end_is_heard_once_whoever_dies(cradle, scripted, away, poll):
+def test_each_end_is_heard_once_whoever_dies(own_daemon, scripted, away, poll):
     """By a client that is there, and by one that was stopped all the while."""
     options = {"model": scripted(default="fine"), "restart_delay": (0.0, 0.0)}
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         busy = [client.create_agent(session_id=name, **options) for name in NAMES]
         sleeper = client.create_agent(session_id=SLEEPER, hibernate_after=SOON_S, **options)
         once = [session.monitor() for session in busy]
@@ -75,8 +75,8 @@ def test_each_end_is_heard_once_whoever_dies(cradle, scripted, away, poll):
         for session in busy:
             os.kill(session.agent_pid(), signal.SIGKILL)
             threading.Event().wait(APART_S)
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         for session in (*busy, sleeper):
             session.stop()
         heard = [heard_by(monitor) for monitor in always]

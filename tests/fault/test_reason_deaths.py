@@ -137,44 +137,44 @@ class Reasoned(Lived):
         return True
 
 
-def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
+def test_a_death_of_the_agent_changes_nothing(own_daemon, armed, scripted):
     """Before and after writes of every kind that a run makes."""
-    cradle.start()
+    own_daemon.start()
     for number, step in enumerate(AGENT_DIES):
-        lived = Reasoned(cradle, scripted, armed, f"run-{number}", step)
+        lived = Reasoned(own_daemon, scripted, armed, f"run-{number}", step)
 
         assert lived.is_whole(step)
         assert len(lived.of(events.AgentRecovered)) == 1, step
 
 
-def test_deaths_between_which_thoughts_come_end_no_run(cradle, armed, scripted):
+def test_deaths_between_which_thoughts_come_end_no_run(own_daemon, armed, scripted):
     """One more than a cycle may cost; none of them is counted that is followed by a thought."""
-    cradle.start()
+    own_daemon.start()
     steps = [f"agent.*tool_told*.after:{number}=agent" for number in (4, 1, 1)]
-    lived = Reasoned(cradle, scripted, armed, "run", *steps)
+    lived = Reasoned(own_daemon, scripted, armed, "run", *steps)
 
     assert len(lived.of(events.AgentRecovered)) == len(steps)
     assert lived.is_whole(steps)
 
 
 @pytest.mark.parametrize("step", DAEMON_DIES)
-def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, step):
+def test_a_death_of_the_daemon_changes_nothing(own_daemon, armed, scripted, step):
     """Whether the agent goes on with the next one or dies as well."""
-    cradle.start()
-    lived, deaths = reviving(cradle, lambda: Reasoned(cradle, scripted, armed, "run", step))
+    own_daemon.start()
+    lived, deaths = reviving(own_daemon, lambda: Reasoned(own_daemon, scripted, armed, "run", step))
 
     assert deaths == 1
     assert lived.is_whole(step)
 
 
 @pytest.mark.parametrize("moment", ["before:5", "after:4", "after:6"])
-def test_who_came_first_stays_the_first(cradle, armed, scripted, moment):
+def test_who_came_first_stays_the_first(own_daemon, armed, scripted, moment):
     """The run is decided as it was; those that were ended stay so, and are not asked again."""
-    cradle.start()
+    own_daemon.start()
     when, number = moment.split(":")
     step = f"agent.*tool_told*.{when}:{number}=agent"
     late = scripted(answered, (Hold(), "late"), (Hold(), "late"), default=answered)
-    lived = Reasoned(cradle, scripted, armed, "run", step, strategy=First, below=late)
+    lived = Reasoned(own_daemon, scripted, armed, "run", step, strategy=First, below=late)
     first = lived.reported()[0]
 
     assert lived.answer == lived.result.answer == first.content
@@ -187,12 +187,14 @@ def test_who_came_first_stays_the_first(cradle, armed, scripted, moment):
 class Waved(Lived):
     """A session whose tool asks nine in three waves; ``dies`` is where the first of them does."""
 
-    def __init__(self, cradle, scripted, armed, name, *dies):
+    def __init__(self, own_daemon, scripted, armed, name, *dies):
         tool = cmdc.tools.Reason(strategies=[Waves])
         use = ToolUse("reason", {"question": "Well?"})
         self.mind = Mind()
         below = scripted(default=self.mind)
-        super().__init__(cradle, scripted, armed, name, calls=(tool, use), below=below, child=dies)
+        super().__init__(
+            own_daemon, scripted, armed, name, calls=(tool, use), below=below, child=dies
+        )
 
     @property
     def branches(self):
@@ -202,10 +204,10 @@ class Waved(Lived):
 
 
 @pytest.mark.parametrize("point", BRANCH_DIES)
-def test_a_death_of_a_branch_is_one_thought_of_nine(cradle, armed, scripted, tmp_path, point):
+def test_a_death_of_a_branch_is_one_thought_of_nine(own_daemon, armed, scripted, tmp_path, point):
     """Wherever it dies the answer is that of the others, and none of them is asked again."""
-    cradle.start()
-    lived = Waved(cradle, scripted, armed, "run", f"{point}:1=agent")
+    own_daemon.start()
+    lived = Waved(own_daemon, scripted, armed, "run", f"{point}:1=agent")
     thoughts = lived.reported()
     failed = [one for one in thoughts if one.error is not None]
 

@@ -17,13 +17,13 @@ TURN_S = 30.0
 
 @pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("point", ["create.before", "create.after", "began.after"])
-def test_daemon_killed_while_a_session_starts(cradle, armed, scripted, point):
+def test_daemon_killed_while_a_session_starts(own_daemon, armed, scripted, point):
     """The caller gets its session, which is there once, and nobody else's."""
-    cradle.start()
+    own_daemon.start()
     armed("s-1", f"{point}:1=daemon")
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         make = functools.partial(client.create_agent, model=scripted(default="fine"))
-        session, deaths = reviving(cradle, lambda: make(session_id="s-1"))
+        session, deaths = reviving(own_daemon, lambda: make(session_id="s-1"))
 
         assert deaths == (point != "began.after")
         assert session.run("Go.", timeout=TURN_S).text == "fine"
@@ -55,10 +55,12 @@ BEGINNINGS = {"resumed": lambda client, _frames: client.resume_session("s-1"), "
 @pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("point", ["restore.before", "restore.after"])
 @pytest.mark.parametrize("begin", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_daemon_killed_while_a_session_begins_with_a_past(cradle, armed, scripted, begin, point):
+def test_daemon_killed_while_a_session_begins_with_a_past(
+    own_daemon, armed, scripted, begin, point
+):
     """It has all of its past or is not there; who asks again gets the one that there is."""
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=scripted(default="fine"), session_id="s-1")
         for _ in range(3):
             session.run("Go.", timeout=TURN_S)
@@ -68,7 +70,7 @@ def test_daemon_killed_while_a_session_begins_with_a_past(cradle, armed, scripte
         frames = []
         client._run(lambda calls: calls.export("s-1", frames.append))
         armed("s-1", f"{point}:1=daemon")
-        _, deaths = reviving(cradle, lambda: begin(client, frames))
+        _, deaths = reviving(own_daemon, lambda: begin(client, frames))
         now = past_of(client, "s-1")
 
         assert deaths == 1
@@ -79,37 +81,39 @@ def test_daemon_killed_while_a_session_begins_with_a_past(cradle, armed, scripte
 
 
 @pytest.mark.usefixtures("_quick")
-def test_daemon_killed_while_a_session_is_stopped(cradle, armed, scripted):
+def test_daemon_killed_while_a_session_is_stopped(own_daemon, armed, scripted):
     """A stop that has its answer holds for the next daemon; one that was repeated has one, too."""
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         model = scripted(default="fine")
         for point in ("ended.before", "ended.after"):
             client.create_agent(model=model, session_id=point)
         for point in ("ended.before", "ended.after"):
             armed(point, f"{point}:1=daemon")
-            _, deaths = reviving(cradle, functools.partial(client.stop, point, reason="enough"))
+            _, deaths = reviving(own_daemon, functools.partial(client.stop, point, reason="enough"))
 
             assert (point, deaths) == (point, 1)
             with pytest.raises(cmdc.SessionNotAlive):
                 client.status(point)
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         assert client.list_sessions() == []
 
 
 @pytest.mark.usefixtures("_quick")
-def test_what_is_recorded_is_published_though_daemon_and_agent_die(cradle, armed, scripted, poll):
+def test_what_is_recorded_is_published_though_daemon_and_agent_die(
+    own_daemon, armed, scripted, poll
+):
     """The events of a step are in the journal with it; nobody is left who could send them again."""
-    cradle.start()
-    with cradle.client() as client, ThreadPoolExecutor(1) as pool:
+    own_daemon.start()
+    with own_daemon.client() as client, ThreadPoolExecutor(1) as pool:
         session = client.create_agent(model=scripted(default="fine"), session_id="s-1")
         pid = session.agent_pid()
         armed("s-1", "append.cycle_started*.after:1=daemon")
         asked = pool.submit(session.prompt, "Go.")
-        assert poll(lambda: cradle.process.poll() is not None)
+        assert poll(lambda: own_daemon.process.poll() is not None)
         os.kill(pid, signal.SIGKILL)
-        cradle.start()
+        own_daemon.start()
         asked.result(TURN_S)
         assert session.collect_reply(timeout=TURN_S) == "fine"
         events = past_of(client, "s-1")

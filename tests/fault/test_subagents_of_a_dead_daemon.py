@@ -17,7 +17,7 @@ def used(tokens):
     return TokenUsage(prompt_tokens=tokens, completion_tokens=0, total_tokens=tokens)
 
 
-def test_subagent_of_a_dead_daemon_is_counted_and_not_continued(cradle, scripted, poll):
+def test_subagent_of_a_dead_daemon_is_counted_and_not_continued(own_daemon, scripted, poll):
     """Its call is uncertain to the model; its own usage and that of the level below are in."""
     model = scripted(
         ToolCalls(CALL, usage=used(1_000)),
@@ -26,8 +26,8 @@ def test_subagent_of_a_dead_daemon_is_counted_and_not_continued(cradle, scripted
         (Hold(), "never"),
         Text("done", usage=used(4)),
     )
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         scout = cmdc.SubAgent("scout", "Looks at things.")
         session = client.create_agent(
             model=model, session_id="above", subagents=[scout], max_depth=2
@@ -36,9 +36,9 @@ def test_subagent_of_a_dead_daemon_is_counted_and_not_continued(cradle, scripted
             session.prompt("Go.")
             model.wait_held()
             next(iter(unknown))  # so the turn that called it is in the journal
-        cradle.kill()
-    cradle.start()
-    with cradle.client() as client:
+        own_daemon.kill()
+    own_daemon.start()
+    with own_daemon.client() as client:
         text = client.collect_reply("above", timeout=TURN_S)
         # The request that the lowest one died in counts about.
         is_counted = poll(lambda: 1_234 < client.status("above").total_tokens < 1_234 + 400)

@@ -26,19 +26,19 @@ def burn(pids: str) -> str:
     return "never"
 
 
-def test_hosts_and_calls_end_with_a_killed_daemon(cradle, scripted, poll, tmp_path):
+def test_hosts_and_calls_end_with_a_killed_daemon(own_daemon, scripted, poll, tmp_path):
     """The host watches the daemon itself, and kills each call with all that it started."""
     pids = tmp_path / "pids"
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         model = scripted(ToolCalls(ToolUse("burn", {"pids": str(pids)})), "never")
         session = client.create_agent(model=model, tools=[burn])
         session.prompt("Burn.")
         assert poll(lambda: pids.exists() and pids.read_text())
         child = psutil.Process(int(pids.read_text()))
         call, host = child.parent(), child.parent().parent()
-        cradle.kill()
+        own_daemon.kill()
     _, left = psutil.wait_procs([child, call, host], GONE_S)
 
     assert left == []
-    assert poll(lambda: not cradle.left())
+    assert poll(lambda: not own_daemon.left())

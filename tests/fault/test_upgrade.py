@@ -65,32 +65,32 @@ class Code:
 
 
 @pytest.fixture
-def code(cradle):
-    """The code of the cradle's daemons, whose agents wait for the next one."""
-    found, plain = Code(cradle.place / "code"), cradle.environment
+def code(own_daemon):
+    """The code of a daemon, whose agents wait for the next one."""
+    found, plain = Code(own_daemon.place / "code"), own_daemon.environment
     path = os.pathsep.join([str(found.folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    cradle.environment = lambda: plain() | {"PYTHONPATH": path}
-    cradle.grace = 60.0
+    own_daemon.environment = lambda: plain() | {"PYTHONPATH": path}
+    own_daemon.grace = 60.0
     return found
 
 
 @pytest.fixture
-def end(cradle):
+def end(own_daemon):
     """End the daemon in one of the ways."""
 
     def leave():
-        cradle.process.send_signal(signal.SIGUSR2)
-        assert cradle.process.wait(TURN_S) == 0
+        own_daemon.process.send_signal(signal.SIGUSR2)
+        assert own_daemon.process.wait(TURN_S) == 0
 
-    return dict(zip(WAYS, (cradle.kill, leave), strict=True))
+    return dict(zip(WAYS, (own_daemon.kill, leave), strict=True))
 
 
 @pytest.fixture
-def advice(cradle, capsys):
+def advice(own_daemon, capsys):
     """Return what ``cmdc doctor``, which is of the old code, advises about the daemon."""
 
     def ask():
-        main(["doctor", "--json", "--address", str(cradle.address)])
+        main(["doctor", "--json", "--address", str(own_daemon.address)])
         findings = json.loads(capsys.readouterr().out)
         return next(one["advice"] for one in findings if one["name"] == "daemon")
 
@@ -143,15 +143,15 @@ def start_asker(client, model):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_other_code_takes_over_what_runs(  # noqa: PLR0913, PLR0917 - fixtures
-    cradle, code, end, way, scripted, poll, advice, tmp_path
+    own_daemon, code, end, way, scripted, poll, advice, tmp_path
 ):
     """Processes, streams, held calls and monitors are as they were; the daemon is the new one."""
     talk = scripted((Text("before "), Hold(), Text("after")))
     command = {"command": f"echo x >> {tmp_path / 'ran'}"}
     ask = scripted(ToolCalls(ToolUse("shell", command)), "done")
-    cradle.start()
+    own_daemon.start()
     assert advice() == ""
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         talker, stream = start_talker(client, talk)
         asker, approval = start_asker(client, ask)
         downs = []
@@ -160,7 +160,7 @@ def test_other_code_takes_over_what_runs(  # noqa: PLR0913, PLR0917 - fixtures
         code.upgrade()
         end[way]()
         talk.release()
-        cradle.start()
+        own_daemon.start()
         after = processes_of(client)
         asker.approve(approval)
         replies = [one.collect_reply(timeout=TURN_S) for one in (talker, asker)]
@@ -171,7 +171,7 @@ def test_other_code_takes_over_what_runs(  # noqa: PLR0913, PLR0917 - fixtures
         indexes = [indexes_of(client, name) for name in before]
 
         assert OTHER_VERSION in advice()
-        assert cradle.log.read_text().count("by=other") == len(before)
+        assert own_daemon.log.read_text().count("by=other") == len(before)
         assert after == before
         assert replies == ["before after", "done"]
         assert (tmp_path / "ran").read_text() == "x\n"
@@ -184,22 +184,22 @@ def test_other_code_takes_over_what_runs(  # noqa: PLR0913, PLR0917 - fixtures
 
 
 @pytest.mark.parametrize("by", ["its own memory", "a place at the path"])
-def test_the_next_daemon_sees_an_agent_that_hangs(cradle, code, scripted, by):
+def test_the_next_daemon_sees_an_agent_that_hangs(own_daemon, code, scripted, by):
     """By the slot that it brings, or, of an earlier release, by the one that it looks for."""
-    roll, board = code.folder / "cmdc_runtime" / "runtime_dir.py", cradle.address / "board"
+    roll, board = code.folder / "cmdc_runtime" / "runtime_dir.py", own_daemon.address / "board"
     if by == "a place at the path":
         text = roll.read_text()
         assert text.count("brings_slot=True") == 1
         roll.write_text(text.replace("brings_slot=True", "brings_slot=False"))
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         model = scripted(default="fine")
         session = client.create_agent(model=model, session_id="s-1", unresponsive_after=QUIET_S)
         session.run("1", timeout=TURN_S)
         pid = session.agent_pid()
         for _ in range(2):  # what it has brought once, it brings again
-            cradle.kill()
-            cradle.start()
+            own_daemon.kill()
+            own_daemon.start()
             session.run("2", timeout=TURN_S)
         is_there, last = board.exists(), client.last_index("s-1")
         monitor = session.monitor()
@@ -213,17 +213,17 @@ def test_the_next_daemon_sees_an_agent_that_hangs(cradle, code, scripted, by):
     assert (is_there, board.exists()) == (by == "a place at the path", False)
 
 
-def test_who_dies_under_other_code_comes_back_with_it(cradle, code, scripted):
+def test_who_dies_under_other_code_comes_back_with_it(own_daemon, code, scripted):
     """An adopted agent stays what it was; its next process is a child of the new zygote."""
     say = ToolCalls(ToolUse("code_version", {}))
     model = scripted(say, "one", say, "two", say, "three")
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=model, session_id="s-1", tools=[code_version])
         session.run("1", timeout=TURN_S)
         code.upgrade()
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         session.run("2", timeout=TURN_S)
         old = psutil.Process(session.agent_pid())
         old.kill()

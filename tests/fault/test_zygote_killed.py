@@ -17,10 +17,10 @@ KILLED = Signal(number=9, name="SIGKILL")
 
 
 @pytest.fixture(scope="module")
-def client(new_cradle):
+def client(shared_daemon):
     """A client of a daemon whose zygote the tests here kill."""
-    new_cradle.start()
-    with new_cradle.client() as found:
+    shared_daemon.start()
+    with shared_daemon.client() as found:
         yield found
 
 

@@ -34,7 +34,7 @@ EVENTS = codec.encode(Events(first=1, count=2))
 NEWER = MAGIC + bytes([WIRE_VERSION + 1])
 
 
-class Ear:
+class Heard:
     """Keeps what a dealer hands on."""
 
     def __init__(self):
@@ -83,13 +83,13 @@ def daemon(tmp_path):
         made.publisher.close()
 
 
-def dealer_of(daemon, ear):
-    return Dealer(control=daemon.control, events=daemon.events, identity=NAME, listener=ear)
+def dealer_of(daemon, heard):
+    return Dealer(control=daemon.control, events=daemon.events, identity=NAME, listener=heard)
 
 
 @contextlib.contextmanager
-def opened(daemon, ear=None):
-    dealer = dealer_of(daemon, ear or Ear())
+def opened(daemon, heard=None):
+    dealer = dealer_of(daemon, heard or Heard())
     dealer.open()
     try:
         yield dealer
@@ -107,20 +107,20 @@ def ask(name, *, again=False):
 
 def test_a_question_and_its_answer(daemon):
     """Both are structs at the client's end, and one part behind the header on the wire."""
-    ear = Ear()
+    heard = Heard()
 
     async def work():
         daemon.bind()
-        with opened(daemon, ear) as dealer:
+        with opened(daemon, heard) as dealer:
             dealer.send(encode(ask("one")))
             asked = await daemon.asked()
             daemon.router.send_multipart([NAME, *to_dealer(ANSWER)])
-            await come(lambda: ear.frames)
+            await come(lambda: heard.frames)
             return asked
 
     assert played(work) == ask("one")
-    assert ear.frames == [ValueReply(id="one", body=NOTHING)]
-    assert ear.violations == []
+    assert heard.frames == [ValueReply(id="one", body=NOTHING)]
+    assert heard.violations == []
 
 
 def test_what_has_no_connection_waits(daemon):
@@ -162,7 +162,7 @@ def test_what_waits_is_taken_back(daemon):
 
 def test_who_has_no_loop_takes_nothing_back(daemon):
     """A dealer that is not open, or closed, has nothing that waits."""
-    dealer = dealer_of(daemon, Ear())
+    dealer = dealer_of(daemon, Heard())
     dealer.send(encode(ask("one")))
     dealer.listen(b"topic")
     dealer.close()
@@ -172,31 +172,31 @@ def test_who_has_no_loop_takes_nothing_back(daemon):
 
 def test_events_come_by_topic(daemon):
     """Each once, with its body, until the topic is ignored; nobody subscribes who listens not."""
-    ear = Ear()
+    heard = Heard()
     mark = codec.encode(Watermark(last=2))
 
     async def work():
-        with opened(daemon, ear) as dealer:
+        with opened(daemon, heard) as dealer:
             for topic in (b"a", b"b"):
                 dealer.listen(topic)
                 assert await daemon.subscription() == b"\x01" + topic
             for parts in ((b"a", HEADER, EVENTS, b"body"), (b"a", HEADER, mark)):
                 daemon.publisher.send_multipart(parts)
-            await come(lambda: len(ear.published) == 2)
+            await come(lambda: len(heard.published) == 2)
             dealer.ignore(b"a")
             assert await daemon.subscription() == b"\x00a"
             daemon.publisher.send_multipart((b"a", HEADER, mark))
             daemon.publisher.send_multipart((b"b", HEADER, mark))
-            await come(lambda: len(ear.published) == 3)
+            await come(lambda: len(heard.published) == 3)
             assert not daemon.publisher.poll(0)
 
     played(work)
-    assert ear.published == [
+    assert heard.published == [
         (b"a", Events(first=1, count=2), b"body"),
         (b"a", Watermark(last=2), b""),
         (b"b", Watermark(last=2), b""),
     ]
-    assert ear.violations == []
+    assert heard.violations == []
 
 
 @pytest.mark.parametrize(
@@ -212,19 +212,19 @@ def test_events_come_by_topic(daemon):
 )
 def test_an_answer_that_breaks_the_contract(daemon, part, is_foreign, words):
     """Is named, and those behind it are heard."""
-    ear = Ear()
+    heard = Heard()
 
     async def work():
         daemon.bind()
-        with opened(daemon, ear) as dealer:
+        with opened(daemon, heard) as dealer:
             dealer.send(encode(ask("one")))
             await daemon.asked()
             daemon.router.send_multipart([NAME, part])
             daemon.router.send_multipart([NAME, *to_dealer(ANSWER)])
-            await come(lambda: ear.frames)
+            await come(lambda: heard.frames)
 
     played(work)
-    ((text, reported),) = ear.violations
+    ((text, reported),) = heard.violations
     assert words in text
     assert reported is is_foreign
 
@@ -241,18 +241,18 @@ def test_an_answer_that_breaks_the_contract(daemon, part, is_foreign, words):
 )
 def test_events_that_break_the_contract(daemon, parts, is_foreign, words):
     """Are named, and those behind them are heard."""
-    ear = Ear()
+    heard = Heard()
 
     async def work():
-        with opened(daemon, ear) as dealer:
+        with opened(daemon, heard) as dealer:
             dealer.listen(b"a")
             await daemon.subscription()
             daemon.publisher.send_multipart([b"a", *parts])
             daemon.publisher.send_multipart([b"a", HEADER, EVENTS])
-            await come(lambda: ear.published)
+            await come(lambda: heard.published)
 
     played(work)
-    ((text, reported),) = ear.violations
+    ((text, reported),) = heard.violations
     assert words in text
     assert reported is is_foreign
 
@@ -263,7 +263,7 @@ def test_an_end_leaves_nothing(daemon, end):
     before = threads()
 
     async def work():
-        dealer = dealer_of(daemon, Ear())
+        dealer = dealer_of(daemon, Heard())
         dealer.open()
         fds = [int(pump._socket.FD) for pump in (dealer._control, dealer._events)]
         assert threads() > before

@@ -12,7 +12,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.sync.session import Session
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ CLI_S = 60.0
 @pytest.fixture
 def elsewhere():
     """Directories for a daemon that is started on a restored journal."""
-    found = Cradle()
+    found = OwnDaemon()
     yield found
     found.close()
 

@@ -17,12 +17,12 @@ WARM_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def place(new_cradle):
+def place(shared_daemon):
     """A daemon that is warm; ``place.start()`` starts the next one where a case has ended it."""
-    new_cradle.start()
-    with new_cradle.client() as client:
-        assert new_cradle.poll(lambda: is_warm(client), WARM_S)
-    return new_cradle
+    shared_daemon.start()
+    with shared_daemon.client() as client:
+        assert shared_daemon.poll(lambda: is_warm(client), WARM_S)
+    return shared_daemon
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from supervisor.adapters.journal.repair.volume import RESERVE_FILE
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.api.backups import Backups
 from supervisor.restore import check_backup, replace_journal
-from tests.fault.cases import test_mending
+from tests.fault.cases import test_repair
 from tests.fault.cases.journals import SESSIONS, fill, look, name_of, with_journal
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -49,22 +49,22 @@ def audit():
 
 
 @pytest.fixture
-def scripted_daemon(cradle, armed):
+def scripted_daemon(own_daemon, armed):
     """A daemon with a session that has said something, and how to have the daemon die."""
-    cradle.start()
-    with ScriptedModel([], default="fine") as model, cradle.client() as client:
+    own_daemon.start()
+    with ScriptedModel([], default="fine") as model, own_daemon.client() as client:
         session = client.create_agent(model=model)
         for number in range(PROMPTS):
             session.run(f"{number} {LARGE}", timeout=TURN_S)
-        yield cradle, session, functools.partial(armed, DAEMON_ITSELF)
+        yield own_daemon, session, functools.partial(armed, DAEMON_ITSELF)
         session.stop()
 
 
-def backup(cradle, file):
+def backup(own_daemon, file):
     """Run the command, and return what became of it; without a daemon it gives up soon."""
     return subprocess.Popen(
         [CMDC, "backup", str(file), "--json"],
-        env=cradle.environment() | {"CMDC_ADDRESS": str(cradle.address)},
+        env=own_daemon.environment() | {"CMDC_ADDRESS": str(own_daemon.address)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -86,22 +86,22 @@ def test_a_daemon_that_is_killed_leaves_the_former_backup_or_the_new_one(
     scripted_daemon, tmp_path, point, is_new
 ):
     """The client asks the next daemon, which makes it; nothing else is left anywhere."""
-    cradle, session, plan = scripted_daemon
+    own_daemon, session, plan = scripted_daemon
     folder = tmp_path / "backups"
     folder.mkdir()
     file = folder / "b"
-    with backup(cradle, file) as first:
+    with backup(own_daemon, file) as first:
         _, err = first.communicate(timeout=RUN_S)
     assert first.returncode == 0, err
     former = file.read_bytes()
     session.run("One more.", timeout=TURN_S)
     plan(f"{point}=daemon")
-    with backup(cradle, file) as asked:
-        cradle.process.wait(RUN_S)
+    with backup(own_daemon, file) as asked:
+        own_daemon.process.wait(RUN_S)
         of_the_dead = file.read_bytes()
         left = {one.name for one in folder.iterdir()}
-        has_copy = (cradle.place / "state" / COPY_FILE).exists()
-        cradle.start()
+        has_copy = (own_daemon.place / "state" / COPY_FILE).exists()
+        own_daemon.start()
         out, err = asked.communicate(timeout=RUN_S)
 
     assert (of_the_dead != former) == is_new
@@ -109,7 +109,7 @@ def test_a_daemon_that_is_killed_leaves_the_former_backup_or_the_new_one(
     assert has_copy
     assert asked.returncode == 0, err
     assert {one.name for one in folder.iterdir()} == {"b"}
-    assert not (cradle.place / "state" / COPY_FILE).exists()
+    assert not (own_daemon.place / "state" / COPY_FILE).exists()
     assert check_backup(file).seal.made_ms == json.loads(out)["made_ms"]
     assert session.run("And?", timeout=TURN_S).text == "fine"
 
@@ -139,7 +139,7 @@ def made(tmp_path_factory):
 @pytest.mark.fault_case("F96")
 def test_a_restore_may_be_killed_at_any_moment(made, tmp_path, monkeypatch):
     """The next start has the journal that was there, or the backup, with the former one beside."""
-    monkeypatch.setattr(test_mending, "TRACED", test_mending.TRACED | TRACED)
+    monkeypatch.setattr(test_repair, "TRACED", test_repair.TRACED | TRACED)
     file, left = made
     state = tmp_path / "state"
 
@@ -147,7 +147,7 @@ def test_a_restore_may_be_killed_at_any_moment(made, tmp_path, monkeypatch):
         return functools.partial(replace_journal, file, state, force=True)
 
     def restored():
-        code, moments = test_mending.mend_until(shutil.copytree(left, state), begin=begin)
+        code, moments = test_repair.repair_until(shutil.copytree(left, state), begin=begin)
         assert code == 0
         return moments
 
@@ -159,7 +159,7 @@ def test_a_restore_may_be_killed_at_any_moment(made, tmp_path, monkeypatch):
     outcomes = []
     for moment in moments:
         shutil.rmtree(state)
-        code, _ = test_mending.mend_until(shutil.copytree(left, state), moment, begin)
+        code, _ = test_repair.repair_until(shutil.copytree(left, state), moment, begin)
         assert code == KILLED
         found, mended = with_journal(state, look)
         assert found in (former, backed_up), moment
@@ -184,18 +184,18 @@ def test_a_restore_may_be_killed_at_any_moment(made, tmp_path, monkeypatch):
 @pytest.mark.fault_case("F96")
 def test_a_restore_that_was_killed_may_be_done_again(made, tmp_path, monkeypatch):
     """It comes to the same as one that was not."""
-    monkeypatch.setattr(test_mending, "TRACED", test_mending.TRACED | TRACED)
+    monkeypatch.setattr(test_repair, "TRACED", test_repair.TRACED | TRACED)
     file, left = made
     state = tmp_path / "state"
 
     def begin(state):
         return functools.partial(replace_journal, file, state, force=True)
 
-    _, moments = test_mending.mend_until(shutil.copytree(left, state), begin=begin)
+    _, moments = test_repair.repair_until(shutil.copytree(left, state), begin=begin)
     right, _ = with_journal(state, look)
     for moment in moments:
         shutil.rmtree(state)
-        test_mending.mend_until(shutil.copytree(left, state), moment, begin)
+        test_repair.repair_until(shutil.copytree(left, state), moment, begin)
         replace_journal(file, state, force=True)
         assert list(state.glob("*.replaced-*[0-9]"))
         assert with_journal(state, look)[0] == right, moment

@@ -50,11 +50,11 @@ def plans(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def new_cradle(code_path, plans, new_cradle):
+def shared_daemon(code_path, plans, shared_daemon):
     """A daemon that imports from there, and whose agents die where a plan says so."""
-    plain = new_cradle.environment
-    new_cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(plans)}
-    return new_cradle
+    plain = shared_daemon.environment
+    shared_daemon.environment = lambda: plain() | {"CMDC_FAULTS": str(plans)}
+    return shared_daemon
 
 
 class Application:

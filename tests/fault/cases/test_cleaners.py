@@ -130,12 +130,14 @@ def test_what_is_opened_to_other_users_is_closed_again(place, audit, scripted, m
 
 @pytest.mark.fault_case("F76")
 @pytest.mark.parametrize("what", ["entries", "roll", "directory"])
-def test_agents_are_found_by_the_next_daemon_though_the_roll_was_removed(cradle, scripted, what):
+def test_agents_are_found_by_the_next_daemon_though_the_registry_was_removed(
+    own_daemon, scripted, what
+):
     """They are on it again, so it goes on with their processes, and starts no second ones."""
-    cradle.grace = 60.0
-    cradle.start()
-    roll = cradle.address / REGISTRY
-    with cradle.client() as client:
+    own_daemon.grace = 60.0
+    own_daemon.start()
+    roll = own_daemon.address / REGISTRY
+    with own_daemon.client() as client:
         model = scripted(default="fine")
         sessions = [client.create_agent(model=model) for _ in range(3)]
         before = [one.agent_pid() for one in sessions]
@@ -144,14 +146,14 @@ def test_agents_are_found_by_the_next_daemon_though_the_roll_was_removed(cradle,
             for path in roll.iterdir():
                 path.unlink()
         else:
-            shutil.rmtree(roll if what == "roll" else cradle.address)
+            shutil.rmtree(roll if what == "roll" else own_daemon.address)
 
         def is_back():
             return roll.is_dir() and sorted(path.name for path in roll.iterdir()) == signed
 
-        assert cradle.poll(is_back, SOON_S)
-        cradle.kill()
-        cradle.start()
+        assert own_daemon.poll(is_back, SOON_S)
+        own_daemon.kill()
+        own_daemon.start()
         answers = [one.run("Still there?", timeout=TURN_S).text for one in sessions]
         after = [(one.agent_pid(), one.status().incarnation) for one in sessions]
         for one in sessions:

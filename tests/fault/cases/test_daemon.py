@@ -325,7 +325,7 @@ def test_stop_amid_a_mass_restart_wins(place, agent, audit):
 
 
 @pytest.mark.fault_case("F31", "F32")
-def test_upgrade_that_a_session_asks_for(place, agent, audit, cradle, scripted):
+def test_upgrade_that_a_session_asks_for(place, agent, audit, own_daemon, scripted):
     """It cuts short nothing that is written; an older daemon refuses the journal and leaves it."""
     audit.daemon_died = True
     call = ToolCalls(ToolUse("restart_daemon", {"pid": place.process.pid}))
@@ -335,7 +335,7 @@ def test_upgrade_that_a_session_asks_for(place, agent, audit, cradle, scripted):
     session.prompt("Upgrade.")
     status = place.process.wait(TURN_S)
     left = place.left()
-    shutil.copytree(place.place / "state", cradle.place / "state")
+    shutil.copytree(place.place / "state", own_daemon.place / "state")
     journal = place.place / "state/journal.sqlite3"
     stamp(journal, VERSION + 1)
     before = journal.read_bytes()
@@ -343,7 +343,7 @@ def test_upgrade_that_a_session_asks_for(place, agent, audit, cradle, scripted):
     after = journal.read_bytes()
     stamp(journal, VERSION)
     place.start()
-    upgraded = upgrade(cradle)
+    upgraded = upgrade(own_daemon)
     reply = session.collect_reply(timeout=TURN_S)
     events = [stream.get(TURN_S)]
     while events[-1].index < session.last_index():
@@ -363,15 +363,15 @@ def test_upgrade_that_a_session_asks_for(place, agent, audit, cradle, scripted):
     assert ends_of(collect(monitor, 2)) == [(1, RESTARTED, True), (2, Normal(), False)]
 
 
-def upgrade(cradle):
+def upgrade(own_daemon):
     """Turn its journal into one of the first format, and return what a daemon finds there."""
-    journal = cradle.place / "state/journal.sqlite3"
+    journal = own_daemon.place / "state/journal.sqlite3"
     make_first(journal)
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         (sessions,) = (one for one in client.tree().children if one.id == "sessions")
-    cradle.process.terminate()
-    assert cradle.process.wait(END_S) == 0
+    own_daemon.process.terminate()
+    assert own_daemon.process.wait(END_S) == 0
     with contextlib.closing(sqlite3.connect(journal)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
     return [one.id for one in sessions.children]

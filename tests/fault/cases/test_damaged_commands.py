@@ -134,25 +134,25 @@ def test_damaged_row_of_a_command_stops_neither_its_session_nor_another(place, a
 
 @pytest.mark.fault_case("F72")
 def test_damaged_row_of_a_command_is_not_given_to_an_agent_that_outlived_its_daemon(
-    cradle, scripted
+    own_daemon, scripted
 ):
     """What an earlier daemon accepted is looked at before the next one passes it on."""
-    cradle.grace = 60.0
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.grace = 60.0
+    own_daemon.start()
+    with own_daemon.client() as client:
         sessions = {name: client.create_agent(model=scripted(default="fine")) for name in ROWS}
         for session in sessions.values():
             session.run("First.", timeout=TURN_S)
         pids = {session.id: session.agent_pid() for session in sessions.values()}
-        cradle.kill()
-        with journal(cradle) as db:
+        own_daemon.kill()
+        with journal(own_daemon) as db:
             for name, session in sessions.items():
                 leave_unanswered(db, session, ROWS[name])
-        cradle.start()
+        own_daemon.start()
         for session in sessions.values():
             assert said_to(session) is not None
         assert {session.id: session.agent_pid() for session in sessions.values()} == pids
-        check(cradle, sessions)
+        check(own_daemon, sessions)
         for session in sessions.values():
             session.stop()
 

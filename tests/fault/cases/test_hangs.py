@@ -19,7 +19,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.reasons import Unkillable, Unresponsive
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -69,7 +69,7 @@ async def stand_still() -> str:
     return "never"
 
 
-class ImpatientCradle(Cradle):
+class ImpatientDaemon(OwnDaemon):
     """Daemons that give up on a process soon after SIGKILL, and whose agents wait for the next."""
 
     grace = TURN_S
@@ -79,9 +79,9 @@ class ImpatientCradle(Cradle):
 
 
 @pytest.fixture(scope="module")
-def new_cradle():
+def shared_daemon():
     """Directories for such a daemon."""
-    found = ImpatientCradle()
+    found = ImpatientDaemon()
     yield found
     found.close()
 

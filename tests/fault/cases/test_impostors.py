@@ -43,7 +43,7 @@ from tests.fault.cases.test_strangers import (
     CONTRACT,
     ONE,
     TURN_S,
-    adrift,
+    announcement,
     batch,
     entry_of,
     refused_by,
@@ -62,13 +62,13 @@ RECORD = JournalRecord(kind="said", body=b"\x80")
 
 
 @pytest.fixture(scope="module")
-def place(new_cradle):
+def place(shared_daemon):
     """A daemon whose agents wait for the next one."""
-    new_cradle.grace = 60.0
-    new_cradle.start()
-    with new_cradle.client() as client:
-        assert new_cradle.poll(lambda: is_warm(client), WARM_S)
-    return new_cradle
+    shared_daemon.grace = 60.0
+    shared_daemon.start()
+    with shared_daemon.client() as client:
+        assert shared_daemon.poll(lambda: is_warm(client), WARM_S)
+    return shared_daemon
 
 
 def write(number, *, completed=()):
@@ -273,7 +273,7 @@ def test_words_of_an_earlier_process_come_to_nothing(place, agent, scripted):
     assert session.run("2", timeout=TURN_S).text == "two"
     pid, before, index = session.agent_pid(), refused_by(place), session.last_index()
     words = words_of(entry.pid, index)
-    messages = [(entry.worker_id, (HEADER, *parts)) for parts in [*words, (adrift(entry),)]]
+    messages = [(entry.worker_id, (HEADER, *parts)) for parts in [*words, (announcement(entry),)]]
     with stranger(place.address / "workers.sock", *messages) as heard:
         assert place.poll(lambda: refused_by(place) >= before + len(words))
         assert place.poll(lambda: heard)
@@ -303,7 +303,7 @@ def test_a_process_that_was_taken_over_calls_as_no_earlier_one(
     place.start()
     assert session.agent_pid() == pid
     stale = msgspec.structs.replace(second, incarnation=first.incarnation)
-    words.write_text(adrift(stale).hex())
+    words.write_text(announcement(stale).hex())
     monitor, before = session.monitor(), refused_by(place)
     session.prompt("3")
     down = monitor.wait(TURN_S)

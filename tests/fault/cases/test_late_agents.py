@@ -12,7 +12,7 @@ import pytest
 
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.testing import Hold, Text
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """
 
 
-class BareCradle(Cradle):
+class BareDaemon(OwnDaemon):
     """Daemons of a machine without cgroups."""
 
     grace = GRACE_S
@@ -37,9 +37,9 @@ class BareCradle(Cradle):
 
 
 @pytest.fixture(scope="module")
-def new_cradle():
+def shared_daemon():
     """Directories for such a daemon."""
-    found = BareCradle()
+    found = BareDaemon()
     yield found
     found.close()
 

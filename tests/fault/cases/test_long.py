@@ -94,7 +94,7 @@ def test_a_conversation_of_40_mib_is_whole_whoever_dies(place, audit, long):
 
 @pytest.mark.fault_case("F82")
 def test_a_conversation_of_40_mib_is_saved_forked_moved_and_replayed(
-    place, cradle, long, client, tmp_path
+    place, own_daemon, long, client, tmp_path
 ):
     """Whatever a shorter one can be; the fork's process may die, too."""
     whole = said(long.messages())
@@ -105,9 +105,9 @@ def test_a_conversation_of_40_mib_is_saved_forked_moved_and_replayed(
     fork = client.resume_session(long.id, checkpoint_id=saved.checkpoint_id, new_id="forked")
     file = tmp_path / "session"
     run_cli(place, "export", long.id, "-o", str(file))
-    cradle.start()
-    run_cli(cradle, "import", str(file), "--as", "moved")
-    with cradle.client() as elsewhere:
+    own_daemon.start()
+    run_cli(own_daemon, "import", str(file), "--as", "moved")
+    with own_daemon.client() as elsewhere:
         moved, kept = said(elsewhere.messages("moved")), elsewhere.list_checkpoints("moved")
     copies = [said(fork.messages()), moved]
     os.kill(fork.agent_pid(), signal.SIGKILL)

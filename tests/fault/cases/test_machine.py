@@ -376,22 +376,22 @@ def test_tool_out_of_descriptors_fails_alone(agent, scripted, audit):
 
 @pytest.mark.fault_case("F57")
 @pytest.mark.parametrize("end", ["full", "gone", "/dev/full"])
-def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
+def test_log_that_nobody_takes_holds_up_nothing(own_daemon, poll, end):
     """A pipe that is full, a reader that is gone, a full disk: requests and the stop go on."""
     writer, reader = log_to(end)
-    log_into(cradle, writer, cradle.command("--log-level", "debug"))
-    assert poll((cradle.address / "control.sock").exists)
-    with cradle.client() as client:
+    log_into(own_daemon, writer, own_daemon.command("--log-level", "debug"))
+    assert poll((own_daemon.address / "control.sock").exists)
+    with own_daemon.client() as client:
         slowest_s = 0.0
         for _ in range(2):
-            shout(cradle.address / "control.sock", 1_000)
+            shout(own_daemon.address / "control.sock", 1_000)
             began = time.monotonic()
             assert client.tree().state == "up"
             slowest_s = max(slowest_s, time.monotonic() - began)
-    rss_bytes = psutil.Process(cradle.process.pid).memory_info().rss
+    rss_bytes = psutil.Process(own_daemon.process.pid).memory_info().rss
     began = time.monotonic()
-    cradle.process.send_signal(signal.SIGTERM)
-    status = cradle.process.wait(END_S)
+    own_daemon.process.send_signal(signal.SIGTERM)
+    status = own_daemon.process.wait(END_S)
     took_s = time.monotonic() - began
     if reader is not None:
         os.close(reader)
@@ -404,13 +404,13 @@ def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
 
 @pytest.mark.fault_case("F57")
 @pytest.mark.parametrize("end", ["full", "gone", "/dev/full"])
-def test_what_a_log_that_nobody_takes_loses_is_counted(cradle, poll, end):
+def test_what_a_log_that_nobody_takes_loses_is_counted(own_daemon, poll, end):
     """The daemon's answer says how many lines that were, however they were lost."""
     writer, reader = log_to(end)
     if end == "full":
         fill(writer)
-    log_into(cradle, writer, SHORT_LOG_DAEMON)
-    control = cradle.address / "control.sock"
+    log_into(own_daemon, writer, SHORT_LOG_DAEMON)
+    control = own_daemon.address / "control.sock"
     assert poll(control.exists)
     for lost in range(2):  # the second time it goes on counting
         for _ in range(2 * SHORT_LINES):
@@ -421,17 +421,17 @@ def test_what_a_log_that_nobody_takes_loses_is_counted(cradle, poll, end):
 
 
 @pytest.mark.fault_case("F57")
-def test_what_the_log_has_lost_is_counted_and_logged_when_it_is_read_again(cradle, poll):
+def test_what_the_log_has_lost_is_counted_and_logged_when_it_is_read_again(own_daemon, poll):
     """Nobody reads: requests are answered, and among the answers is how many lines are lost."""
     reader, writer = os.pipe()
     fill(writer)
-    log_into(cradle, writer, SHORT_LOG_DAEMON)
-    control = cradle.address / "control.sock"
+    log_into(own_daemon, writer, SHORT_LOG_DAEMON)
+    control = own_daemon.address / "control.sock"
     assert poll(control.exists)
     for _ in range(2 * SHORT_LINES):
         shout(control, 1)
     assert poll(lambda: lost_lines(control) > 0)
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         began = time.monotonic()
         assert client.tree().state == "up"
         took_s = time.monotonic() - began
@@ -439,8 +439,8 @@ def test_what_the_log_has_lost_is_counted_and_logged_when_it_is_read_again(cradl
     reading = threading.Thread(target=lambda: read_all(reader, heard))
     reading.start()
     assert poll(lambda: dropped_lines(heard) == lost_lines(control))
-    cradle.process.send_signal(signal.SIGTERM)
-    status = cradle.process.wait(END_S)
+    own_daemon.process.send_signal(signal.SIGTERM)
+    status = own_daemon.process.wait(END_S)
     reading.join(END_S)
 
     assert (status, took_s < 1.0) == (0, True)
@@ -457,11 +457,11 @@ def log_to(end):
     return writer, reader
 
 
-def log_into(cradle, writer, command):
-    """Start the cradle's daemon by a command, with its log there; it is closed here."""
-    cradle.process = subprocess.Popen(
+def log_into(own_daemon, writer, command):
+    """Start the daemon by a command, with its log there; it is closed here."""
+    own_daemon.process = subprocess.Popen(
         command,
-        env=cradle.environment(),
+        env=own_daemon.environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=writer,

@@ -14,7 +14,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import OutOfMemory
 from tests.fault.cases.poison import poisoned
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -44,7 +44,7 @@ sys.stdin.readline()
 MEMORY = Path("/sys/fs/cgroup/memory")
 
 
-class LargeCradle(Cradle):
+class LargeDaemon(OwnDaemon):
     """Daemons that are large processes."""
 
     def command(self, *flags):
@@ -52,9 +52,9 @@ class LargeCradle(Cradle):
 
 
 @pytest.fixture(scope="module")
-def new_cradle():
+def shared_daemon():
     """Directories for such a daemon."""
-    found = LargeCradle()
+    found = LargeDaemon()
     yield found
     found.close()
 
@@ -132,7 +132,7 @@ def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(agent, scri
     The kernel may take the next largest, too, while it gives back what the first one had: its log
     has shown a second choice 3 ms later, with the usage below the limit again.
     """
-    bystander, daemon = audit.bystander, audit.cradle.process.pid
+    bystander, daemon = audit.bystander, audit.own_daemon.process.pid
     session = agent(scripted(default=poisoned("hoard")), tools=[hoard], max_cycle_crashes=1)
     monitor, spared = session.monitor(), bystander.monitor()
     incarnation = bystander.status().incarnation
@@ -152,7 +152,7 @@ def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(agent, scri
         (home / "cgroup.procs").write_text(str(daemon))
 
     assert scores[0] < scores[1] == scores[2]
-    assert audit.cradle.process.poll() is None
+    assert audit.own_daemon.process.poll() is None
     assert isinstance(down.reason, OutOfMemory)
     assert (down.reason.limit_bytes, down.evidence.killed_by) == (0, "kernel")
     assert session.run("Again.", timeout=TURN_S).text == "fine"

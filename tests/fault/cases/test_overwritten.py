@@ -41,27 +41,27 @@ def test_log_cut_under_a_running_daemon_loses_nothing(place, agent, audit, part)
 
 
 @pytest.mark.fault_case("F81")
-def test_page_overwritten_under_a_running_daemon_is_reported_to_its_sessions(cradle, scripted):
+def test_page_overwritten_under_a_running_daemon_is_reported_to_its_sessions(own_daemon, scripted):
     """Nothing is acknowledged any more; the next daemon reports who misses something, and how."""
-    cradle.start()
-    state = cradle.place / "state"
-    with cradle.client() as client:
+    own_daemon.start()
+    state = own_daemon.place / "state"
+    with own_daemon.client() as client:
         model = scripted(default="fine" * 300)
         sessions = [client.create_agent(model=model) for _ in range(6)]
         for session in sessions:
             session.run("Hello. " * 100, timeout=TURN_S)
-        cradle.process.send_signal(signal.SIGTERM)
-        cradle.process.wait(END_S)  # behind it all is in the file alone
+        own_daemon.process.send_signal(signal.SIGTERM)
+        own_daemon.process.wait(END_S)  # behind it all is in the file alone
         page = last_page_of(state / "journal.sqlite3", "commands")
-        cradle.start()
+        own_daemon.start()
         monitors = {session.id: session.monitor() for session in sessions}
         with (state / "journal.sqlite3").open("r+b") as file:
             file.seek((page - 1) * PAGE_BYTES)
             file.write(os.urandom(PAGE_BYTES))
-        status = cradle.process.wait(
+        status = own_daemon.process.wait(
             END_S
         )  # it looks at its journal every 5 s, whoever asks or not
-        cradle.start()
+        own_daemon.start()
         ended, well, downs = [], [], []
         for session in sessions:
             try:
@@ -81,4 +81,4 @@ def test_page_overwritten_under_a_running_daemon_is_reported_to_its_sessions(cra
         str((d.reason, d.incarnation, d.restarting, d.at_ms)) for d in downs
     )
     assert {down.restarting for down in downs} == {False}
-    assert "overwritten by somebody else" in cradle.log.read_text()
+    assert "overwritten by somebody else" in own_daemon.log.read_text()

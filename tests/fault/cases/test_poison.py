@@ -44,12 +44,12 @@ def plans(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def place(new_cradle, plans):
+def place(shared_daemon, plans):
     """A daemon whose agents die where a plan says so."""
-    plain = new_cradle.environment
-    new_cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(plans)}
-    new_cradle.start()
-    return new_cradle
+    plain = shared_daemon.environment
+    shared_daemon.environment = lambda: plain() | {"CMDC_FAULTS": str(plans)}
+    shared_daemon.start()
+    return shared_daemon
 
 
 @pytest.fixture

@@ -34,10 +34,10 @@ DEATHS = {
 
 
 @pytest.fixture(scope="module")
-def place(new_cradle):
+def place(shared_daemon):
     """A daemon of this file's own."""
-    new_cradle.start()
-    return new_cradle
+    shared_daemon.start()
+    return shared_daemon
 
 
 def opened(make, log, good, way):

@@ -18,9 +18,9 @@ import pytest
 
 from cmdc_runtime.testing import Text
 from tests.fault.cases.test_crowds import come_and_go
-from tests.fault.cases.test_houses import zygote_pid
 from tests.fault.cases.test_machine import shout
-from tests.fault.conftest import Cradle
+from tests.fault.cases.test_surroundings import zygote_pid
+from tests.fault.conftest import OwnDaemon
 
 IS_FULL = "FAULT_FULL" in os.environ
 SOUP_S = float(os.environ.get("SOUP_S", "86400" if IS_FULL else "10"))
@@ -42,16 +42,16 @@ STOPPED_S = 0.5
 CROWD = 50
 
 
-class LastingCradle(Cradle):
+class LastingDaemon(OwnDaemon):
     """Daemons whose agents wait for the next one."""
 
     grace = TURN_S
 
 
 @pytest.fixture(scope="module")
-def new_cradle():
+def shared_daemon():
     """Directories for such a daemon."""
-    found = LastingCradle()
+    found = LastingDaemon()
     yield found
     found.close()
 

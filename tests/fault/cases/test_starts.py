@@ -29,7 +29,7 @@ from cmdc_runtime.wire.frames import HEADER, of_router
 from tests.fault.cases.births import no_births
 from tests.fault.cases.shortages import no_descriptors, no_processes
 from tests.fault.cases.test_storage import facts
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -81,7 +81,7 @@ def reach() -> str:
     return "never"
 
 
-class SmallCradle(Cradle):
+class SmallDaemon(OwnDaemon):
     """Daemons with room for a few sessions."""
 
     def environment(self):
@@ -89,9 +89,9 @@ class SmallCradle(Cradle):
 
 
 @pytest.fixture(scope="module")
-def new_cradle():
+def shared_daemon():
     """Directories for such a daemon."""
-    found = SmallCradle()
+    found = SmallDaemon()
     yield found
     found.close()
 

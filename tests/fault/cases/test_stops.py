@@ -28,10 +28,10 @@ RESTARTED = Other(detail="the daemon was restarted")
 
 
 @pytest.fixture(scope="module")
-def new_cradle(new_cradle):
+def shared_daemon(shared_daemon):
     """A daemon whose agents wait for the next one."""
-    new_cradle.grace = 60.0
-    return new_cradle
+    shared_daemon.grace = 60.0
+    return shared_daemon
 
 
 @dataclass

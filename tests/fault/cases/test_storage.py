@@ -42,9 +42,9 @@ FIND_NOBODY = Ask(id="find-1", body=raw(FindSession(session_id="nobody")))
 
 
 @pytest.fixture(scope="module")
-def new_cradle(new_cradle):
+def shared_daemon(shared_daemon):
     """A daemon whose journal is on a small disk of its own."""
-    state = new_cradle.place / "state"
+    state = shared_daemon.place / "state"
     state.mkdir(mode=0o700)
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "none", str(state)],
@@ -52,11 +52,11 @@ def new_cradle(new_cradle):
         text=True,
         check=False,
     )
-    yield new_cradle
+    yield shared_daemon
     if mounted.returncode == 0:
-        if new_cradle.process is not None and new_cradle.process.poll() is None:
-            new_cradle.process.send_signal(signal.SIGTERM)
-            new_cradle.process.wait(END_S)
+        if shared_daemon.process is not None and shared_daemon.process.poll() is None:
+            shared_daemon.process.send_signal(signal.SIGTERM)
+            shared_daemon.process.wait(END_S)
         subprocess.run(["umount", str(state)], check=True)
 
 
@@ -317,11 +317,11 @@ def refuses(begin):
 
 
 @pytest.fixture
-def faulty(cradle, tmp_path, monkeypatch):
+def faulty(own_daemon, tmp_path, monkeypatch):
     """A daemon of the test's own on a disk that fails when the test wants it to."""
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("a disk that fails needs a C compiler")
-    found = FaultyDisk(compiler, tmp_path, cradle.place / "state")
+    found = FaultyDisk(compiler, tmp_path, own_daemon.place / "state")
     for name, text in found.variables.items():
         monkeypatch.setenv(name, text)
     return found
@@ -329,11 +329,14 @@ def faulty(cradle, tmp_path, monkeypatch):
 
 @pytest.mark.fault_case("F35")
 @pytest.mark.parametrize("what", ["syncs", "writes"])
-def test_failing_disk_ends_the_daemon_and_loses_nothing(cradle, faulty, scripted, what):
+def test_failing_disk_ends_the_daemon_and_loses_nothing(own_daemon, faulty, scripted, what):
     """Nothing is acknowledged after the failure; the next daemon has all that was before."""
-    cradle.start()
+    own_daemon.start()
     taken, refusals = [], []
-    with cradle.client() as client, client.create_agent(model=scripted(default="fine")) as session:
+    with (
+        own_daemon.client() as client,
+        client.create_agent(model=scripted(default="fine")) as session,
+    ):
         for number in range(20):
             session.prompt(f"before {number}")
             session.collect_reply(timeout=TURN_S)
@@ -349,16 +352,16 @@ def test_failing_disk_ends_the_daemon_and_loses_nothing(cradle, faulty, scripted
             except (cmdc.TransientError, cmdc.SessionError) as error:
                 refusals.append(error)
                 break
-            if cradle.process.poll() is not None:
+            if own_daemon.process.poll() is not None:
                 break
-        status = cradle.process.wait(END_S)
+        status = own_daemon.process.wait(END_S)
         faulty.heal()
-        cradle.start()
+        own_daemon.start()
         heard = [one.content for one in session.messages() if one.role == "user"]
         answer = session.run("Still there?", timeout=TURN_S).text
 
     assert status == 1
-    assert "the journal failed" in cradle.log.read_text()
+    assert "the journal failed" in own_daemon.log.read_text()
     assert heard[:20] == [f"before {number}" for number in range(20)]
     assert [f"after {number}" for number in taken] == heard[20 : 20 + len(taken)]
     assert len(heard) <= 20 + len(taken) + 1  # what was not acknowledged may be there, once
@@ -384,19 +387,19 @@ def test_journal_deleted_under_a_running_daemon_is_back(place, client, agent, au
 
 
 @pytest.mark.fault_case("F37")
-def test_sessions_that_a_ruined_page_hits_are_ended(cradle, scripted):
+def test_sessions_that_a_ruined_page_hits_are_ended(own_daemon, scripted):
     """The others go on; those that are over say why, and what is left of them can be read."""
-    cradle.start()
-    state = cradle.place / "state"
-    with cradle.client() as client:
+    own_daemon.start()
+    state = own_daemon.place / "state"
+    with own_daemon.client() as client:
         model = scripted(default="fine" * 300)
         sessions = [client.create_agent(model=model) for _ in range(6)]
         for session in sessions:
             session.run("Hello. " * 100, timeout=TURN_S)
-        cradle.process.send_signal(signal.SIGTERM)
-        cradle.process.wait(END_S)
+        own_daemon.process.send_signal(signal.SIGTERM)
+        own_daemon.process.wait(END_S)
         ruin(state / "journal.sqlite3", last_page_of(state / "journal.sqlite3", "commands"))
-        cradle.start()
+        own_daemon.start()
         ended, well = [], []
         for session in sessions:
             try:

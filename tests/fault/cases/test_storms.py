@@ -16,7 +16,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Signal
 from tests.fault.cases.probe import probing
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 from tests.fault.test_frames import facts_of
 
 IS_FULL = "FAULT_FULL" in os.environ
@@ -53,7 +53,7 @@ class Heavy(cmdc.Plugin):
             pass
 
 
-class NarrowCradle(Cradle):
+class NarrowDaemon(OwnDaemon):
     """Daemons in which few become agents at a time, and few may wait for it."""
 
     def environment(self):
@@ -64,9 +64,9 @@ class NarrowCradle(Cradle):
 
 
 @pytest.fixture(scope="module")
-def new_cradle():
+def shared_daemon():
     """Directories for such a daemon."""
-    found = NarrowCradle()
+    found = NarrowDaemon()
     yield found
     found.close()
 

@@ -41,20 +41,20 @@ CONTRACT = "it broke the contract of the wire"
 
 
 @pytest.fixture(scope="module")
-def place(new_cradle):
+def place(shared_daemon):
     """A daemon whose agents wait for the next one."""
-    new_cradle.grace = 60.0
-    new_cradle.start()
-    with new_cradle.client() as client:
-        assert new_cradle.poll(lambda: is_warm(client), WARM_S)
-    return new_cradle
+    shared_daemon.grace = 60.0
+    shared_daemon.start()
+    with shared_daemon.client() as client:
+        assert shared_daemon.poll(lambda: is_warm(client), WARM_S)
+    return shared_daemon
 
 
 def batch(first, count):
     return encode(Batch(first=first, count=count, durable=True))
 
 
-def adrift(entry, first=1):
+def announcement(entry, first=1):
     return encode(
         Detached(
             worker_id=entry.worker_id,
@@ -94,7 +94,7 @@ def test_a_stranger_speaks_for_no_worker(place, client, agent, scripted):
         [encode(ExitNotice(reason=Other(detail="not mine")))],
         [encode(Started())],
         [encode(Ready(pid=1))],
-        [adrift(entry_of(place, session))],
+        [announcement(entry_of(place, session))],
         [b"\xc1"],
     ]
     messages = [(who, (HEADER, *parts)) for who in (f"{name}-1", "w-1-0") for parts in frames]
@@ -120,7 +120,7 @@ def test_a_stranger_is_adopted_in_nobodys_place(place, audit, agent, scripted):
     pids = session.agent_pid(), other.agent_pid()
     entry = entry_of(place, session)
     place.kill()
-    words = [(HEADER, adrift(entry, first)) for first in (1, 5, INDEX_MAX)]
+    words = [(HEADER, announcement(entry, first)) for first in (1, 5, INDEX_MAX)]
     names = [entry.worker_id, *(f"{entry.worker_id}-{number}" for number in range(3)), "other"]
     messages = [(name, parts) for name in names for parts in words]
     with stranger(place.address / "workers.sock", *messages) as heard:
@@ -175,7 +175,7 @@ def wild(place, other):
             encode(HostWanted(address=str(place.address / "control.sock"))),
         ),
         "a host at a relative path": (encode(HostWanted(address="control.sock")),),
-        "a call for another agent": (adrift(entry_of(place, other)),),
+        "a call for another agent": (announcement(entry_of(place, other)),),
         "a call for an agent that nobody knows": (encode(UNKNOWN),),
         **{f"a record that is {name}": (record(body),) for name, body in NO_RECORDS.items()},
         "noise": (b"\xc1",),

@@ -31,19 +31,19 @@ def plans(tmp_path_factory):
     return tmp_path_factory.mktemp("garbled")
 
 
-def garble(cradle, plans):
+def garble(own_daemon, plans):
     """Have a daemon spoil frames where a plan says so."""
-    plain = cradle.environment
+    plain = own_daemon.environment
     more = {"GARBLED_FRAMES": str(plans), "PYTHONPATH": str(Path(__file__).parent)}
-    cradle.environment = lambda: plain() | more
-    cradle.command = lambda *flags: [sys.executable, "-c", COMMAND, *flags]
-    return cradle
+    own_daemon.environment = lambda: plain() | more
+    own_daemon.command = lambda *flags: [sys.executable, "-c", COMMAND, *flags]
+    return own_daemon
 
 
 @pytest.fixture(scope="module")
-def new_cradle(plans, new_cradle):
+def shared_daemon(plans, shared_daemon):
     """A daemon that spoils frames where a plan says so."""
-    return garble(new_cradle, plans)
+    return garble(shared_daemon, plans)
 
 
 @pytest.fixture
@@ -152,17 +152,17 @@ def test_frame_that_cannot_be_read_later_ends_its_process(agent, spoil, kind, wa
 
 @pytest.mark.fault_case("F95")
 @pytest.mark.parametrize("way", list(WAYS))
-def test_adoption_that_cannot_be_read_is_asked_for_again(cradle, plans, scripted, spoil, way):
+def test_adoption_that_cannot_be_read_is_asked_for_again(own_daemon, plans, scripted, spoil, way):
     """An agent that waits for the next daemon goes on waiting, and calls once more."""
-    garble(cradle, plans).grace = 60.0
-    cradle.start()
-    with cradle.client() as client:
+    garble(own_daemon, plans).grace = 60.0
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=scripted(default="fine"))
         session.run("First.", timeout=TURN_S)
         pid = session.agent_pid()
         spoil("Adopted", f"Adopted {way}")
-        cradle.kill()
-        cradle.start()
+        own_daemon.kill()
+        own_daemon.start()
         assert session.run("Second.", timeout=TURN_S).text == "fine"
         assert session.agent_pid() == pid
         assert (plans / "Adopted").read_text() == ""

@@ -68,8 +68,8 @@ def chosen(cells):
 
 def journal_problems(house):
     """Return what the audit of fault cases finds in the journal of the stage."""
-    cradle = SimpleNamespace(place=house.state_dir.parent)
-    return Audit(cradle, None, None)._journal_problems()
+    own_daemon = SimpleNamespace(place=house.state_dir.parent)
+    return Audit(own_daemon, None, None)._journal_problems()
 
 
 async def play():

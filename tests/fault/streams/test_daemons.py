@@ -24,21 +24,23 @@ def kinds(log):
     return [type(event) for _, event in log.events.values()]
 
 
-def await_agent(cradle, client):
+def await_agent(own_daemon, client):
     """Wait until the session has a process again: a new zygote has to get warm first."""
-    assert cradle.poll(lambda: client.status("s-1").state == "idle", WARM_S)
+    assert own_daemon.poll(lambda: client.status("s-1").state == "idle", WARM_S)
 
 
 @pytest.mark.stream_case("S09")
 @pytest.mark.parametrize("grace", [0.0, 60.0], ids=["agents end", "agents stay"])
 @pytest.mark.timeout(300)
-def test_event_that_was_committed_and_not_published_comes_once(cradle, scripted, tmp_path, grace):
+def test_event_that_was_committed_and_not_published_comes_once(
+    own_daemon, scripted, tmp_path, grace
+):
     """The daemon is killed right after the commit, before anybody hears of it, for each event."""
-    plain = cradle.environment
-    cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(tmp_path)}
-    cradle.grace = grace
-    cradle.start()
-    with cradle.client() as client:
+    plain = own_daemon.environment
+    own_daemon.environment = lambda: plain() | {"CMDC_FAULTS": str(tmp_path)}
+    own_daemon.grace = grace
+    own_daemon.start()
+    with own_daemon.client() as client:
         session = client.create_agent(model=scripted(default=Text("fine")), session_id="s-1")
         stream = session.subscribe()
         tmp_path.joinpath("s-1.plan").write_text("append.*.after:1=daemon\n" * KILLS)
@@ -47,12 +49,12 @@ def test_event_that_was_committed_and_not_published_comes_once(cradle, scripted,
             reply = session.run("Go.", timeout=TURN_S)
             return reply.text, Log().read(stream, session.last_index())
 
-        (text, log), deaths = reviving(cradle, whole)
+        (text, log), deaths = reviving(own_daemon, whole)
         assert (text, deaths) == ("fine", KILLS)
         session.stop()
-    cradle.process.terminate()
-    cradle.process.wait(TURN_S)
-    (kept,) = journaled(cradle.place / "state", "s-1")
+    own_daemon.process.terminate()
+    own_daemon.process.wait(TURN_S)
+    (kept,) = journaled(own_daemon.place / "state", "s-1")
 
     assert digest(log.durable) == digest(kept)
     assert kinds(log).count(AgentStart) == kinds(log).count(AgentEnd) == 1
@@ -60,29 +62,29 @@ def test_event_that_was_committed_and_not_published_comes_once(cradle, scripted,
 
 @pytest.mark.stream_case("S14")
 @pytest.mark.timeout(300)
-def test_client_that_was_away_for_long_finds_every_durable_event(cradle, scripted):
+def test_client_that_was_away_for_long_finds_every_durable_event(own_daemon, scripted):
     """Beyond the ring, and across a daemon's end: what is gone is reported, the rest comes once."""
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         model = scripted(default=Text(STORY, chunk_chars=5))
         session = client.create_agent(model=model, session_id="s-1", event_buffer_size=10)
         session.run("Go.", timeout=TURN_S)
         cursor = session.last_index()
-    with cradle.client() as client:
+    with own_daemon.client() as client:
         for _ in range(CYCLES):
             client.run("s-1", "Go.", timeout=TURN_S)
-    cradle.kill()
-    cradle.start()
-    with cradle.client() as client:
-        await_agent(cradle, client)
+    own_daemon.kill()
+    own_daemon.start()
+    with own_daemon.client() as client:
+        await_agent(own_daemon, client)
         client.run("s-1", "Go.", timeout=TURN_S)
         log = Log()
         log.last = cursor
         log.read(client.subscribe("s-1", since=cursor), client.last_index("s-1"))
         client.stop("s-1")
-    cradle.process.terminate()
-    cradle.process.wait(TURN_S)
-    (kept,) = journaled(cradle.place / "state", "s-1")
+    own_daemon.process.terminate()
+    own_daemon.process.wait(TURN_S)
+    (kept,) = journaled(own_daemon.place / "state", "s-1")
 
     assert digest(log.durable) == digest({at: one for at, one in kept.items() if at > cursor})
     assert kinds(log).count(AgentEnd) == CYCLES + 1
@@ -91,33 +93,33 @@ def test_client_that_was_away_for_long_finds_every_durable_event(cradle, scripte
 
 @pytest.mark.stream_case("S08")
 @pytest.mark.timeout(300)
-def test_daemon_with_an_older_journal_notifies_a_client_that_knows_more(cradle, scripted):
+def test_daemon_with_an_older_journal_notifies_a_client_that_knows_more(own_daemon, scripted):
     """A backup was put back: the client's stream names what is gone, and goes on."""
     model = scripted(default="fine")
-    state, backup = cradle.place / "state", cradle.place / "backup"
-    cradle.start()
-    with cradle.client() as client:
+    state, backup = own_daemon.place / "state", own_daemon.place / "backup"
+    own_daemon.start()
+    with own_daemon.client() as client:
         for session_id in ("s-1", "s-2"):
             client.create_agent(model=model, session_id=session_id)
             client.run(session_id, "Go.", timeout=TURN_S)
         client.stop("s-2")
-    cradle.process.terminate()
-    cradle.process.wait(TURN_S)
+    own_daemon.process.terminate()
+    own_daemon.process.wait(TURN_S)
     shutil.copytree(state, backup)
-    cradle.start()
-    with cradle.client() as client:
-        await_agent(cradle, client)
+    own_daemon.start()
+    with own_daemon.client() as client:
+        await_agent(own_daemon, client)
         client.run("s-1", "Again.", timeout=TURN_S)
         cursor = client.last_index("s-1")
         ended = [one.index for one in client.subscribe("s-2", since=0)][-1]
-    cradle.process.terminate()
-    cradle.process.wait(TURN_S)
+    own_daemon.process.terminate()
+    own_daemon.process.wait(TURN_S)
     shutil.rmtree(state)
     backup.rename(state)
-    cradle.start()
-    with cradle.client() as client:
+    own_daemon.start()
+    with own_daemon.client() as client:
         stream = client.subscribe("s-1", since=cursor)
-        await_agent(cradle, client)
+        await_agent(own_daemon, client)
         reported = stream.get(TURN_S)  # before its indexes have come as far as the client's again
         client.run("s-1", "Go on.", timeout=TURN_S)
         after = Log()
@@ -135,12 +137,12 @@ def test_daemon_with_an_older_journal_notifies_a_client_that_knows_more(cradle, 
 
 
 @pytest.mark.stream_case("S11")
-def test_answer_is_complete_where_its_pieces_are_lost(cradle, scripted, wire_of):
+def test_answer_is_complete_where_its_pieces_are_lost(own_daemon, scripted, wire_of):
     """No piece arrives and none is kept: the event behind them has the whole text."""
-    cradle.start()
-    wire = wire_of(cradle.address)
+    own_daemon.start()
+    wire = wire_of(own_daemon.address)
     wire.spoil = lambda topic, frame: isinstance(frame, Events)
-    with cradle.client() as driver, cmdc.Client(wire.directory) as client:
+    with own_daemon.client() as driver, cmdc.Client(wire.directory) as client:
         model = scripted(Text(STORY, chunk_chars=5))
         session = driver.create_agent(model=model, event_buffer_size=0)
         stream = client.subscribe(session.id)

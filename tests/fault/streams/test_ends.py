@@ -41,14 +41,14 @@ def until_piece(stream, number):
 @pytest.mark.parametrize("restart", ["temporary", "permanent"])
 @pytest.mark.parametrize("follows_all", [False, True])
 def test_a_down_comes_behind_all_events_of_its_process(
-    cradle, scripted, wire_of, restart, follows_all
+    own_daemon, scripted, wire_of, restart, follows_all
 ):
     """Whoever hears of the end has them, though every one was lost on its way to the client."""
     model = scripted((*(Text(f"{number} ") for number in range(PIECES)), Hold(), "never"))
-    cradle.start()
-    wire = wire_of(cradle.address)
+    own_daemon.start()
+    wire = wire_of(own_daemon.address)
     called, at_call = threading.Event(), []
-    with cradle.client() as driver, cmdc.Client(wire.directory) as client:
+    with own_daemon.client() as driver, cmdc.Client(wire.directory) as client:
         session = driver.create_agent(model=model, restart=restart, restart_delay=(0.0, 0.0))
         witness = session.subscribe(since=0)
         first, second = (

@@ -52,24 +52,24 @@ def heard(client):
     reader.join(TURN_S)
 
 
-def talk(cradle, sessions, rounds, chance, catch_up):
+def talk(own_daemon, sessions, rounds, chance, catch_up):
     """Give each session its prompts; the daemon is killed amid one of them."""
     fatal = chance.randrange(rounds * len(sessions))
     for turn in range(rounds):
         for number, session in enumerate(sessions):
             session.prompt("Talk.")
             if turn * len(sessions) + number == fatal:
-                cradle.kill()
-                cradle.start()
+                own_daemon.kill()
+                own_daemon.start()
         for session in sessions:
             session.collect_reply(timeout=TURN_S)
             catch_up(session)
 
 
-def play(cradle, wire, model, rounds, chance):
+def play(own_daemon, wire, model, rounds, chance):
     """Play one lot of sessions in one daemon's life; return what was seen, and by the journal."""
     with (
-        cradle.client() as driver,
+        own_daemon.client() as driver,
         cmdc.Client(wire.directory) as client,
         heard(client) as all_logs,
     ):
@@ -80,16 +80,16 @@ def play(cradle, wire, model, rounds, chance):
         def catch_up(session):
             logs[session.id].read(streams[session.id], session.last_index())
 
-        talk(cradle, sessions, rounds, chance, catch_up)
+        talk(own_daemon, sessions, rounds, chance, catch_up)
         for session in sessions:
             session.stop()
         for session_id, stream in streams.items():
             for envelope in stream:
                 logs[session_id].add(envelope)
-        assert cradle.poll(lambda: all(all_logs[one].last >= logs[one].last for one in logs))
-    cradle.process.terminate()
-    cradle.process.wait(TURN_S)
-    kept = journaled(cradle.place / "state", *logs)
+        assert own_daemon.poll(lambda: all(all_logs[one].last >= logs[one].last for one in logs))
+    own_daemon.process.terminate()
+    own_daemon.process.wait(TURN_S)
+    kept = journaled(own_daemon.place / "state", *logs)
     return [
         (log, all_logs[session_id], right)
         for (session_id, log), right in zip(logs.items(), kept, strict=True)
@@ -99,17 +99,17 @@ def play(cradle, wire, model, rounds, chance):
 @pytest.mark.stream_case("S01")
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("grace", [0.0, 60.0], ids=["agents end", "agents stay"])
-def test_client_log_is_the_journal(cradle, scripted, wire_of, grace):
+def test_client_log_is_the_journal(own_daemon, scripted, wire_of, grace):
     """Every durable event once, in order; of all others each index once, or named as lost."""
     chance = random.Random(SEED)
     model = scripted(default=Text(STORY, chunk_chars=5))
-    wire = wire_of(cradle.address, seed=SEED, events=ROUGH, control=SHAKY)
-    cradle.grace = grace
+    wire = wire_of(own_daemon.address, seed=SEED, events=ROUGH, control=SHAKY)
+    own_daemon.grace = grace
     seen = 0
     for rounds in lots():
-        cradle.start()
+        own_daemon.start()
         wire.lend_token()  # each daemon that is not killed takes its own away
-        for log, of_all, kept in play(cradle, wire, model, rounds, chance):
+        for log, of_all, kept in play(own_daemon, wire, model, rounds, chance):
             assert digest(log.durable) == digest(kept)
             assert digest(of_all.durable) == digest(kept)
             seen += len(log.events)

@@ -101,7 +101,7 @@ def test_a_moment_that_does_not_come_is_reported(tmp_path):
         played(tmp_path, kill="agent", at="after_tool_end", nth=5)
 
 
-def test_a_receipt_that_no_session_knows_is_reported(tmp_path):
+def test_an_acknowledged_prompt_that_no_session_knows_is_reported(tmp_path):
     """What was acknowledged and is not there is lost."""
     # The agent does not wait for that write: its first request may be on its way when it dies.
     with (

@@ -39,9 +39,9 @@ main(boot | {"slot_fd": int(slot_fd)})
 
 
 @pytest.fixture
-def board(tmp_path):
-    """Return a board of the test's own."""
-    found = HeartbeatTable(tmp_path / "board", 4)
+def table(tmp_path):
+    """Return a table of the test's own."""
+    found = HeartbeatTable(tmp_path / "table", 4)
     yield found
     found.close()
 
@@ -56,11 +56,11 @@ def poll_for(condition):
 
 
 class Beating:
-    """A loop with a pulse on a slot of the board."""
+    """A loop with a heartbeat on a slot of the table."""
 
-    def __init__(self, board):
-        self.board, self.slot = board, board.take()
-        self.heartbeat = Heartbeat(board.lend(self.slot))
+    def __init__(self, table):
+        self.table, self.slot = table, table.take()
+        self.heartbeat = Heartbeat(table.lend(self.slot))
 
     def run(self, scenario):
         """Return what becomes of a coroutine in that loop."""
@@ -68,7 +68,7 @@ class Beating:
             return runner.run(scenario)
 
     def read(self):
-        return self.board.read(self.slot)
+        return self.table.read(self.slot)
 
     def watch(self, until):
         """Return a future of the main loop that a thread sets when a beat is as it should be.
@@ -81,9 +81,9 @@ class Beating:
 
 
 @pytest.fixture
-def beating(board):
-    """Return a loop with a pulse."""
-    found = Beating(board)
+def beating(table):
+    """Return a loop with a heartbeat."""
+    found = Beating(table)
     yield found
     os.close(found.heartbeat.fd)
 
@@ -189,7 +189,7 @@ def test_an_event_wakes_the_loop_at_once(beating):
     assert beating.run(scenario()) == b"x"
 
 
-def test_a_stopped_pulse_leaves_what_was_written(beating):
+def test_a_stopped_heartbeat_leaves_what_was_written(beating):
     """The loop goes on, and the last beat stays as it was."""
 
     async def scenario():
@@ -207,7 +207,7 @@ def test_a_stopped_pulse_leaves_what_was_written(beating):
     assert beating.read() == last
 
 
-def test_a_loop_that_is_blocked_does_not_beat(beating):
+def test_a_loop_that_is_blocked_has_no_heartbeat(beating):
     """No thread beats for it, whatever else goes on in the process."""
 
     async def scenario():
@@ -242,29 +242,29 @@ def test_a_new_period_counts_at_once(beating):
 
 def test_what_is_noted_is_read_and_only_changes_are_written(beating):
     """The text is not written again for a newer index or for the same words."""
-    board, slot, heartbeat = beating.board, beating.slot, beating.heartbeat
+    table, slot, heartbeat = beating.table, beating.slot, beating.heartbeat
     heartbeat.note("running", 1, ("shell c1",), 5)
-    text = board.read(slot).activity
-    written = bytes(board._memory[slot][48:])
+    text = table.read(slot).activity
+    written = bytes(table._memory[slot][48:])
     heartbeat._slot.set_activity = pytest.fail
     heartbeat.note("running", 1, ("shell c1",), 6)
 
     assert text == Activity("running", 1, ("shell c1",))
-    assert board.read(slot).last_index == 6
-    assert bytes(board._memory[slot][48:]) == written
+    assert table.read(slot).last_index == 6
+    assert bytes(table._memory[slot][48:]) == written
 
 
 def test_what_is_opened_stands_beside_whatever_is_noted_meanwhile(beating):
     """The agent does other things while a thread of it opens packed code."""
-    board, slot, heartbeat = beating.board, beating.slot, beating.heartbeat
+    table, slot, heartbeat = beating.table, beating.slot, beating.heartbeat
     heartbeat.note("idle", 0, (), 5)
     heartbeat.write_code_step(2**32)
     heartbeat.note("running", 1, ("shell c1",), 6)
-    during = board.read(slot).activity
+    during = table.read(slot).activity
     heartbeat.write_code_step(0)
 
     assert during == Activity("running", 1, ("shell c1",), 2**32)
-    assert board.read(slot).activity == Activity("running", 1, ("shell c1",))
+    assert table.read(slot).activity == Activity("running", 1, ("shell c1",))
 
 
 def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, tmp_path):
@@ -318,17 +318,17 @@ def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, 
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_worker_beats_as_a_spare_and_writes_its_stacks_when_asked(board, tmp_path):
-    """It lives on afterwards, and what it was stays on the board when it has ended."""
-    slot = board.take()
-    fd = board.lend(slot)
+def test_a_worker_beats_as_a_spare_and_writes_its_stacks_when_asked(table, tmp_path):
+    """It lives on afterwards, and what it was stays on the table when it has ended."""
+    slot = table.take()
+    fd = table.lend(slot)
     words = [str(fd), f"ipc://{tmp_path}/w.sock", str(os.getpid())]
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, *words], stderr=subprocess.PIPE, text=True, pass_fds=[fd]
     )
     os.close(fd)
     try:
-        heartbeat_ns = poll_for(lambda: worker.poll() is not None or board.read(slot).heartbeat_ns)
+        heartbeat_ns = poll_for(lambda: worker.poll() is not None or table.read(slot).heartbeat_ns)
         assert worker.poll() is None
         worker.send_signal(signal.SIGQUIT)
         stack = iter(worker.stderr.readline, "")
@@ -341,5 +341,5 @@ def test_a_worker_beats_as_a_spare_and_writes_its_stacks_when_asked(board, tmp_p
         worker.communicate(timeout=WAIT_S)
 
     assert worker.returncode == EXIT_CRASHED
-    assert board.read(slot).activity == Activity("spare")
-    assert board.read(slot).heartbeat_ns >= heartbeat_ns
+    assert table.read(slot).activity == Activity("spare")
+    assert table.read(slot).heartbeat_ns >= heartbeat_ns

@@ -54,7 +54,7 @@ def test_what_was_written_is_read(memory):
     assert read(memory, NOW_NS) == Heartbeat(NOW_NS - 1, usage, 17, activity)
 
 
-def test_a_beat_without_news_changes_the_time_alone(memory):
+def test_a_heartbeat_without_news_changes_the_time_alone(memory):
     """What was used stands as it was."""
     slot, usage = Slot(memory), Usage(50 * 2**20, 1_500_000, 20_000)
     slot.write_heartbeat(NOW_NS - 2, usage)
@@ -63,14 +63,14 @@ def test_a_beat_without_news_changes_the_time_alone(memory):
     assert read(memory, NOW_NS) == Heartbeat(NOW_NS - 1, usage, 0, Activity())
 
 
-def test_the_beat_is_the_word_that_a_scan_reads(memory):
+def test_the_heartbeat_is_the_word_that_a_scan_reads(memory):
     """The daemon looks at this word alone, in all slots at once."""
     Slot(memory).write_heartbeat(NOW_NS, Usage())
 
     assert memory.cast("Q")[HEARTBEAT_WORD] == NOW_NS
 
 
-def test_a_beat_of_the_future_is_one_of_now(memory):
+def test_a_heartbeat_of_the_future_is_one_of_now(memory):
     """Nobody gains time by a clock that he made up."""
     Slot(memory).write_heartbeat(2**64 - 1, Usage(2**64 - 1, 0, 0))
     beat = read(memory, NOW_NS)
@@ -133,7 +133,7 @@ def test_tools_without_room_are_counted_in_the_last_place(memory):
 
 
 @given(st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES))
-def test_any_memory_is_a_beat(content):
+def test_any_memory_is_a_heartbeat(content):
     """A worker may write what it likes, and no reader is harmed."""
     beat = read(memoryview(bytearray(content)), NOW_NS)
 

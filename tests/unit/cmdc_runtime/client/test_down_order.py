@@ -25,8 +25,8 @@ WAIT_S = 10.0
 class Audience:
     """Hears of the ends; ``seen`` is how many events waited at each."""
 
-    def __init__(self, desk):
-        self.desk = desk
+    def __init__(self, daemon):
+        self.daemon = daemon
         self.is_removed = False
         self.called = asyncio.Event()
         self.heard, self.seen = [], []
@@ -34,14 +34,14 @@ class Audience:
 
     def on_down(self, down):
         self.heard.append(down.incarnation)
-        self.seen.append([len(queue) for queue in self.desk.inboxes])
+        self.seen.append([len(queue) for queue in self.daemon.queues])
         self.called.set()
 
     def on_end(self, error):
         self.error = error
 
 
-class Desk:
+class FakeDaemon:
     """A daemon that is ``last`` events far, and sends them when the test says so."""
 
     def __init__(self):
@@ -50,7 +50,7 @@ class Desk:
         self.finds = 0
         self.answers, self.replays = asyncio.Event(), asyncio.Event()
         self.answers.set()
-        self.inboxes, self.subscriptions, self.tasks = [], [], []
+        self.queues, self.subscriptions, self.tasks = [], [], []
         self.down_order = DownOrder(self, self)
         self.audience = Audience(self)
         self.line = self.down_order.before(self.audience)
@@ -79,8 +79,8 @@ class Desk:
 
     def listen(self, cursor=0):
         """Return a new stream of the session."""
-        self.inboxes.append(ThreadQueue())
-        subscription = Subscription(self, self.inboxes[-1], Selection(None))
+        self.queues.append(ThreadQueue())
+        subscription = Subscription(self, self.queues[-1], Selection(None))
         subscription.follow("s", cursor)
         self.subscriptions.append(subscription)
         return subscription
@@ -129,14 +129,14 @@ async def quiet():
 
 
 def run(scenario):
-    """Run a coroutine function with a desk, and end what it leaves behind."""
+    """Run a coroutine function with a daemon, and end what it leaves behind."""
 
     async def whole():
-        desk = Desk()
-        result = await scenario(desk)
-        for task in desk.tasks:
+        daemon = FakeDaemon()
+        result = await scenario(daemon)
+        for task in daemon.tasks:
             task.cancel()
-        await asyncio.gather(*desk.tasks, return_exceptions=True)
+        await asyncio.gather(*daemon.tasks, return_exceptions=True)
         return result
 
     return asyncio.run(whole())
@@ -145,9 +145,9 @@ def run(scenario):
 def test_nothing_is_held_without_a_stream():
     """The notice is delivered in the call that brings it, and nobody is asked."""
 
-    async def work(desk):
-        desk.end()
-        return desk.audience.heard, desk.finds
+    async def work(daemon):
+        daemon.end()
+        return daemon.audience.heard, daemon.finds
 
     assert run(work) == ([1], 0)
 
@@ -155,20 +155,20 @@ def test_nothing_is_held_without_a_stream():
 def test_a_notice_waits_for_live_events():
     """Until the last event that the daemon knows of is in the queue of every stream."""
 
-    async def work(desk):
-        subscriptions = [desk.listen(), desk.listen(cursor=2)]
-        desk.end()
+    async def work(daemon):
+        subscriptions = [daemon.listen(), daemon.listen(cursor=2)]
+        daemon.end()
         await quiet()
         for subscription in subscriptions:
             subscription.on_batch("s", EventBatch(1, LAST - 1, deltas(LAST - 1)))
         await quiet()
-        early = list(desk.audience.heard)
+        early = list(daemon.audience.heard)
         subscriptions[0].on_batch("s", EventBatch(LAST, 1, deltas(1)))
         await quiet()
-        between = list(desk.audience.heard)
+        between = list(daemon.audience.heard)
         subscriptions[1].on_batch("s", EventBatch(LAST, 1, deltas(1)))
-        await desk.delivered()
-        return early, between, desk.audience.seen
+        await daemon.delivered()
+        return early, between, daemon.audience.seen
 
     assert run(work) == ([], [], [[LAST, LAST - 2]])
 
@@ -176,14 +176,14 @@ def test_a_notice_waits_for_live_events():
 def test_a_notice_has_what_is_missing_asked_for():
     """The daemon's word shows the gap, and the notice comes behind the replay that fills it."""
 
-    async def work(desk):
-        desk.listen()
-        desk.end()
+    async def work(daemon):
+        daemon.listen()
+        daemon.end()
         await quiet()
-        early = list(desk.audience.heard)
-        desk.replays.set()
-        await desk.delivered()
-        return early, desk.audience.seen
+        early = list(daemon.audience.heard)
+        daemon.replays.set()
+        await daemon.delivered()
+        return early, daemon.audience.seen
 
     assert run(work) == ([], [[LAST]])
 
@@ -191,18 +191,18 @@ def test_a_notice_has_what_is_missing_asked_for():
 def test_what_is_reported_as_lost_is_waited_for_no_more():
     """An EventsLost that covers the last event stands for it."""
 
-    async def work(desk):
-        subscription = desk.listen()
+    async def work(daemon):
+        subscription = daemon.listen()
 
         async def lose(request):
             if isinstance(request, FindSession):
                 return found(LAST)
             return Replayed(batches=(), through=LAST, last=LAST)
 
-        desk.ask = lose
-        desk.end()
-        await desk.delivered()
-        return desk.inboxes[0].get(0).event, subscription.known("s")
+        daemon.ask = lose
+        daemon.end()
+        await daemon.delivered()
+        return daemon.queues[0].get(0).event, subscription.known("s")
 
     assert run(work) == (EventsLost(first=1, last=LAST), LAST)
 
@@ -210,18 +210,18 @@ def test_what_is_reported_as_lost_is_waited_for_no_more():
 def test_notices_of_one_monitor_stay_in_order():
     """A later one waits behind an earlier one, also where its own events are there."""
 
-    async def work(desk):
-        desk.answers.clear()
-        subscription = desk.listen()
-        desk.end(1)
+    async def work(daemon):
+        daemon.answers.clear()
+        subscription = daemon.listen()
+        daemon.end(1)
         subscription.on_batch("s", EventBatch(1, LAST, deltas(LAST)))
-        desk.subscriptions = []
-        desk.end(2)
-        desk.end(3)
-        early = list(desk.audience.heard)
-        desk.answers.set()
-        await desk.delivered(3)
-        return early, desk.audience.heard, len(desk.tasks)
+        daemon.subscriptions = []
+        daemon.end(2)
+        daemon.end(3)
+        early = list(daemon.audience.heard)
+        daemon.answers.set()
+        await daemon.delivered(3)
+        return early, daemon.audience.heard, len(daemon.tasks)
 
     assert run(work) == ([], [1, 2, 3], 1)
 
@@ -229,19 +229,19 @@ def test_notices_of_one_monitor_stay_in_order():
 def test_a_stream_that_ends_or_is_full_holds_up_nothing():
     """Neither will put anything into its queue soon."""
 
-    async def work(desk):
-        closed = desk.listen()
-        desk.end(1)
+    async def work(daemon):
+        closed = daemon.listen()
+        daemon.end(1)
         await quiet()
         closed.finish(UsageError("closed"))
-        await desk.delivered(1)
-        desk.subscriptions.clear()
-        desk.last = STREAM_EVENTS_MAX + 1
-        full = desk.listen()
+        await daemon.delivered(1)
+        daemon.subscriptions.clear()
+        daemon.last = STREAM_EVENTS_MAX + 1
+        full = daemon.listen()
         full.on_batch("s", EventBatch(1, STREAM_EVENTS_MAX, deltas(STREAM_EVENTS_MAX)))
-        desk.end(2)
-        await desk.delivered(2)
-        return desk.audience.seen
+        daemon.end(2)
+        await daemon.delivered(2)
+        return daemon.audience.seen
 
     assert run(work) == [[0], [0, STREAM_EVENTS_MAX]]
 
@@ -251,14 +251,14 @@ def test_a_notice_is_delivered_when_its_time_is_up(monkeypatch, caplog, is_answe
     """Though the events have not come, or not even the daemon's word how far it is."""
     monkeypatch.setattr(module, "DOWN_HOLD_S", SOON_S)
 
-    async def work(desk):
+    async def work(daemon):
         if not is_answered:
-            desk.answers.clear()
-        desk.listen()
-        desk.end(1)
-        desk.end(2)
-        await desk.delivered(2)
-        return desk.audience.heard
+            daemon.answers.clear()
+        daemon.listen()
+        daemon.end(1)
+        daemon.end(2)
+        await daemon.delivered(2)
+        return daemon.audience.heard
 
     with caplog.at_level(logging.WARNING):
         assert run(work) == [1, 2]
@@ -269,12 +269,12 @@ def test_a_notice_is_delivered_when_its_time_is_up(monkeypatch, caplog, is_answe
 def test_a_notice_is_delivered_when_nobody_knows_the_session(error):
     """What the daemon does not report is not waited for."""
 
-    async def work(desk):
-        desk.error = error
-        desk.listen()
-        desk.end()
-        await desk.delivered()
-        return desk.audience.heard
+    async def work(daemon):
+        daemon.error = error
+        daemon.listen()
+        daemon.end()
+        await daemon.delivered()
+        return daemon.audience.heard
 
     assert run(work) == [1]
 
@@ -282,16 +282,16 @@ def test_a_notice_is_delivered_when_nobody_knows_the_session(error):
 def test_a_monitor_holds_so_many_notices_and_no_more():
     """One more, and those that wait are delivered, in order."""
 
-    async def work(desk):
-        desk.answers.clear()
-        desk.listen()
+    async def work(daemon):
+        daemon.answers.clear()
+        daemon.listen()
         for incarnation in range(DOWNS_HELD_MAX + 1):
-            desk.end(incarnation)
-        delivered = list(desk.audience.heard)
-        desk.replays.set()
-        desk.answers.set()
-        await desk.delivered(DOWNS_HELD_MAX + 1)
-        return delivered, desk.audience.heard, len(desk.tasks)
+            daemon.end(incarnation)
+        delivered = list(daemon.audience.heard)
+        daemon.replays.set()
+        daemon.answers.set()
+        await daemon.delivered(DOWNS_HELD_MAX + 1)
+        return delivered, daemon.audience.heard, len(daemon.tasks)
 
     delivered, heard, tasks = run(work)
 
@@ -303,15 +303,15 @@ def test_a_monitor_holds_so_many_notices_and_no_more():
 def test_a_monitor_that_is_removed_hears_nothing():
     """Not of what was held either, and it keeps nobody at work."""
 
-    async def work(desk):
-        subscription = desk.listen()
-        desk.end(1)
-        desk.end(2)
+    async def work(daemon):
+        subscription = daemon.listen()
+        daemon.end(1)
+        daemon.end(2)
         await quiet()
-        desk.audience.is_removed = True
+        daemon.audience.is_removed = True
         subscription.finish(UsageError("closed"))
         await quiet()
-        return desk.audience.heard[1:], desk.tasks[0].done()
+        return daemon.audience.heard[1:], daemon.tasks[0].done()
 
     assert run(work) == ([], True)
 
@@ -319,16 +319,16 @@ def test_a_monitor_that_is_removed_hears_nothing():
 def test_what_is_held_is_delivered_when_the_connection_ends():
     """Before the word that nothing follows, and once."""
 
-    async def work(desk):
-        desk.listen()
-        desk.end(1)
-        desk.end(2)
+    async def work(daemon):
+        daemon.listen()
+        daemon.end(1)
+        daemon.end(2)
         await quiet()
-        desk.down_order.release()
-        desk.line.on_end(UsageError("closed"))
-        heard = list(desk.audience.heard)
-        desk.subscriptions[0].finish(UsageError("closed"))
+        daemon.down_order.release()
+        daemon.line.on_end(UsageError("closed"))
+        heard = list(daemon.audience.heard)
+        daemon.subscriptions[0].finish(UsageError("closed"))
         await quiet()
-        return heard, desk.audience.heard, str(desk.audience.error)
+        return heard, daemon.audience.heard, str(daemon.audience.error)
 
     assert run(work) == ([1, 2], [1, 2], "closed")

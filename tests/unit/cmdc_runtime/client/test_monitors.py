@@ -27,7 +27,7 @@ class Watcher:
         self.error = error
 
 
-class Desk:
+class FakeDaemon:
     """A daemon that answers when the test says so."""
 
     def __init__(self):
@@ -89,14 +89,14 @@ async def quiet():
 
 
 def run(scenario):
-    """Run a coroutine function with a desk, and end what it leaves behind."""
+    """Run a coroutine function with a daemon, and end what it leaves behind."""
 
     async def whole():
-        desk = Desk()
-        result = await scenario(desk)
-        for task in desk.tasks:
+        daemon = FakeDaemon()
+        result = await scenario(daemon)
+        for task in daemon.tasks:
             task.cancel()
-        await asyncio.gather(*desk.tasks, return_exceptions=True)
+        await asyncio.gather(*daemon.tasks, return_exceptions=True)
         return result
 
     return asyncio.run(whole())
@@ -105,11 +105,11 @@ def run(scenario):
 def test_each_notice_is_delivered_once():
     """In the order of their numbers; what is known already is passed over."""
 
-    async def work(desk):
-        watcher = await desk.set()
+    async def work(daemon):
+        watcher = await daemon.set()
         for incarnation, seq, after in ((1, 5, 3), (1, 5, 3), (2, 8, 5), (1, 5, 3)):
-            desk.send(incarnation, seq, after)
-        return watcher.heard, desk.asked
+            daemon.send(incarnation, seq, after)
+        return watcher.heard, daemon.asked
 
     assert run(work) == ([1, 2], [])
 
@@ -117,15 +117,15 @@ def test_each_notice_is_delivered_once():
 def test_what_comes_before_the_answer_waits_for_it():
     """Only the answer says from where the monitor watches."""
 
-    async def work(desk):
+    async def work(daemon):
         watcher = Watcher()
-        adding = asyncio.create_task(desk.books.add("s", watcher, ref="r", persistent=False))
+        adding = asyncio.create_task(daemon.books.add("s", watcher, ref="r", persistent=False))
         await quiet()
-        desk.send(4, 9, 8)
+        daemon.send(4, 9, 8)
         before = list(watcher.heard)
-        await desk.answer(8)
+        await daemon.answer(8)
         await adding
-        return before, watcher.heard, len(desk.books)
+        return before, watcher.heard, len(daemon.books)
 
     assert run(work) == ([], [4], 0)
 
@@ -133,16 +133,16 @@ def test_what_comes_before_the_answer_waits_for_it():
 def test_a_notice_behind_a_loss_is_not_delivered():
     """The monitor is set again from where it was, and all come in their order."""
 
-    async def work(desk):
-        watcher = await desk.set()
-        desk.send(1, 5, 3)
-        desk.send(3, 9, 7)
+    async def work(daemon):
+        watcher = await daemon.set()
+        daemon.send(1, 5, 3)
+        daemon.send(3, 9, 7)
         await quiet()
-        (renewal,) = desk.asked
+        (renewal,) = daemon.asked
         before = list(watcher.heard)
-        desk.send(2, 7, 5)
-        desk.send(3, 9, 7)
-        await desk.answer()
+        daemon.send(2, 7, 5)
+        daemon.send(3, 9, 7)
+        await daemon.answer()
         return before, renewal.since, watcher.heard
 
     assert run(work) == ([1], 5, [1, 2, 3])
@@ -151,13 +151,13 @@ def test_a_notice_behind_a_loss_is_not_delivered():
 def test_what_has_no_record_waits_behind_a_loss():
     """It does not come again, so it is kept until those before it have come."""
 
-    async def work(desk):
-        watcher = await desk.set()
-        desk.send(3, None, 7)
+    async def work(daemon):
+        watcher = await daemon.set()
+        daemon.send(3, None, 7)
         await quiet()
-        desk.send(2, 7, 3)
+        daemon.send(2, 7, 3)
         before = list(watcher.heard)
-        await desk.answer()
+        await daemon.answer()
         return before, watcher.heard
 
     assert run(work) == ([2], [2, 3])
@@ -166,14 +166,14 @@ def test_what_has_no_record_waits_behind_a_loss():
 def test_what_is_put_aside_is_bounded():
     """What does not fit comes again."""
 
-    async def work(desk):
-        watcher = await desk.set()
+    async def work(daemon):
+        watcher = await daemon.set()
         for number in range(EARLY_DOWNS_MAX + 5):
-            desk.send(number + 2, number + 8, number + 7)
+            daemon.send(number + 2, number + 8, number + 7)
         await quiet()
-        kept = len(desk.books._entries["r"].early)
-        desk.send(1, 7, 3)
-        await desk.answer()
+        kept = len(daemon.books._entries["r"].early)
+        daemon.send(1, 7, 3)
+        await daemon.answer()
         return kept, len(watcher.heard)
 
     assert run(work) == (EARLY_DOWNS_MAX, EARLY_DOWNS_MAX + 1)
@@ -182,15 +182,15 @@ def test_what_is_put_aside_is_bounded():
 def test_an_end_that_another_daemon_reports_again_is_delivered_once():
     """The first daemon could not record it, so the next one takes it for a new one."""
 
-    async def work(desk):
-        watcher = await desk.set()
-        desk.send(1, 5, 3)
-        desk.send(2, None, 5)
-        desk.send(2, None, 5)
-        desk.send(2, 9, 5)
-        desk.send(3, 12, 9)
-        desk.send(3, None, 12, restarting=False)
-        return watcher.heard, len(desk.books)
+    async def work(daemon):
+        watcher = await daemon.set()
+        daemon.send(1, 5, 3)
+        daemon.send(2, None, 5)
+        daemon.send(2, None, 5)
+        daemon.send(2, 9, 5)
+        daemon.send(3, 12, 9)
+        daemon.send(3, None, 12, restarting=False)
+        return watcher.heard, len(daemon.books)
 
     assert run(work) == ([1, 2, 3, 3], 0)
 
@@ -198,18 +198,18 @@ def test_an_end_that_another_daemon_reports_again_is_delivered_once():
 def test_counts_that_differ_show_a_loss():
     """Every monitor is set again, each from its own place; equal counts show none."""
 
-    async def work(desk):
-        desk.books.reconcile(10, is_new=False)
-        await desk.set("r1", since=3)
-        await desk.set("r2", since=4)
-        desk.send(1, 5, 4, ref="r2", number=11)
-        desk.send(1, None, 0, ref="unknown", restarting=False, number=12)
-        desk.books.reconcile(12, is_new=False)
+    async def work(daemon):
+        daemon.books.reconcile(10, is_new=False)
+        await daemon.set("r1", since=3)
+        await daemon.set("r2", since=4)
+        daemon.send(1, 5, 4, ref="r2", number=11)
+        daemon.send(1, None, 0, ref="unknown", restarting=False, number=12)
+        daemon.books.reconcile(12, is_new=False)
         await quiet()
-        before = list(desk.asked)
-        desk.books.reconcile(13, is_new=False)
+        before = list(daemon.asked)
+        daemon.books.reconcile(13, is_new=False)
         await quiet()
-        return before, [(one.ref, one.since) for one in desk.asked]
+        return before, [(one.ref, one.since) for one in daemon.asked]
 
     assert run(work) == ([], [("r1", 3), ("r2", 5)])
 
@@ -217,14 +217,14 @@ def test_counts_that_differ_show_a_loss():
 def test_a_notice_that_comes_twice_hides_no_loss():
     """A number is heard once, and nothing behind one that is missing."""
 
-    async def work(desk):
-        desk.books.reconcile(10, is_new=False)
-        await desk.set("r1", since=3)
-        desk.send(1, 4, 3, ref="r1", number=11)
-        desk.send(1, 4, 3, ref="r1", number=11)
-        desk.books.reconcile(12, is_new=False)
+    async def work(daemon):
+        daemon.books.reconcile(10, is_new=False)
+        await daemon.set("r1", since=3)
+        daemon.send(1, 4, 3, ref="r1", number=11)
+        daemon.send(1, 4, 3, ref="r1", number=11)
+        daemon.books.reconcile(12, is_new=False)
         await quiet()
-        return [(one.ref, one.since) for one in desk.asked]
+        return [(one.ref, one.since) for one in daemon.asked]
 
     assert run(work) == [("r1", 4)]
 
@@ -232,15 +232,15 @@ def test_a_notice_that_comes_twice_hides_no_loss():
 def test_another_daemon_hears_of_all_monitors():
     """Whatever it has counted; one that does not count shows no loss."""
 
-    async def work(desk):
-        desk.books.reconcile(10, is_new=False)
-        await desk.set(since=3)
-        desk.books.reconcile(None, is_new=False)
+    async def work(daemon):
+        daemon.books.reconcile(10, is_new=False)
+        await daemon.set(since=3)
+        daemon.books.reconcile(None, is_new=False)
         await quiet()
-        before = list(desk.asked)
-        desk.books.reconcile(10, is_new=True)
+        before = list(daemon.asked)
+        daemon.books.reconcile(10, is_new=True)
         await quiet()
-        return before, [one.since for one in desk.asked]
+        return before, [one.since for one in daemon.asked]
 
     assert run(work) == ([], [3])
 
@@ -248,16 +248,16 @@ def test_another_daemon_hears_of_all_monitors():
 def test_a_monitor_that_is_being_set_is_set_again_later():
     """Its notice may be lost, too, and until it is answered nobody knows from where."""
 
-    async def work(desk):
-        adding = asyncio.create_task(desk.books.add("s", Watcher(), ref="r", persistent=False))
+    async def work(daemon):
+        adding = asyncio.create_task(daemon.books.add("s", Watcher(), ref="r", persistent=False))
         await quiet()
-        desk.books.reconcile(10, is_new=False)
+        daemon.books.reconcile(10, is_new=False)
         await quiet()
-        before = len(desk.asked)
-        await desk.answer(6)
+        before = len(daemon.asked)
+        await daemon.answer(6)
         await adding
         await quiet()
-        return before, [one.since for one in desk.asked]
+        return before, [one.since for one in daemon.asked]
 
     assert run(work) == (1, [None, 6])
 
@@ -265,14 +265,14 @@ def test_a_monitor_that_is_being_set_is_set_again_later():
 def test_so_many_are_set_again_at_a_time():
     """However many monitors there are."""
 
-    async def work(desk):
+    async def work(daemon):
         for number in range(RENEWALS_PARALLEL_MAX + 1):
-            await desk.set(f"r{number}")
-        desk.books.reconcile(10, is_new=True)
+            await daemon.set(f"r{number}")
+        daemon.books.reconcile(10, is_new=True)
         await quiet()
-        first = len(desk.asked)
-        await desk.answer()
-        return first, len(desk.asked)
+        first = len(daemon.asked)
+        await daemon.answer()
+        return first, len(daemon.asked)
 
     assert run(work) == (RENEWALS_PARALLEL_MAX, RENEWALS_PARALLEL_MAX + 1)
 
@@ -282,13 +282,13 @@ def test_a_renewal_that_fails_is_tried_again(monkeypatch, error):
     """The daemon may be busy, or gone again."""
     monkeypatch.setattr(module, "RENEW_RETRY_S", 0.0)
 
-    async def work(desk):
-        watcher = await desk.set()
-        desk.books.reconcile(10, is_new=True)
-        await desk.answer(error=error)
-        desk.send(1, 5, 3)
-        await desk.answer()
-        return len(desk.asked), watcher.heard, watcher.error
+    async def work(daemon):
+        watcher = await daemon.set()
+        daemon.books.reconcile(10, is_new=True)
+        await daemon.answer(error=error)
+        daemon.send(1, 5, 3)
+        await daemon.answer()
+        return len(daemon.asked), watcher.heard, watcher.error
 
     assert run(work) == (2, [1], None)
 
@@ -296,12 +296,12 @@ def test_a_renewal_that_fails_is_tried_again(monkeypatch, error):
 def test_a_renewal_that_is_refused_ends_the_monitor():
     """Asking again would not help; who waits gets an error."""
 
-    async def work(desk):
-        watcher = await desk.set()
+    async def work(daemon):
+        watcher = await daemon.set()
         error = AccessDenied("not you")
-        desk.books.reconcile(10, is_new=True)
-        await desk.answer(error=error)
-        return watcher.error is error, len(desk.books)
+        daemon.books.reconcile(10, is_new=True)
+        await daemon.answer(error=error)
+        return watcher.error is error, len(daemon.books)
 
     assert run(work) == (True, 0)
 
@@ -309,17 +309,17 @@ def test_a_renewal_that_is_refused_ends_the_monitor():
 def test_a_monitor_that_was_removed_is_not_set_again():
     """Where the frames crossed the daemon hears it once more; what is over needs no word."""
 
-    async def work(desk):
-        await desk.set("r1")
-        await desk.set("r2")
-        await desk.set("r3")
-        desk.books.drop("r3")
-        desk.books.reconcile(10, is_new=True)
+    async def work(daemon):
+        await daemon.set("r1")
+        await daemon.set("r2")
+        await daemon.set("r3")
+        daemon.books.drop("r3")
+        daemon.books.reconcile(10, is_new=True)
         await quiet()
-        desk.books.drop("r1")
-        desk.send(1, 5, 3, ref="r2", restarting=False)
-        await desk.answer()
-        return [one.ref for one in desk.asked], [one.ref for one in desk.sent]
+        daemon.books.drop("r1")
+        daemon.send(1, 5, 3, ref="r2", restarting=False)
+        await daemon.answer()
+        return [one.ref for one in daemon.asked], [one.ref for one in daemon.sent]
 
     assert run(work) == (["r1", "r2"], ["r3", "r1", "r1"])
 
@@ -327,12 +327,12 @@ def test_a_monitor_that_was_removed_is_not_set_again():
 def test_a_monitor_that_cannot_be_set_is_forgotten():
     """And the daemon is notified, which may have set it."""
 
-    async def work(desk):
-        adding = asyncio.create_task(desk.books.add("s", Watcher(), ref="r", persistent=False))
-        await desk.answer(error=DaemonUnavailable("away"))
+    async def work(daemon):
+        adding = asyncio.create_task(daemon.books.add("s", Watcher(), ref="r", persistent=False))
+        await daemon.answer(error=DaemonUnavailable("away"))
         with pytest.raises(DaemonUnavailable):
             await adding
-        return len(desk.books), desk.sent
+        return len(daemon.books), daemon.sent
 
     assert run(work) == (0, [Demonitor(ref="r")])
 
@@ -340,10 +340,10 @@ def test_a_monitor_that_cannot_be_set_is_forgotten():
 def test_a_notice_of_a_forgotten_monitor_is_answered():
     """A persistent one would notify for ever; of any other it was the last word."""
 
-    async def work(desk):
-        desk.send(1, 5, 3)
-        desk.send(1, 5, 3, restarting=False)
-        return desk.sent
+    async def work(daemon):
+        daemon.send(1, 5, 3)
+        daemon.send(1, 5, 3, restarting=False)
+        return daemon.sent
 
     assert run(work) == [Demonitor(ref="r")]
 
@@ -351,15 +351,15 @@ def test_a_notice_of_a_forgotten_monitor_is_answered():
 def test_removal_waits_for_the_daemon():
     """Nothing is delivered from the call on."""
 
-    async def work(desk):
-        watcher = await desk.set()
-        removing = asyncio.create_task(desk.books.remove("r"))
+    async def work(daemon):
+        watcher = await daemon.set()
+        removing = asyncio.create_task(daemon.books.remove("r"))
         await quiet()
-        desk.send(1, 5, 3)
+        daemon.send(1, 5, 3)
         is_done = removing.done()
-        await desk.answer()
+        await daemon.answer()
         await removing
-        return is_done, watcher.heard, [type(one) for one in desk.asked]
+        return is_done, watcher.heard, [type(one) for one in daemon.asked]
 
     assert run(work) == (False, [], [Demonitor])
 
@@ -367,13 +367,13 @@ def test_removal_waits_for_the_daemon():
 def test_who_waits_learns_that_the_connection_failed():
     """And nothing is asked for any more."""
 
-    async def work(desk):
-        watcher = await desk.set()
+    async def work(daemon):
+        watcher = await daemon.set()
         error = DaemonUnavailable("gone")
-        desk.books.fail(error)
-        desk.books.reconcile(10, is_new=True)
+        daemon.books.fail(error)
+        daemon.books.reconcile(10, is_new=True)
         await quiet()
-        return watcher.error is error, desk.asked
+        return watcher.error is error, daemon.asked
 
     assert run(work) == (True, [])
 
@@ -381,11 +381,11 @@ def test_who_waits_learns_that_the_connection_failed():
 def test_the_first_request_is_for_a_new_monitor():
     """It says what kind, and no place: the daemon says from where it watches."""
 
-    async def work(desk):
-        adding = asyncio.create_task(desk.books.add("s", Watcher(), ref="r", persistent=True))
+    async def work(daemon):
+        adding = asyncio.create_task(daemon.books.add("s", Watcher(), ref="r", persistent=True))
         await quiet()
-        await desk.answer(1)
+        await daemon.answer(1)
         await adding
-        return desk.asked
+        return daemon.asked
 
     assert run(work) == [Monitor(session_id="s", ref="r", persistent=True)]

@@ -28,13 +28,13 @@ def test_items_come_out_in_order(kind):
     assert len(queue) == 0
 
 
-def test_empty_inbox_times_out(kind):
+def test_empty_queue_times_out(kind):
     """When nothing comes in time, TimeoutError is raised."""
     with pytest.raises(TimeoutError):
         fetch(kind(), 0.0)
 
 
-def test_finished_inbox_gives_what_it_has_and_then_raises(kind):
+def test_finished_queue_gives_what_it_has_and_then_raises(kind):
     """The end comes after the items, again and again; nothing gets in any more."""
     queue = kind()
     queue.put([1])
@@ -58,7 +58,7 @@ def test_dropping_discards_what_waits(kind):
         fetch(queue, None)
 
 
-def test_bounded_inbox_keeps_the_newest(kind):
+def test_bounded_queue_keeps_the_newest(kind):
     """Where a bound is given the oldest make room."""
     queue = kind(2)
     queue.put([1, 2, 3])

@@ -84,7 +84,7 @@ def test_a_frame_may_hold_a_whole_history_frame():
     assert FRAME_BYTES_MAX >= 16 * 2**20
 
 
-ADRIFT = {"worker_id": "w-1-ab", "session_id": "s-1", "incarnation": 1, "first": 1}
+DETACHED = {"worker_id": "w-1-ab", "session_id": "s-1", "incarnation": 1, "first": 1}
 
 
 def write(**changes):
@@ -108,12 +108,12 @@ def write(**changes):
         write(completed=(Completed(id="c\0", frame=b""),)),
         Answer(id="c" * 1025, body=b""),
         Refusal(id="c", code="bad\x1b[2J", message="", details=b""),
-        Detached(**ADRIFT | {"worker_id": "../control.sock\n"}),
-        Detached(**ADRIFT | {"session_id": "s-1\x1b"}),
-        Detached(**ADRIFT | {"session_id": ""}),
-        Detached(**ADRIFT | {"incarnation": 0}),
-        Detached(**ADRIFT | {"first": 0}),
-        Detached(**ADRIFT | {"first": 2**64 - 1}),
+        Detached(**DETACHED | {"worker_id": "../control.sock\n"}),
+        Detached(**DETACHED | {"session_id": "s-1\x1b"}),
+        Detached(**DETACHED | {"session_id": ""}),
+        Detached(**DETACHED | {"incarnation": 0}),
+        Detached(**DETACHED | {"first": 0}),
+        Detached(**DETACHED | {"first": 2**64 - 1}),
     ],
     ids=repr,
 )
@@ -128,7 +128,7 @@ def test_a_worker_says_no_number_or_name_beyond_its_bounds(frame):
     [
         Batch(first=INDEX_MAX, count=BATCH_EVENTS_MAX, durable=True),
         write(number=INDEX_MAX, records=(JournalRecord(kind="", body=b""),)),
-        Detached(**ADRIFT | {"first": INDEX_MAX, "incarnation": INCARNATION_MAX}),
+        Detached(**DETACHED | {"first": INDEX_MAX, "incarnation": INCARNATION_MAX}),
     ],
     ids=lambda frame: type(frame).__name__,
 )

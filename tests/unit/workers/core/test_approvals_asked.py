@@ -101,7 +101,7 @@ def test_a_rejected_held_call_ends_with_that(session):
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["rejected", "expired"])
-def test_a_batch_goes_on_when_its_last_call_gets_no_leave(session, late):
+def test_a_batch_goes_on_when_its_last_call_is_denied(session, late):
     """Nothing else would ask the model: the session would wait for ever."""
     waiting = held(session).end("a")
     after = expire(waiting) if late else waiting.give(Reject(approval_id=ID))
@@ -171,7 +171,7 @@ def test_a_call_is_held_under_the_same_approval_after_a_crash(session):
 
 
 @pytest.mark.parametrize("kind", ["approve_once", "approve_always"])
-def test_a_leave_that_came_before_the_call_asks_again_counts(session, kind):
+def test_an_approval_that_came_before_the_call_asks_again_counts(session, kind):
     """Who approves while the process is being replaced is not asked twice."""
     approved = held(session).crash().give(Approve(approval_id=ID, kind=kind))
     after = approved.report(ApprovalWanted, "b", HELD, 500, None, REF)

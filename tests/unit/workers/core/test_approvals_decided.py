@@ -220,7 +220,7 @@ def test_what_nobody_waits_for_is_an_error(session, state, kind, auto_resume):
 
 
 @every_state
-def test_a_rejection_gives_no_leave(session, state):
+def test_a_rejection_grants_nothing(session, state):
     """The call's result said already that it was not made; the next such call waits again."""
     after = at(session, state).give(Reject(approval_id=ID), "c-1")
 
@@ -260,7 +260,7 @@ def test_arguments_that_just_fit_are_given_in_full(session, more, is_whole):
     assert ("…" in given) is not is_whole
 
 
-def test_an_approved_call_that_runs_again_has_its_leave(session):
+def test_an_approved_call_that_runs_again_has_its_approval(session):
     """It was used up when the call began; a second leave of the same kind is still there."""
     call = ToolCall(call_id="b", name="read", arguments={"path": "x"})
     once = waiting(session, call).give(Approve(approval_id=ID, auto_resume=False), "c-1")

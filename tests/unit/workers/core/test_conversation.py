@@ -378,7 +378,7 @@ def test_every_call_of_the_conversation_has_its_tools_name():
     assert tool_names(asking("b", memory=asking("a"))) == {"a": "tool", "b": "tool"}
 
 
-def test_a_call_uses_up_one_leave():
+def test_a_call_uses_up_one_approval():
     """Of several that are alike; a leave that is not there is none."""
     memory = replace(asking("a", "b"), granted=("x", "y", "x"))
 

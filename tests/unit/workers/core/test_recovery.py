@@ -339,7 +339,7 @@ def test_a_call_that_a_program_makes_is_asked_for_again(ref, again):
     assert [call.call_id for one in of(step, RunTools) for call in one.calls] == again
 
 
-def test_a_leave_that_was_not_used_is_still_good():
+def test_an_approval_that_was_not_used_is_still_good():
     """The call that had not begun needs nobody; one that had used it up does not run again."""
     allowed = (STARTED, ASKING, WANTED, APPROVED)
     fresh, used = resumed(*allowed), resumed(*allowed, began("w", LEAVE))

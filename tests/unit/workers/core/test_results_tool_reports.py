@@ -293,7 +293,7 @@ def test_steering_outranks_an_approval(session):
     assert len(after.memory.approvals) == 1
 
 
-def test_a_leave_is_used_up_when_its_call_begins(session):
+def test_an_approval_is_used_up_when_its_call_begins(session):
     """It is good for one call of the same tool with the same arguments."""
     leave = fingerprint("write", {}, None)
     idle = session.new()

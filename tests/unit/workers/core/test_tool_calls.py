@@ -80,7 +80,7 @@ def test_a_batch_begins_without_what_an_earlier_one_waited_for():
     assert (begun.compacting, begun.point) == (None, None)
 
 
-def test_a_leave_is_for_one_call_and_an_allowed_tool_for_all():
+def test_an_approval_is_for_one_call_and_an_allowed_tool_for_all():
     """The first call of those that are alike has it."""
     assert run_of(executing()).approved == frozenset()
     assert run_of(executing(granted=(LEAVE,))).approved == {"a"}
@@ -88,7 +88,7 @@ def test_a_leave_is_for_one_call_and_an_allowed_tool_for_all():
     assert run_of(executing(always_approved=frozenset({("x", "")}))).approved == {"a", "c"}
 
 
-def test_a_call_that_runs_again_has_its_leave():
+def test_a_call_that_runs_again_has_its_approval():
     """It used it up when it began; another call like it has none."""
     memory = begin_call(executing(granted=(LEAVE,)), "a", 5, LEAVE)
 

@@ -226,7 +226,7 @@ ASKS = Emit([("seen", 1), ASKED, ("more", 2)]).sealed()
 ASKS_TOO = Emit(RequireApproval(hint="really?")).sealed()
 
 
-def test_a_call_needs_the_leave_that_the_first_plugin_asks_for():
+def test_a_call_needs_the_approval_that_the_first_plugin_asks_for():
     """Observers hear what else stands in the same emit, and not the order to the kernel."""
     verdict = fold("before_tool", reactions((ASKS,), (ASKS_TOO,)))
 
@@ -234,7 +234,7 @@ def test_a_call_needs_the_leave_that_the_first_plugin_asks_for():
 
 
 @pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "before_tool"])
-def test_leave_is_for_a_call_that_is_about_to_run(hook):
+def test_an_approval_is_for_a_call_that_is_about_to_run(hook):
     """Asked for anywhere else it is ignored, and the verdict names its plugin."""
     verdict = fold(hook, reactions((ASKS,)))
 

@@ -63,7 +63,7 @@ class Shelf:
             raise self.error
 
 
-class Desk:
+class FakeSession:
     """Ports of a session without the session; ``answer`` answers what is delegated."""
 
     def __init__(self, memory=MEMORY, error=None, answer=None):
@@ -103,23 +103,23 @@ class Desk:
 )
 def test_a_question_goes_to_the_sessions_model_or_another(given, model, opts):
     """A key of the session's provider goes to no other one. What it took is reported."""
-    desk = Desk()
-    found = desk.run(lambda port: port.complete("Well?", system="Be just.", **given))
-    ((request, what),) = desk.asker.requests
+    session = FakeSession()
+    found = session.run(lambda port: port.complete("Well?", system="Be just.", **given))
+    ((request, what),) = session.asker.requests
 
     assert (found.text, found.usage, what) == ("fine", USED, "answer")
     assert (request.model, request.provider_opts, request.system) == (model, opts, "Be just.")
     assert [said.content for said in request.messages] == ["Well?"]
-    assert desk.posted == [PluginAskedModel("judge", model, USED)]
+    assert session.posted == [PluginAskedModel("judge", model, USED)]
 
 
 def test_a_question_may_be_a_conversation():
     """And ask for an answer in a form."""
-    desk = Desk()
+    session = FakeSession()
     said = [Message.user("a"), Message.assistant("b"), Message.user("c")]
     schema = {"type": "object"}
-    desk.run(lambda port: port.complete(said, response_format=schema))
-    ((request, _),) = desk.asker.requests
+    session.run(lambda port: port.complete(said, response_format=schema))
+    ((request, _),) = session.asker.requests
 
     assert request.messages == tuple(said)
     assert request.response_format == schema
@@ -142,39 +142,39 @@ def test_a_question_may_be_a_conversation():
 )
 def test_a_form_that_cannot_be_sent_asks_no_model(schema, message):
     """The plugin reads where it is, and no request fails again and again."""
-    desk = Desk()
+    session = FakeSession()
 
     with pytest.raises(PluginCallError, match=message):
-        desk.run(lambda port: port.complete("Well?", response_format=schema))
-    assert desk.asker.requests == []
+        session.run(lambda port: port.complete("Well?", response_format=schema))
+    assert session.asker.requests == []
 
 
 @pytest.mark.parametrize("name", ["tools", "tool_choice", "response_format", "n"])
 def test_options_that_can_never_work_ask_no_model(name):
     """The plugin reads which, and what to do in its place."""
-    desk = Desk()
+    session = FakeSession()
 
     with pytest.raises(PluginCallError, match=rf"provider_opts\['{name}'\]: .*; .*"):
-        desk.run(lambda port: port.complete("Well?", provider_opts={name: 2}))
-    assert desk.asker.requests == []
+        session.run(lambda port: port.complete("Well?", provider_opts={name: 2}))
+    assert session.asker.requests == []
 
 
 def test_a_failure_is_reported_to_the_plugin():
     """As its own error, with the provider's reason; nothing is counted."""
-    desk = Desk(error=ProviderError(FailureKind.PERMANENT, "no such model"))
+    session = FakeSession(error=ProviderError(FailureKind.PERMANENT, "no such model"))
 
     with pytest.raises(PluginCallError, match="no such model"):
-        desk.run(lambda port: port.complete("Well?"))
-    assert desk.posted == []
+        session.run(lambda port: port.complete("Well?"))
+    assert session.posted == []
 
 
 def test_a_spent_budget_asks_no_model():
     """The session's limits hold for its plugins too."""
-    desk = Desk(Memory(policy=Policy(budget=Budget(max_total_tokens=1)), model="x:m"))
+    session = FakeSession(Memory(policy=Policy(budget=Budget(max_total_tokens=1)), model="x:m"))
 
     with pytest.raises(PluginCallError, match="no model was asked: "):
-        desk.run(lambda port: port.complete("Well?"))
-    assert desk.asker.requests == []
+        session.run(lambda port: port.complete("Well?"))
+    assert session.asker.requests == []
 
 
 @pytest.mark.parametrize(
@@ -182,40 +182,40 @@ def test_a_spent_budget_asks_no_model():
 )
 def test_a_task_is_given_and_answered(answer, expected):
     """With the subagent's last words, or its error."""
-    desk = Desk(answer=answer)
+    session = FakeSession(answer=answer)
 
     def ask(port):
         return port.delegate("Check.", "checker")
 
     if isinstance(expected, str):
-        assert desk.run(ask) == expected
+        assert session.run(ask) == expected
     else:
         with pytest.raises(expected, match="it crashed"):
-            desk.run(ask)
-    assert desk.posted == [PluginDelegated("judge", "plugin:judge-1", "checker", "Check.")]
+            session.run(ask)
+    assert session.posted == [PluginDelegated("judge", "plugin:judge-1", "checker", "Check.")]
 
 
 def test_a_task_that_nobody_waits_for_any_more_is_dropped():
     """A hook that takes too long, or an abort, ends the subagent."""
-    desk = Desk()
+    session = FakeSession()
 
     async def scenario():
-        waiting = asyncio.create_task(desk.ports.of("judge").delegate("Check.", "checker"))
+        waiting = asyncio.create_task(session.ports.of("judge").delegate("Check.", "checker"))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
 
     asyncio.run(scenario())
-    assert desk.posted[1:] == [DelegationDropped("plugin:judge-1")]
+    assert session.posted[1:] == [DelegationDropped("plugin:judge-1")]
 
 
 def test_every_wait_has_a_name_of_its_own():
     """Of all plugins, for as long as the process lives."""
-    desk = Desk(answer=("done", None))
+    session = FakeSession(answer=("done", None))
     for _ in range(2):
-        desk.run(lambda port: port.delegate("Check.", "checker"))
+        session.run(lambda port: port.delegate("Check.", "checker"))
 
-    assert [one.ref for one in desk.posted] == ["plugin:judge-1", "plugin:judge-2"]
+    assert [one.ref for one in session.posted] == ["plugin:judge-1", "plugin:judge-2"]
 
 
 def test_a_plugin_asks_so_often_and_not_more(monkeypatch):
@@ -227,7 +227,7 @@ def test_a_plugin_asks_so_often_and_not_more(monkeypatch):
             await port.complete("Well?")
 
     with pytest.raises(PluginCallError, match="2 times at one hook"):
-        Desk().run(thrice)
+        FakeSession().run(thrice)
 
 
 def test_a_method_in_a_thread_cannot_ask():
@@ -240,7 +240,7 @@ def test_a_method_in_a_thread_cannot_ask():
 
         await asyncio.to_thread(work)
 
-    Desk().run(elsewhere)
+    FakeSession().run(elsewhere)
 
 
 # --- what observers may ask, too ---------------------------------------------------------------
@@ -249,12 +249,12 @@ def test_a_method_in_a_thread_cannot_ask():
 @pytest.mark.parametrize("face", ["run", "run_observer"])
 def test_checkpoints_are_made_listed_and_deleted(face):
     """At a hook and as an observer."""
-    desk = Desk()
-    run = getattr(desk, face)
+    session = FakeSession()
+    run = getattr(session, face)
 
     assert run(lambda port: port.checkpoint("a", {"n": 1})) == "a"
     assert run(lambda port: port.checkpoint("b")) == "b"
-    assert desk.shelf.saved == {"a": {"n": 1}, "b": {}}
+    assert session.shelf.saved == {"a": {"n": 1}, "b": {}}
     run(lambda port: port.delete_checkpoint("a"))
     assert run(lambda port: port.checkpoints()) == ["b"]
 
@@ -271,25 +271,25 @@ def test_checkpoints_are_made_listed_and_deleted(face):
 def test_a_checkpoint_that_cannot_be_is_an_error_of_the_plugin(ask):
     """It says why."""
     with pytest.raises(PluginCallError, match="the disk is full"):
-        Desk(error=CheckpointFailed("the disk is full")).run(ask)
+        FakeSession(error=CheckpointFailed("the disk is full")).run(ask)
 
 
 def test_a_wrong_label_is_an_error_of_the_plugin():
     """Nothing is saved."""
-    desk = Desk()
+    session = FakeSession()
 
     with pytest.raises(PluginCallError, match="label: expected a str"):
-        desk.run(lambda port: port.checkpoint(5))
-    assert desk.shelf.saved == {}
+        session.run(lambda port: port.checkpoint(5))
+    assert session.shelf.saved == {}
 
 
 def test_an_observer_emits_events():
     """With the application's own data, as an action of a hook does."""
-    desk = Desk()
-    desk.run_observer(lambda port: port.emit(Emit("seen", {"n": 1})))
+    session = FakeSession()
+    session.run_observer(lambda port: port.emit(Emit("seen", {"n": 1})))
 
     emitted = (("seen", {"n": 1, "user_data": {"who": "me"}}),)
-    assert desk.posted == [PluginsReported(Verdict(emitted=emitted))]
+    assert session.posted == [PluginsReported(Verdict(emitted=emitted))]
 
 
 @pytest.mark.parametrize(
@@ -303,11 +303,11 @@ def test_an_observer_emits_events():
 )
 def test_what_cannot_be_emitted_is_an_error_of_the_plugin(event, problem):
     """Orders are for hooks, where the session waits for them."""
-    desk = Desk()
+    session = FakeSession()
 
     with pytest.raises(PluginCallError, match=problem):
-        desk.run_observer(lambda port: port.emit(event))
-    assert desk.posted == []
+        session.run_observer(lambda port: port.emit(event))
+    assert session.posted == []
 
 
 @pytest.mark.parametrize(
@@ -317,9 +317,9 @@ def test_what_cannot_be_emitted_is_an_error_of_the_plugin(event, problem):
 )
 def test_an_observer_asks_for_no_model_and_no_subagent(ask):
     """Nothing waits for it, so nothing would end them."""
-    desk = Desk()
+    session = FakeSession()
 
     with pytest.raises(PluginCallError, match="an observer may ask"):
-        desk.run_observer(ask)
-    assert desk.asker.requests == []
-    assert desk.posted == []
+        session.run_observer(ask)
+    assert session.asker.requests == []
+    assert session.posted == []

@@ -1,4 +1,4 @@
-"""What surrounds agents: the zygote, the cells, the tree of sessions, the code that they load."""
+"""What surrounds agents: the zygote, the cgroups, the tree of sessions, the code that they load."""
 
 import contextlib
 import json
@@ -197,7 +197,7 @@ def mounted():
 
 
 @pytest.mark.fault_case("F66")
-def test_cell_that_cannot_be_removed_is_logged_and_tried_again(
+def test_cgroup_that_cannot_be_removed_is_logged_and_tried_again(
     place, agent, bystander, mounted, poll
 ):
     """The session ends all the same, and the cell goes as soon as the kernel lets go of it."""
@@ -222,24 +222,24 @@ def test_cell_that_cannot_be_removed_is_logged_and_tried_again(
 
 
 @pytest.mark.fault_case("F66")
-def test_runtime_directory_that_cannot_be_cleared_is_logged(cradle):
+def test_runtime_directory_that_cannot_be_cleared_is_logged(own_daemon):
     """A daemon that may not remove its files ends as orderly as any; the next one removes them."""
-    cradle.start()
-    done = subprocess.run(["chattr", "+i", cradle.address], capture_output=True, check=False)
+    own_daemon.start()
+    done = subprocess.run(["chattr", "+i", own_daemon.address], capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"no directory can be made immutable here: {done.stderr.decode()}")
     try:
-        cradle.process.terminate()
-        status = cradle.process.wait(TURN_S)
+        own_daemon.process.terminate()
+        status = own_daemon.process.wait(TURN_S)
     finally:
-        subprocess.run(["chattr", "-i", cradle.address], check=True)
-    said = cradle.log.read_text()
-    left = {path.name for path in cradle.address.iterdir()}
-    cradle.start()
-    cradle.process.terminate()
-    cradle.process.wait(TURN_S)
+        subprocess.run(["chattr", "-i", own_daemon.address], check=True)
+    said = own_daemon.log.read_text()
+    left = {path.name for path in own_daemon.address.iterdir()}
+    own_daemon.start()
+    own_daemon.process.terminate()
+    own_daemon.process.wait(TURN_S)
 
     assert status == 0
     assert "directory.not_cleared" in said
     assert {"control.sock", "daemon.lock"} <= left
-    assert list(cradle.address.iterdir()) == []
+    assert list(own_daemon.address.iterdir()) == []

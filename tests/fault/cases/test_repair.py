@@ -1,4 +1,4 @@
-"""Mending a journal's files, or bringing them back: killed in the midst of it, and without room."""
+"""Repair of a journal's files, or bringing them back: killed in its midst, and without room."""
 
 import functools
 import os
@@ -114,7 +114,7 @@ class Killer:
         return [(name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in found]
 
 
-def mend_until(state, at=None, begin=lambda state: functools.partial(mend, state)):
+def repair_until(state, at=None, begin=lambda state: functools.partial(mend, state)):
     """Mend in another process, which dies at a line; with None return the lines to die at.
 
     ``begin`` returns what is done then.
@@ -140,21 +140,21 @@ def mend_until(state, at=None, begin=lambda state: functools.partial(mend, state
 
 @pytest.mark.fault_case("F37")
 @pytest.mark.parametrize("harm", [flip_in_log, ruin_a_page])
-def test_mending_may_be_killed_at_any_moment(left, tmp_path, harm):
+def test_repair_may_be_killed_at_any_moment(left, tmp_path, harm):
     """The next start comes to the same: nothing that the damage did not take is missing."""
     harmed, state = tmp_path / "harmed", tmp_path / "state"
     shutil.copytree(left, harmed)
     harm(harmed)
     (right, over), mended = with_journal(shutil.copytree(harmed, state), look)
     shutil.rmtree(state)
-    code, moments = mend_until(shutil.copytree(harmed, state))
+    code, moments = repair_until(shutil.copytree(harmed, state))
     assert (code, len(right) + len(over)) == (0, SESSIONS)
     assert right
     assert len(moments) > 5
     for moment in moments:
         shutil.rmtree(state)
         shutil.copytree(harmed, state)
-        assert mend_until(state, moment)[0] == KILLED
+        assert repair_until(state, moment)[0] == KILLED
         (found, gone), _ = with_journal(state, look)
         assert found == right, moment
         assert gone.keys() == over.keys(), moment
@@ -176,12 +176,12 @@ def test_a_journal_may_be_killed_while_it_is_brought_back(left, tmp_path, harm):
         harm(state / JOURNAL_FILE)
         return store.begin
 
-    code, moments = mend_until(shutil.copytree(left, state), begin=begin)
+    code, moments = repair_until(shutil.copytree(left, state), begin=begin)
     assert (code, with_journal(state, look)[0]) == (0, right)
     outcomes = []
     for moment in moments:
         shutil.rmtree(state)
-        assert mend_until(shutil.copytree(left, state), moment, begin)[0] == KILLED
+        assert repair_until(shutil.copytree(left, state), moment, begin)[0] == KILLED
         is_whole = (state / RESTORED).exists()
         try:
             assert with_journal(state, look)[0] == right, moment
