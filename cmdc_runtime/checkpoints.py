@@ -14,7 +14,6 @@ from cmdc_runtime.checked_struct import TIME_MS_MAX, Checked
 from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.plain import (
-    SHOWN_CHARS_MAX,
     own,
     owned,
     packed_problem,
@@ -134,11 +133,17 @@ class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
     metadata: bytes
 
 
+def checkpoint_id_problem(checkpoint_id: object) -> str | None:
+    """Return why no checkpoint can be called so, or None."""
+    if isinstance(checkpoint_id, str) and CHECKPOINT_ID.fullmatch(checkpoint_id):
+        return None
+    return f"checkpoint_id: expected 1 to 128 of A-Z a-z 0-9 _ . : -, got {short(checkpoint_id)}"
+
+
 def facts_problem(facts: CheckpointFacts, body: bytes) -> str | None:
     """Return why a checkpoint with these facts may not be kept, or None."""
-    if not CHECKPOINT_ID.fullmatch(facts.checkpoint_id):
-        shown = facts.checkpoint_id[:SHOWN_CHARS_MAX]
-        return f"checkpoint_id: expected 1 to 128 of A-Z a-z 0-9 _ . : -, got {shown!r}"
+    if (wrong := checkpoint_id_problem(facts.checkpoint_id)) is not None:
+        return wrong
     if facts.label is not None and (wrong := _label_problem(facts.label)) is not None:
         return f"label: {wrong}"
     for name, high in (("saved_ms", TIME_MS_MAX), ("schema_version", SCHEMA_VERSION_MAX)):

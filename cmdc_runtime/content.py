@@ -23,6 +23,7 @@ from cmdc_runtime.message_parts import (
     PART_NAME_CHARS_MAX,
     PDF,
     MessagePart,
+    media_type_problem,
     size_problem,
     url_problem,
 )
@@ -107,8 +108,8 @@ def _check_words(given: Image | File) -> None:
         if value is not None and not isinstance(value, str):
             raise _refused(given, f"{what}: expected a str, got {short(value)}")
     wanted = given.media_type
-    if wanted is not None and MEDIA_TYPE.fullmatch(wanted) is None:
-        raise _refused(given, f"media_type: expected one such as image/png, got {short(wanted)}")
+    if wanted is not None and (problem := media_type_problem(wanted)) is not None:
+        raise _refused(given, problem)
 
 
 def _addressed(given: Image | File, url: str, name: str | None, at: int) -> MessagePart:

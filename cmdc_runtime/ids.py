@@ -5,7 +5,9 @@ Every random id of the project is made here; ``core`` folders take ids as argume
 
 import re
 import secrets
-from typing import Final, NewType
+from typing import Annotated, Final, NewType
+
+from msgspec import Meta
 
 SessionId = NewType("SessionId", str)
 CommandId = NewType("CommandId", str)
@@ -26,8 +28,14 @@ SESSION_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}\Z"
 """What may name a session, as a regular expression."""
 SESSION_ID_RULE: Final = "1 to 128 of A-Z a-z 0-9 . _ : @ -, the first a letter or a digit"
 """The same in words, for whoever gave another one."""
+TOOL_NAME: Final = "[A-Za-z0-9_-]{1,64}"
+"""What may name a tool, or a kind of subagent, as a regular expression."""
+TOOL_NAME_RULE: Final = "1 to 64 of A-Z a-z 0-9 _ -"
+"""The same in words."""
+ToolName = Annotated[str, Meta(pattern=f"^{TOOL_NAME}$")]
 _MONITOR_REF: Final = re.compile(r"r-[0-9a-f]{16}")
 _SESSION_ID: Final = re.compile(SESSION_ID)
+_TOOL_NAME: Final = re.compile(TOOL_NAME)
 
 
 def _token() -> str:
@@ -82,3 +90,8 @@ def is_session_id(text: str) -> bool:
 def is_monitor_ref(text: str) -> bool:
     """Say whether ``text`` may name a monitor."""
     return _MONITOR_REF.fullmatch(text) is not None
+
+
+def is_tool_name(name: object) -> bool:
+    """Say whether ``name`` may name a tool: ``TOOL_NAME_RULE``."""
+    return isinstance(name, str) and _TOOL_NAME.fullmatch(name) is not None

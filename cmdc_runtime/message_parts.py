@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked, Count
-from cmdc_runtime.plain import text_problem
+from cmdc_runtime.plain import short, text_problem
 
 # --- bounds ---------------------------------------------------------------------------------------
 
@@ -117,9 +117,16 @@ def size_problem(size: int) -> str | None:
     return None
 
 
+def media_type_problem(media_type: str) -> str | None:
+    """Return why something can be no media type, or None."""
+    if MEDIA_TYPE.fullmatch(media_type) is not None:
+        return None
+    return f"media_type: expected one such as image/png, got {short(media_type)}"
+
+
 def _problem(part: MessagePart, text_chars: int) -> str | None:
-    if MEDIA_TYPE.fullmatch(part.media_type) is None:
-        return f"media_type: expected one such as image/png, got {part.media_type[:80]!r}"
+    if (problem := media_type_problem(part.media_type)) is not None:
+        return problem
     named = text_problem(part.name, chars_max=PART_NAME_CHARS_MAX, one_line=True)
     if named is not None:
         return f"name: {named}"

@@ -10,7 +10,6 @@ the blueprint, then the config. A field of a struct that has its default counts 
 """
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import (
@@ -49,6 +48,7 @@ from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import summary_of, text_of
 from cmdc_runtime.guardrail import check_guardrails
 from cmdc_runtime.handoff import NAME_CHARS_MAX, Handoff, check_handoffs, own_agent, target_of
+from cmdc_runtime.ids import TOOL_NAME_RULE, ToolName, is_tool_name
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.option_checks import (
@@ -90,7 +90,6 @@ ExitCondition = Literal["max_turns_exceeded", "provider_timeout", "plugin_aborte
 ExitConditions = Annotated[list[ExitCondition], Meta(max_length=16)]
 Code = Literal["pinned", "latest"]
 PromptMode = Literal["full", "task", "minimal", "none"]
-ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 ToolNames = Annotated[list[ToolName], Meta(max_length=512)]
 
 BLUEPRINTS_MAX: Final = 8
@@ -215,7 +214,6 @@ FIELDS: Final[tuple[str, ...]] = Options.__struct_fields__
 _DEFAULTS: Final = Options()
 _AS_GIVEN: Final = frozenset({"user_data"})
 """What arrives as it was given: a value of a class of its own is refused."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def parse(
@@ -434,8 +432,8 @@ def _subagent_problems(subagents: Iterable[SubAgent]) -> list[str]:
 def _problems_of(subagent: SubAgent, label: str) -> list[str]:
     problems = []
     name: object = subagent.name
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        problems.append(f"{label}.name: expected 1 to 64 of A-Z a-z 0-9 _ -, got {short(name)}")
+    if not is_tool_name(name):
+        problems.append(f"{label}.name: expected {TOOL_NAME_RULE}, got {short(name)}")
     text: object = subagent.description
     if not isinstance(text, str) or not text.strip():
         problems.append(f"{label}.description: expected what it is good for, got {short(text)}")

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, cast, get_args, get_o
 import msgspec
 
 from cmdc_runtime.checked_struct import INDEX_MAX, NAME_CHARS_MAX, SECONDS_MAX
-from cmdc_runtime.checkpoints import CHECKPOINT_ID
+from cmdc_runtime.checkpoints import checkpoint_id_problem
 from cmdc_runtime.client.edge import parts_of
 from cmdc_runtime.client.limits import AGENTS_MAX, PARALLEL_MAX
 from cmdc_runtime.commands import (
@@ -205,10 +205,9 @@ def checked_checkpoint(checkpoint_id: object) -> str | None:
     """
     if checkpoint_id is None:
         return None
-    if not isinstance(checkpoint_id, str) or not CHECKPOINT_ID.fullmatch(checkpoint_id):
-        shown = short(checkpoint_id)
-        raise UsageError(f"checkpoint_id: expected 1 to 128 of A-Z a-z 0-9 _ . : -, got {shown}")
-    return checkpoint_id
+    if (problem := checkpoint_id_problem(checkpoint_id)) is not None:
+        raise UsageError(problem)
+    return str(checkpoint_id)
 
 
 def checked_timeout(timeout: object) -> float | None:

@@ -10,7 +10,6 @@ To add a rule for all tools, add it to ``_problems``.
 
 import importlib
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import (
@@ -46,6 +45,7 @@ from cmdc_runtime.extensions.schema import (
 from cmdc_runtime.extensions.tool_error import OtherBranchError as OtherBranchError  # noqa: PLC0414
 from cmdc_runtime.extensions.tool_error import ToolError as ToolError  # noqa: PLC0414 - handed on
 from cmdc_runtime.foreign_types import dec_hook
+from cmdc_runtime.ids import TOOL_NAME_RULE, is_tool_name
 from cmdc_runtime.plain import nearest, short
 
 P = ParamSpec("P")
@@ -73,7 +73,6 @@ there while that client is; a call that nobody takes is an error that says so.""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ANYWHERE: Final = ToolContext()
 
 
@@ -409,8 +408,8 @@ def _problems(candidate: Tool) -> list[str]:
     """Return every way in which a tool breaks the contract."""
     given: Any = candidate  # Any: its attributes are what a stranger wrote
     problems = []
-    if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
-        problems.append(f"name must be 1 to 64 of A-Z a-z 0-9 _ -, got {short(given.name)}")
+    if not is_tool_name(given.name):
+        problems.append(f"name must be {TOOL_NAME_RULE}, got {short(given.name)}")
     if not isinstance(given.description, str):
         problems.append(f"description must be a str, got {short(given.description)}")
     if given.effects not in get_args(Effects):

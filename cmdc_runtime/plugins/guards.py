@@ -26,6 +26,7 @@ from cmdc_runtime.extensions.actions import (
     APPROVAL_TIMEOUT_S_MAX,
     ApprovalOption,
 )
+from cmdc_runtime.ids import ToolName
 from cmdc_runtime.packing import BuiltInPlugin, Function
 from cmdc_runtime.provider_options import check_models
 
@@ -484,7 +485,6 @@ def _check(expression: str) -> None:
 # --- skill guard ----------------------------------------------------------------------------------
 
 SkillName = Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}$")]
-ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
 class SkillRule(

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from cmdc_runtime.checked_struct import Checked, Cost, Count, Moment, Positive, misfit
 from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.ids import ToolName
 from cmdc_runtime.packing import STRATEGY_KEY, BuiltIn, strategy_option
 from cmdc_runtime.subagent import REASON_TOOL
 
@@ -52,7 +53,6 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
 STRATEGIES_MAX: Final = 32
 StrategyName = Annotated[str, Meta(pattern="^[a-z0-9_-]{1,64}$")]
-ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
 class Reason(BuiltIn, frozen=True, kw_only=True):

@@ -4,14 +4,13 @@ A prompt may carry one, and the session's definition has one for prompts that ca
 as an assistant's message, so that the conversation stays one that every provider takes.
 """
 
-import re
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from cmdc_runtime.commands import CALL_BYTES_MAX
-from cmdc_runtime.ids import CallId
+from cmdc_runtime.ids import TOOL_NAME_RULE, CallId, is_tool_name
 from cmdc_runtime.messages import OPENING, Message, OpeningCall, ToolCall
 from cmdc_runtime.plain import problem_of, short, text_problem
 from workers.core.conversation import APPROVAL, guarded_prompt, next_id
@@ -22,15 +21,14 @@ from workers.core.tool_calls import call_tools
 
 ARGUMENT_CHARS_MAX: Final = 64
 """Of the name of the argument that gets the prompt's text."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_problem(call: OpeningCall | None) -> str | None:
     """Say what is wrong with a call that a prompt carries, or None."""
     if call is None:
         return None
-    if _NAME.fullmatch(call.name) is None:
-        return f"call: name: expected 1 to 64 of A-Z a-z 0-9 _ -, got {short(call.name)}"
+    if not is_tool_name(call.name):
+        return f"call: name: expected {TOOL_NAME_RULE}, got {short(call.name)}"
     if (problem := problem_of(call.arguments)) is not None:
         return f"call: arguments: {problem}"
     size = len(msgspec.msgpack.encode(call.arguments))
