@@ -1,11 +1,12 @@
 """What a call is given: a session of either kind or its id, texts, names, tools; checked here.
 
 It has passed the edge (``client/edge.py``): no method of an application's class is left in it. What
-only the agent can know, such as a tool's name that is taken, is the agent's to refuse.
+only the agent can know, such as a tool's name that is taken, is the agent's to refuse. What an
+image or a file of a prompt is shows when it is read (``content.read``), which may take its time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeVar, cast, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -19,9 +20,11 @@ from cmdc_runtime.commands import (
     TOOLS_MAX,
     Command,
 )
+from cmdc_runtime.content import File, Image
 from cmdc_runtime.errors import (
     PROBLEMS_MAX,
     InvalidOptions,
+    InvalidPart,
     InvalidSession,
     InvalidText,
     InvalidTool,
@@ -39,6 +42,7 @@ from cmdc_runtime.ids import (
     is_session_id,
 )
 from cmdc_runtime.mcp_servers import McpServer, server_problems
+from cmdc_runtime.message_parts import PROMPT_PARTS_MAX, parts_count_problem
 from cmdc_runtime.option_checks import (
     Unfit,
     check_group_id,
@@ -68,6 +72,15 @@ Item = TypeVar("Item")
 
 UNPACKABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 """What MessagePack says of a value that it does not take."""
+CONTENT_MAX: Final = 1_000
+"""Texts, images and files of one prompt, each counted."""
+
+
+class Asked(NamedTuple):
+    """A prompt as it was given: its text, and images and files with their places in it."""
+
+    text: str
+    given: tuple[tuple[int, Image | File], ...] = ()
 
 
 class HasId(Protocol):
@@ -263,6 +276,38 @@ def checked_text(text: object, what: str) -> str:
             "file and let a tool read it"
         )
     return text
+
+
+def checked_content(content: object, what: str) -> Asked:
+    """Return a prompt: a text, or a list of texts, images and files.
+
+    Raises:
+        InvalidText: there is no text and nothing else, or too much of it.
+        InvalidPart: there are too many images and files, or one of them is none.
+
+    """
+    if isinstance(content, Image | File):
+        kind = type(content).__name__
+        raise InvalidText(
+            f"a {what} is a str, or a list with images and files: give [cmdc.{kind}(…)]"
+        )
+    if not isinstance(content, list | tuple):
+        return Asked(checked_text(content, what))
+    texts: list[str] = []
+    given: list[tuple[int, Image | File]] = []
+    for at, one in enumerate(parts_of(content, what, CONTENT_MAX)):
+        if isinstance(one, Image | File):
+            given.append((len(_joined(texts)), one))
+        elif isinstance(one, str):
+            texts.append(one)
+        else:
+            raise InvalidPart(
+                f"{what}[{at}]: expected a str, a cmdc.Image or a cmdc.File, got {short(one)}"
+            )
+    if len(given) > PROMPT_PARTS_MAX:
+        raise InvalidPart(parts_count_problem(len(given)))
+    text = _joined(texts)
+    return Asked(text if given and not text.strip() else checked_text(text, what), tuple(given))
 
 
 def checked_reason(reason: Any) -> Any:  # Any: plain data
@@ -496,3 +541,7 @@ def _opts_problems(opts: object) -> list[str]:
     except Unfit as error:
         return [f"provider_opts{error}"]
     return []
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return "\n\n".join(filter(None, texts))

@@ -15,10 +15,12 @@ from cmdc_runtime import reasons
 from cmdc_runtime.checked_struct import RING_EVENTS_MAX
 from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
 from cmdc_runtime.client.arguments import (
+    Asked,
     SessionLike,
     checked,
     checked_callback,
     checked_checkpoint,
+    checked_content,
     checked_flag,
     checked_group,
     checked_id,
@@ -42,7 +44,6 @@ from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.limits import STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
-from cmdc_runtime.client.prompt_content import Asked, checked_content
 from cmdc_runtime.client.saved_states import deleted, listed, loaded
 from cmdc_runtime.client.stream import AsyncMonitor
 from cmdc_runtime.commands import (

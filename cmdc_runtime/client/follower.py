@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from cmdc_runtime.client.arguments import (
     SessionLike,
+    checked_content,
     checked_group,
     checked_id,
     checked_since,
@@ -16,7 +17,6 @@ from cmdc_runtime.client.arguments import (
 from cmdc_runtime.client.control import AsyncControl
 from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.exchange import Exchange
-from cmdc_runtime.client.prompt_content import checked_content
 from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.stream import AsyncCycleStream, AsyncEventStream, Opening

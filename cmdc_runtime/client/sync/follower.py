@@ -6,13 +6,13 @@ from typing import TypeVar
 
 from cmdc_runtime.client.arguments import (
     SessionLike,
+    checked_content,
     checked_group,
     checked_id,
     checked_since,
 )
 from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.exchange import Exchange
-from cmdc_runtime.client.prompt_content import checked_content
 from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.subscription import Subscription

@@ -12,6 +12,7 @@ from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked_checkpoint,
+    checked_content,
     checked_id,
     checked_kind,
     checked_timeout,
@@ -23,7 +24,6 @@ from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.given_options import ChangedOptions, GivenOptions
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.option_types import AnyPlugin, AnyTool
-from cmdc_runtime.client.prompt_content import checked_content
 from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.selection import EventTypes
 from cmdc_runtime.client.sync.follower import Follower
