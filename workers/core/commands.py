@@ -47,7 +47,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId
-from workers.core import cycle, knowledge, plugins, serverset
+from workers.core import cycle, knowledge, plugins
 from workers.core.approvals import answer_call, approve, reject, respond, take_call
 from workers.core.conversation import cycle_result, find_outcome
 from workers.core.inputs import Order
@@ -73,7 +73,7 @@ from workers.core.step import (
     Refuse,
     Step,
 )
-from workers.core.toolset import detach, load, switch
+from workers.core.toolset import attach_server, detach, detach_server, load, switch
 
 # Any: a handler takes the command of its own row, which only the table knows.
 CommandHandler = Callable[[Step, Order, Any], None]
@@ -216,8 +216,8 @@ _TABLE: Final[Mapping[type[Command], tuple[CommandHandler, ...]]] = {
     AttachTools:  (load,               load,          load,          load),
     DetachTools:  (detach,             detach,        detach,        detach),
     ReplaceTools: (load,               load,          load,          load),
-    AttachMcpServer: (serverset.attach, serverset.attach, serverset.attach, serverset.attach),
-    DetachMcpServer: (serverset.detach, serverset.detach, serverset.detach, serverset.detach),
+    AttachMcpServer: (attach_server,   attach_server, attach_server, attach_server),
+    DetachMcpServer: (detach_server,   detach_server, detach_server, detach_server),
     AttachPlugin: (plugins.load,     plugins.load, plugins.load, plugins.load),
     AddSkillsDirs: (knowledge.add_skills_dirs,) * len(State),
     AddMemory:    (knowledge.add_memory,) * len(State),

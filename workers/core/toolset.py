@@ -1,7 +1,10 @@
-"""Hot tools and models: what is attached, detached, replaced and switched while the session lives.
+"""Hot tools, servers and models: attached, detached, replaced, switched while the session lives.
 
 Packed code is opened by the shell: the command asks for it, and ``use_loaded`` decides when it is
 open. A batch is changed as a whole or not at all.
+
+What the processes of MCP servers do the shell reports; a server's tools are none of the memory's,
+but for the digest of each definition: one that is not as it was at first needs a person's approval.
 """
 
 from collections import Counter
@@ -10,7 +13,9 @@ from typing import Final
 
 from cmdc_runtime.commands import (
     TOOLS_MAX,
+    AttachMcpServer,
     AttachTools,
+    DetachMcpServer,
     DetachTools,
     ReplaceTools,
     SwitchModel,
@@ -20,21 +25,26 @@ from cmdc_runtime.errors import (
     AlreadyAttached,
     CmdcError,
     InvalidTool,
+    McpServerNotFound,
+    Overloaded,
     ToolNotFound,
     ToolValidationFailed,
     UsageError,
 )
-from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
+from cmdc_runtime.events import McpServerChanged, ToolAttached, ToolDetached, ToolsUpdated
+from cmdc_runtime.mcp_servers import SERVERS_MAX, server_problems
 from cmdc_runtime.packed_code import digest_of
 from cmdc_runtime.provider_options import model_problem
 from cmdc_runtime.subagent import STARTERS
 from workers.core.conversation import attached_tool
-from workers.core.inputs import FoundTool, Order, ToolsLoaded
+from workers.core.inputs import FoundTool, McpServerReported, McpToolsListed, Order, ToolsLoaded
 from workers.core.plugins import switch_model
-from workers.core.records import ToolsChanged
+from workers.core.records import McpServersChanged, McpToolsSeen, ToolsChanged
 from workers.core.state import Memory, ToolFacts
-from workers.core.step import ChangeTools, LoadTools, Step
+from workers.core.step import ChangeServers, ChangeTools, LoadTools, Step
 
+TOOLS_SEEN_MAX: Final = 4_096
+"""Tools of all servers of whose definitions the first is remembered; later ones are approved."""
 Problems = list[tuple[str, str]]
 """Tool name or label, and what is wrong with it."""
 _TOO_DEEP: Final = (
@@ -159,3 +169,64 @@ def _single_error(found: Sequence[FoundTool], problems: Problems) -> CmdcError:
     if reason == "already_attached":
         return AlreadyAttached(f"a tool named {name!r} is attached; detach it first")
     return InvalidTool(next((one.problem for one in found if one.problem), f"{name}: {reason}"))
+
+
+# --- MCP servers ----------------------------------------------------------------------------------
+
+
+def attach_server(step: Step, order: Order, command: AttachMcpServer) -> None:
+    """Add a server; the next request starts it."""
+    servers, name = step.memory.mcp_servers, command.server.name
+    if problems := [f"server{one}" for one in server_problems(command.server)]:
+        step.complete(order.id, UsageError("; ".join(problems)))
+        return
+    if any(one.name == name for one in servers):
+        error = AlreadyAttached(f"an MCP server named {name!r} is attached; detach it first")
+        step.complete(order.id, error)
+        return
+    if len(servers) >= SERVERS_MAX:
+        step.complete(order.id, Overloaded(f"a session has at most {SERVERS_MAX} MCP servers"))
+        return
+    step.record(McpServersChanged(attached=(command.server,)))
+    step.publish(McpServerChanged(name=name, state="declared"))
+    step.complete(order.id, None)
+    step.perform(ChangeServers(step.memory.mcp_servers))
+
+
+def detach_server(step: Step, order: Order, command: DetachMcpServer) -> None:
+    """Remove a server; it is ended."""
+    names, name = [one.name for one in step.memory.mcp_servers], command.name
+    if name not in names:
+        known = ", ".join(names) or "none"
+        error = McpServerNotFound(f"there is no MCP server {name!r}; servers: {known}")
+        step.complete(order.id, error)
+        return
+    step.record(McpServersChanged(detached=(name,)))
+    step.publish(McpServerChanged(name=name, state="detached"))
+    step.complete(order.id, None)
+    step.perform(ChangeServers(step.memory.mcp_servers))
+
+
+def report_server(step: Step, reported: McpServerReported) -> None:
+    """Publish where a server stands."""
+    changed = McpServerChanged(
+        name=reported.name, state=reported.state, tools=reported.tools, problem=reported.problem
+    )
+    step.publish(changed)
+
+
+def note_tools(step: Step, listed: McpToolsListed) -> None:
+    """Remember the definitions that were not seen so before."""
+    latest = {one.name: one.latest for one in step.memory.mcp_tools}
+    news = {name: digest for name, digest in listed.tools.items() if latest.get(name) != digest}
+    room = TOOLS_SEEN_MAX - len(latest)
+    fresh = [name for name in news if name not in latest]
+    for name in fresh[max(0, room) :]:
+        del news[name]
+    if news and any(one.name == listed.server for one in step.memory.mcp_servers):
+        step.record(McpToolsSeen(server=listed.server, tools=news))
+
+
+def needs_approval(memory: Memory, name: str) -> bool:
+    """Say whether a tool is not what it was when it was seen first, or was never noted."""
+    return next((one.first != one.latest for one in memory.mcp_tools if one.name == name), True)

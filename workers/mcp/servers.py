@@ -28,7 +28,7 @@ from cmdc_runtime.foreign import ForeignError, hidden, summary_of
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.wire.frames import ServerFound
-from workers.core import mcp, serverset
+from workers.core import mcp, toolset
 from workers.core.inputs import McpServerReported, McpToolsListed, Result
 from workers.core.mcp import ServerLife, ServerState
 from workers.core.state import Memory
@@ -215,7 +215,7 @@ class McpServers:
         found: list[McpTool] = []
         for (server, own_name), name in self._names(taken).given.items():
             tool = McpTool(name, listed[server, own_name], self._caller(server))
-            tool.needs_approval = serverset.needs_approval(memory, name)
+            tool.needs_approval = toolset.needs_approval(memory, name)
             found.append(tool)
         return tuple(found)
 

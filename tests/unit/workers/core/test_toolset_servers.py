@@ -7,7 +7,7 @@ from cmdc_runtime.commands import AttachMcpServer, DetachMcpServer
 from cmdc_runtime.errors import AlreadyAttached, McpServerNotFound, Overloaded, UsageError
 from cmdc_runtime.events import McpServerChanged
 from cmdc_runtime.mcp_servers import SERVERS_MAX, McpServer
-from workers.core import serverset, snapshot
+from workers.core import snapshot, toolset
 from workers.core.conversation import go_on_with
 from workers.core.inputs import McpToolsListed
 from workers.core.records import Continued, McpServersChanged, McpToolsSeen
@@ -35,7 +35,7 @@ def outcome_of(session):
 
 def listed(memory, **tools):
     step = Step(memory)
-    serverset.note_tools(step, McpToolsListed("files", tools))
+    toolset.note_tools(step, McpToolsListed("files", tools))
     return step
 
 
@@ -104,7 +104,7 @@ def test_a_resumed_session_knows_the_tools_of_the_servers_that_stay():
     changed = listed(after, mcp__files__read="two").memory
 
     assert (after.mcp_servers, after.mcp_tools) == ((FILES,), MEMORY.mcp_tools)
-    assert serverset.needs_approval(changed, "mcp__files__read")
+    assert toolset.needs_approval(changed, "mcp__files__read")
     assert changed.always_approved == {("other", "")}
 
 
@@ -116,7 +116,7 @@ def test_a_tool_that_is_seen_first_needs_no_approval():
     step = listed(MEMORY, mcp__files__write="two")
 
     assert step.records == (McpToolsSeen(server="files", tools={"mcp__files__write": "two"}),)
-    assert not serverset.needs_approval(step.memory, "mcp__files__write")
+    assert not toolset.needs_approval(step.memory, "mcp__files__write")
 
 
 def test_a_list_that_is_known_records_nothing():
@@ -128,7 +128,7 @@ def test_a_tool_that_is_another_needs_approval_again():
     """A person's word for the former one is no word for this."""
     memory = listed(MEMORY, mcp__files__read="two").memory
 
-    assert serverset.needs_approval(memory, "mcp__files__read")
+    assert toolset.needs_approval(memory, "mcp__files__read")
     assert memory.always_approved == {("other", "")}
 
 
@@ -149,36 +149,36 @@ def test_a_tool_that_is_what_it_was_needs_none():
     changed = listed(MEMORY, mcp__files__read="two").memory
     memory = listed(changed, mcp__files__read="one").memory
 
-    assert not serverset.needs_approval(memory, "mcp__files__read")
+    assert not toolset.needs_approval(memory, "mcp__files__read")
 
 
 def test_what_is_listed_by_one_that_was_detached_is_not_noted():
     """Its answer was on the way."""
     step = Step(MEMORY)
-    serverset.note_tools(step, McpToolsListed("search", {"mcp__search__a": "one"}))
+    toolset.note_tools(step, McpToolsListed("search", {"mcp__search__a": "one"}))
 
     assert step.records == ()
 
 
 def test_a_tool_that_there_was_no_room_to_note_needs_approval():
     """Nobody knows whether it is what it was."""
-    many = {f"mcp__files__{n}": "d" for n in range(serverset.TOOLS_SEEN_MAX)}
+    many = {f"mcp__files__{n}": "d" for n in range(toolset.TOOLS_SEEN_MAX)}
     memory = listed(MEMORY, **many).memory
-    left = [name for name in many if serverset.needs_approval(memory, name)]
+    left = [name for name in many if toolset.needs_approval(memory, name)]
 
-    assert len(memory.mcp_tools) == serverset.TOOLS_SEEN_MAX
+    assert len(memory.mcp_tools) == toolset.TOOLS_SEEN_MAX
     assert len(left) == 1
     assert listed(memory, mcp__files__late="d").records == ()
 
 
 def test_a_tool_that_is_another_is_noted_where_there_is_no_more_room():
     """It has its place; what comes new beside it has none."""
-    many = {f"mcp__files__{n}": "d" for n in range(serverset.TOOLS_SEEN_MAX)}
+    many = {f"mcp__files__{n}": "d" for n in range(toolset.TOOLS_SEEN_MAX)}
     memory = listed(MEMORY, **many).memory
     step = listed(memory, mcp__files__late="d", mcp__files__read="two")
 
     assert step.records == (McpToolsSeen(server="files", tools={"mcp__files__read": "two"}),)
-    assert serverset.needs_approval(step.memory, "mcp__files__read")
+    assert toolset.needs_approval(step.memory, "mcp__files__read")
 
 
 def test_a_server_among_others_has_its_tools_noted():
