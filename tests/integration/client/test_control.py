@@ -1,4 +1,4 @@
-"""The calls that guide a session, against a peer that speaks the daemon's frames."""
+"""The calls that control a session, against a peer that speaks the daemon's frames."""
 
 import asyncio
 
@@ -248,11 +248,11 @@ def test_coroutines_say_the_same(peer):
             ]
 
     ref, *rest = asyncio.run(talk())
-    guided = [body for _, body in peer.received if type(body) in peer.answers]
+    asked = [body for _, body in peer.received if type(body) in peer.answers]
 
     assert [ref] == peer.ids_of(Steer)
     assert rest == [None] * 4 + [["read_file"], None, ["read_file"], diff, None, None]
-    assert [type(one) for one in guided] == [
+    assert [type(one) for one in asked] == [
         *(Steer, Approve, Reject, UserRespond, AttachTools, AttachTools),
         *(DetachTools, DetachTools, ReplaceTools, SwitchModel, Abort),
     ]
