@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.client.prompt_content import checked_content
+from cmdc_runtime.client.arguments import checked_content
 from cmdc_runtime.content import File, Image
 from cmdc_runtime.errors import InvalidText
 
