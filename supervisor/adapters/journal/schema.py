@@ -337,6 +337,16 @@ def drop_holds(db: Database, session_id: SessionId) -> None:
     db.execute("DELETE FROM holds WHERE session_id = ?", (session_id,))
 
 
+def end(db: Database, session_id: SessionId, at_ms: int, reason: bytes) -> bool:
+    """End a live session, or one of which nobody can say whether it ended; False: it is neither."""
+    ended = db.execute(
+        "UPDATE sessions SET ended_ms = ?, reason = ?"  # noqa: S608 - our names
+        f" WHERE session_id = ? AND (ended_ms IS NULL OR {IS_DAMAGED_END})",
+        (at_ms, reason, session_id),
+    )
+    return ended.rowcount > 0
+
+
 def prune(db: Database, before_ms: int, limit: int) -> int:
     """Delete sessions that ended before a time, and return how many."""
     ended = db.execute(

@@ -245,13 +245,10 @@ def begin_incarnation(db: Database, heads: Heads, write: BeginIncarnation) -> No
 
 def end_session(db: Database, heads: Heads, write: EndSession) -> None:
     """End a session."""
-    ended = db.execute(  # without its head: damaged rows have none
-        "UPDATE sessions SET ended_ms = ?, reason = ?"  # noqa: S608 - our names
-        f" WHERE session_id = ? AND (ended_ms IS NULL OR {schema.IS_DAMAGED_END})",
-        (write.at_ms, write.reason, write.session_id),
-    )
+    # Without its head: damaged rows have none.
+    has_ended = schema.end(db, write.session_id, write.at_ms, write.reason)
     heads.forget(write.session_id)
-    if not ended.rowcount:
+    if not has_ended:
         _check_known(db, write.session_id)
 
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.wire.codec import encode
+from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES
 from supervisor.adapters.journal.repair.volume import lacks_room
 
@@ -82,16 +84,16 @@ def salvage(source: Path, target: Path, damaged: Collection[int], at_ms: int) ->
 
 
 def _make_tables(old: sqlite3.Connection, new: sqlite3.Connection) -> list[str]:
-    schema = old.execute("SELECT type, name, sql FROM sqlite_master ORDER BY rowid").fetchall()
-    if not schema:
+    made = old.execute("SELECT type, name, sql FROM sqlite_master ORDER BY rowid").fetchall()
+    if not made:
         raise UnreadableError("it has no tables")
-    for _, _, statement in schema:
+    for _, _, statement in made:
         if statement is not None:
             new.execute(statement)
     for name in ("user_version", "application_id"):
         (value,) = old.execute(f"PRAGMA {name}").fetchone()
         new.execute(f"PRAGMA {name} = {value}")
-    return [name for kind, name, _ in schema if kind == "table"]
+    return [name for kind, name, _ in made if kind == "table"]
 
 
 @dataclass(slots=True)
@@ -221,7 +223,7 @@ class _Rescue:
 
 
 def _spare(new: sqlite3.Connection, found: Salvaged) -> None:
-    """End nobody who has another snapshot: the records after the older one are all there."""
+    """Let a session live that still has a snapshot: the records after it are all there."""
     for session_id, missing in list(found.ended.items()):
         if (
             set(missing) == {_SNAPSHOTS}
@@ -233,7 +235,7 @@ def _spare(new: sqlite3.Connection, found: Salvaged) -> None:
 
 
 def _suspect(new: sqlite3.Connection, found: Salvaged) -> None:
-    """End everybody of whom it is not known that nothing is missing."""
+    """Note each session that may have lost a row: such a session is ended."""
     suspects: dict[str, list[str]] = {}
     for table in found.unsure & {*VITAL, _SNAPSHOTS}:
         query = "SELECT session_id FROM sessions WHERE ended_ms IS NULL"
@@ -254,11 +256,8 @@ def _end(new: sqlite3.Connection, session_id: str, missing: Counter[str], at_ms:
     is_sure = all(missing.values())
     how = "cannot be read" if is_sure else "cannot be read, or may be missing"
     reason = encode(Other(detail=f"the journal was damaged: {losses} {how}; {_WHERE_KEPT}"))
-    ended = new.execute(
-        "UPDATE sessions SET ended_ms = ?, reason = ? WHERE session_id = ? AND ended_ms IS NULL",
-        (at_ms, reason, session_id),
-    )
-    if ended.rowcount == 0:  # its row is gone, or it had ended before
+    if not schema.end(new, SessionId(session_id), at_ms, reason):
+        # Its row is gone, or it had ended before.
         new.execute(
             "INSERT OR IGNORE INTO sessions"
             " (session_id, created_ms, spec, incarnation, restarts, ended_ms, reason)"
