@@ -13,6 +13,7 @@ from supervisor.core.tree.messages import (
     Ask,
     Begin,
     ChildExited,
+    ChildState,
     Due,
     Ending,
     Ignored,
@@ -246,7 +247,7 @@ def come_and_go(number):
         if n % 2:
             ref = Ref((), name, Incarnation(1))
             eager.play(eager.tree.handle(ChildExited(ref, KILLED, Ending.CRASH), 0.0))
-    assert eager.tree.count_children().active == number
+    assert [one.state for one in eager.tree.which_children()] == [ChildState.UP] * number
     eager.stop()
 
 

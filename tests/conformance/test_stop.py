@@ -289,7 +289,7 @@ def test_a_call_to_who_is_gone_is_answered_at_once(stage):
 
     assert [str(call.answer.outcome) for call in [stopping, *calls]] == ["noproc"] * 5
     assert stage.tree.which_children(("inner",)) is None
-    assert stage.tree.count_children(("never",)) is None
+    assert stage.tree.which_children(("never",)) is None
 
 
 @case("X09")

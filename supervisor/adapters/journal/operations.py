@@ -506,13 +506,9 @@ class ListBlobs(Query[list[tuple[str, int]]], frozen=True):
     session_id: SessionId
 
 
-def _subclasses_of(base: type) -> tuple[type[Any], ...]:  # Any: of every result
-    found = list(globals().values())
-    return tuple(
-        one for one in found if isinstance(one, type) and issubclass(one, base) and one is not base
-    )
-
-
-WRITES: Final[tuple[type[Write[Any]], ...]] = _subclasses_of(Write)
+WRITES: Final[tuple[type[Write[Any]], ...]] = tuple(  # Any: of every result
+    one
+    for one in list(globals().values())
+    if isinstance(one, type) and issubclass(one, Write) and one is not Write
+)
 """All of them, in the order of this file."""
-QUERIES: Final[tuple[type[Query[Any]], ...]] = _subclasses_of(Query)

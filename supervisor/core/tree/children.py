@@ -36,7 +36,6 @@ from supervisor.core.tree.messages import (
     CancelTimer,
     ChildState,
     ChildView,
-    Counts,
     Departed,
     Effect,
     Kill,
@@ -204,16 +203,6 @@ class Children(dict[str, TreeChild]):
             handle=child.handle,
             generation=child.generation,
             restarts=child.restarts,
-        )
-
-    def counts(self) -> Counts:
-        """Return what ``count_children`` answers."""
-        supervisors = sum(child.spec.type == "supervisor" for child in self.values())
-        return Counts(
-            specs=len(self),
-            active=sum(child.state in ALIVE for child in self.values()),
-            supervisors=supervisors,
-            workers=len(self) - supervisors,
         )
 
     def ref(self, child: TreeChild) -> Ref:

@@ -444,13 +444,3 @@ class ChildView:
     handle: object
     generation: Incarnation
     restarts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What ``count_children`` answers."""
-
-    specs: int
-    active: int
-    supervisors: int
-    workers: int

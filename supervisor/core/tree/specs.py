@@ -1,22 +1,19 @@
 """What a supervisor and its children are to be: specifications, their check, and the intensity.
 
-The words and the defaults are OTP's (``supervisor``, and Elixir's 3 restarts in 5 s). Beyond OTP: a
-name that nobody knows is an error and never ignored, all problems are reported at once, and a child
-may have a start deadline and a back-off.
+The words and the defaults are OTP's (``supervisor``, and Elixir's 3 restarts in 5 s). Beyond OTP:
+all problems are reported at once, and a child may have a start deadline and a back-off.
 
 How many restarts are too many is OTP's sliding window, with the back-off that it sees through: see
 ``Window``.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 
-from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
-from cmdc_runtime.plain import nearest
 from cmdc_runtime.requests import RestartType
 
 # --- specifications -------------------------------------------------------------------------------
@@ -92,46 +89,6 @@ class SupervisorSpec:
 
     flags: Flags = Flags()
     children: tuple[ChildSpec, ...] = field(default=())
-
-
-def flags_from(given: Mapping[str, object]) -> Flags:
-    """Return the flags that a person wrote.
-
-    Raises:
-        InvalidOptions: with one line for each wrong or unknown one.
-    """
-    problems = list(_unknown(given, Flags, ""))
-    known = {name: value for name, value in given.items() if name in _names(Flags)}
-    for name, enum in (("strategy", Strategy), ("auto_shutdown", AutoShutdown)):
-        if name in known:
-            known[name] = _member(name, enum, known[name], problems)
-    flags = Flags(**known)  # type: ignore[arg-type]  # checked below
-    problems += flag_problems(flags)
-    if problems:
-        raise InvalidOptions(sorted(set(problems)))
-    return flags
-
-
-def child_from(given: Mapping[str, object]) -> ChildSpec:
-    """Return the child that a person wrote; a supervisor is waited for unless it says otherwise.
-
-    ``type`` may be given, as in OTP, and has to be what ``start`` is.
-
-    Raises:
-        InvalidOptions: with one line for each wrong, missing or unknown field.
-    """
-    problems = list(_unknown(given, ChildSpec, "type"))
-    problems += [f"{name}: required" for name in ("id", "start") if name not in given]
-    known: dict[str, Any] = {name: given[name] for name in given if name in _names(ChildSpec)}
-    if isinstance(known.get("start"), SupervisorSpec):
-        known.setdefault("shutdown", None)
-    child = ChildSpec(**({"id": "?", "start": None} | known))
-    if given.get("type", child.type) != child.type:
-        problems.append(f"type: expected {child.type} for this start, got {given['type']!r}")
-    problems += child_problems(child)
-    if problems:
-        raise InvalidOptions(sorted(set(problems)))
-    return child
 
 
 def spec_problems(spec: SupervisorSpec) -> list[str]:
@@ -224,19 +181,6 @@ def significance_problems(flags: Flags, child: ChildSpec) -> list[str]:
 _RESTART_TYPES: Final = get_args(RestartType)
 
 
-def _member(name: str, enum: type[StrEnum], value: object, problems: list[str]) -> object:
-    try:
-        return enum(str(value))
-    except ValueError:
-        choices = ", ".join(enum)
-        problems.append(f"{name}: expected one of {choices}, got {value!r}")
-        return next(iter(enum))
-
-
-def _names(kind: type) -> list[str]:
-    return [one.name for one in fields(kind)]
-
-
 def _words_of(flags: Flags) -> Iterable[tuple[str, type[StrEnum], object]]:
     yield "strategy", Strategy, flags.strategy
     yield "auto_shutdown", AutoShutdown, flags.auto_shutdown
@@ -245,15 +189,6 @@ def _words_of(flags: Flags) -> Iterable[tuple[str, type[StrEnum], object]]:
 def _no_claim(name: str, value: object) -> Iterable[str]:
     if not isinstance(value, bool):
         yield f"{name}: expected True or False, got {value!r}"
-
-
-def _unknown(given: Iterable[str], kind: type, beside: str) -> Iterable[str]:
-    known = _names(kind)
-    for name in given:
-        if name not in known and name != beside:
-            near = nearest(name, known)
-            offer = f"there are {', '.join(known)}" if near is None else f"did you mean {near}?"
-            yield f"{name}: unknown; {offer}"
 
 
 def _is_count(value: object) -> bool:

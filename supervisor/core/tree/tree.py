@@ -19,7 +19,6 @@ from supervisor.core.tree.messages import (
     ChildExited,
     ChildState,
     ChildView,
-    Counts,
     DeleteChild,
     Due,
     Effect,
@@ -204,11 +203,6 @@ class Tree:
         """Return the children of a supervisor in start order, None where there is none."""
         supervisor = self._supervisors.get(path)
         return None if supervisor is None else supervisor.children.views()
-
-    def count_children(self, path: SupervisorPath = ROOT) -> Counts | None:
-        """Return how many children there are, None where there is no such supervisor."""
-        supervisor = self._supervisors.get(path)
-        return None if supervisor is None else supervisor.children.counts()
 
     def child(self, path: SupervisorPath, child_id: str) -> ChildView | None:
         """Return one child of a supervisor."""

@@ -356,7 +356,7 @@ def test_nothing_is_left_in_the_runtime_of_sessions_that_ended():
             list(runtime._handlers),
             runtime._on_end,
             runtime._timers,
-            runtime.tree.count_children(()),
+            runtime.tree.which_children(),
         )
 
     posts, on_end, timers, _ = play(scenario)

@@ -1,23 +1,14 @@
-"""What is known of children: how many there are, what became of each, and how it counts on."""
+"""What is known of children: what became of each, and how it counts on."""
 
 import pytest
 
 from cmdc_runtime.reasons import Normal, Other, RestartIntensityExceeded
-from supervisor.core.tree.messages import UNKILLABLE_AFTER_S, Counts, Label
+from supervisor.core.tree.messages import UNKILLABLE_AFTER_S, Label
 from tests.conformance.script import KILLED, Life, below, child, one_for_one
 from tests.conformance.sim_stage import SimStage
 
 STUCK = Life(stop="ignore", killable=False)
 SPENT = RestartIntensityExceeded(restarts=0, seconds=5.0, last=KILLED)
-
-
-def test_supervisors_and_workers_are_counted_apart():
-    """Those that are not alive count as specifications alone."""
-    children = child("a"), below("s", one_for_one(child("x"))), child("b")
-    sim = SimStage().start(one_for_one(*children))
-    sim.ask_for("terminate_child", "b")
-
-    assert sim.tree.count_children() == Counts(specs=3, active=2, supervisors=1, workers=2)
 
 
 @pytest.mark.parametrize(
