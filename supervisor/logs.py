@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 import msgspec
 import structlog
@@ -220,7 +220,7 @@ def _added(one: Losses, other: Losses) -> Losses:
 
 # --- lines ----------------------------------------------------------------------------------------
 
-Level = Literal["debug", "info", "warning", "error"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 REDACTED: Final = "[redacted]"
 REDACTION_DEPTH_MAX: Final = 4
@@ -268,7 +268,7 @@ class _Process:
 
 
 def configure_logs(
-    level: Level, log_format: Literal["console", "json"], stream: BinaryIO | None = None
+    level: LogLevel, log_format: Literal["console", "json"], stream: BinaryIO | None = None
 ) -> None:
     """Send the log lines of this process from ``level`` up to ``stream``, or standard error.
 
@@ -296,7 +296,7 @@ def configure_logs(
     )
 
 
-def set_level(level: Level) -> None:
+def set_level(level: LogLevel) -> None:
     """Keep the lines from ``level`` up, from now on."""
     _process.severity_min = _SEVERITY[level]
 

@@ -77,7 +77,7 @@ _TIMES: Final = {
     "downs": ("at_ms",),
 }
 
-Progress: TypeAlias = tuple[int, int, int, bool]
+Position: TypeAlias = tuple[int, int, int, bool]
 """Of one session: the newest number of its history, event and end, and whether it has ended."""
 
 
@@ -85,7 +85,7 @@ Progress: TypeAlias = tuple[int, int, int, bool]
 class Extent:
     """How far a journal goes: each session by its id and the time at which it was made."""
 
-    sessions: Mapping[tuple[bytes, int], Progress]
+    sessions: Mapping[tuple[bytes, int], Position]
     last_ms: int
     """The newest time in it, 0 where there is none."""
 

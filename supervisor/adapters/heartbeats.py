@@ -37,7 +37,7 @@ from cmdc_runtime.heartbeats import (
     read,
 )
 from supervisor.adapters.accept_gate import check_descriptors
-from supervisor.core.heartbeats import AskForStack, Judge, Verdict
+from supervisor.core.heartbeats import AskForStack, Judge, Judgement
 
 # --- the heartbeat table --------------------------------------------------------------------------
 
@@ -306,14 +306,14 @@ class HeartbeatWatch(Generic[K]):
         now_ns = (
             time.monotonic_ns()
         )  # before the heartbeats: what is written in between is no older
-        for verdict in self._judge.look(now_ns, self._table.times()):
+        for judgement in self._judge.look(now_ns, self._table.times()):
             try:
-                self._report(verdict)
+                self._report(judgement)
             except Exception:
-                log.exception("verdict.not_reported", verdict=type(verdict).__name__)
+                log.exception("verdict.not_reported", verdict=type(judgement).__name__)
 
-    def _report(self, verdict: Verdict[K]) -> None:
-        if isinstance(verdict, AskForStack):
-            self._on_stack(verdict.key)
+    def _report(self, judgement: Judgement[K]) -> None:
+        if isinstance(judgement, AskForStack):
+            self._on_stack(judgement.key)
         else:
-            self._on_silent(verdict.key, verdict.silent_ms)
+            self._on_silent(judgement.key, judgement.silent_ms)

@@ -1,4 +1,4 @@
-"""Who is silent: from the times of last heartbeats to verdicts. Pure: the clock is an argument.
+"""Who is silent: from the times of last heartbeats to judgements. Pure: the clock is an argument.
 
 A process is judged from the moment when it is watched. Silent for its limit, it is asked for a
 stack; silent for ``DUMP_WAIT_S`` more, it is failed, once and for good. A process that beats in
@@ -49,7 +49,7 @@ class Silent(Generic[K]):
     silent_ms: int
 
 
-Verdict: TypeAlias = AskForStack[K] | Silent[K]
+Judgement: TypeAlias = AskForStack[K] | Silent[K]
 
 
 class Trust(StrEnum):
@@ -71,7 +71,7 @@ class Sign(Enum):
 _T, _A, _C = Trust.TRUSTED, Trust.ASKED, Trust.FAILED
 # fmt: off
 NEXT: Final[Mapping[tuple[Trust, Sign], Trust]] = {
-    # a verdict is reported where the trust sinks
+    # a judgement is reported where the trust sinks
     (_T, Sign.HEARD): _T,   (_T, Sign.SILENT): _A,   (_T, Sign.WAITED): _A,
     (_A, Sign.HEARD): _T,   (_A, Sign.SILENT): _A,   (_A, Sign.WAITED): _C,
     (_C, Sign.HEARD): _C,   (_C, Sign.SILENT): _C,   (_C, Sign.WAITED): _C,
@@ -133,20 +133,20 @@ class Judge(Generic[K]):
         if not self._limits[one.limit_ns]:
             del self._limits[one.limit_ns]
 
-    def look(self, now_ns: int, heartbeats: Sequence[int]) -> list[Verdict[K]]:
+    def look(self, now_ns: int, heartbeats: Sequence[int]) -> list[Judgement[K]]:
         """Return what there is to say now."""
         interval_ns = round(self.interval_s * _NS_PER_S)
         away_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
         if away_ns > max(GAP_INTERVALS * interval_ns, interval_ns + round(GAP_S * _NS_PER_S)):
             for one in self._watched.values():
                 _pardon(one, heartbeats[one.slot], now_ns, away_ns - interval_ns)
-        verdicts = []
+        judgements = []
         for key, one in self._watched.items():
             if now_ns - heartbeats[one.slot] < one.limit_ns and one.trust is _T:
                 continue  # nearly everybody, nearly always
-            if verdict := _judge(key, one, heartbeats[one.slot], now_ns):
-                verdicts.append(verdict)
-        return verdicts
+            if judgement := _judge(key, one, heartbeats[one.slot], now_ns):
+                judgements.append(judgement)
+        return judgements
 
 
 def _pardon(one: _Watched, heartbeat_ns: int, now_ns: int, away_ns: int) -> None:
@@ -158,7 +158,7 @@ def _pardon(one: _Watched, heartbeat_ns: int, now_ns: int, away_ns: int) -> None
     one.since_ns, one.is_pardoned = now_ns, True
 
 
-def _judge(key: K, one: _Watched, heartbeat_ns: int, now_ns: int) -> Verdict[K] | None:
+def _judge(key: K, one: _Watched, heartbeat_ns: int, now_ns: int) -> Judgement[K] | None:
     heard_ns = max(heartbeat_ns, one.since_ns)
     before, one.trust = one.trust, NEXT[one.trust, _sign(one, heard_ns, now_ns)]
     if before is Trust.TRUSTED and one.trust is Trust.ASKED:

@@ -35,8 +35,8 @@ PAIRS: dict[str, dict[str, str]] = {
     },
 }
 """Names that stand twice in a package on purpose: they mean one thing seen from two sides."""
-WITH_ALIASES = {"cmdc_runtime", "workers"}
-"""Where no type alias repeats a class's name, however it is written; ``supervisor`` has three."""
+WITH_ALIASES = {"cmdc_runtime", "supervisor", "workers"}
+"""Where no type alias repeats a class's name, however it is written."""
 OLD_WORDS = frozenset(
     (
         *("adrift", "allowance", "aside", "beat", "blame", "board", "briefing", "burial", "buried"),
