@@ -41,7 +41,7 @@ from supervisor.adapters.journal.base import (
     JournalLocked,
     JournalRefused,
 )
-from supervisor.adapters.journal.repair.mending import finish_interrupted
+from supervisor.adapters.journal.repair.repairing import finish_interrupted
 from supervisor.adapters.journal.repair.restoring import (
     REPLACEMENT,
     REPLACING,
@@ -52,7 +52,7 @@ from supervisor.adapters.journal.repair.volume import (
     FILE_MODE,
     Volume,
     lacks_room,
-    settle,
+    put_in_place,
     wal_of,
 )
 from supervisor.adapters.journal.schema import check_file
@@ -237,7 +237,7 @@ def replace_journal(file: Path, state_dir: Path, *, force: bool) -> Replaced:
             backup = _taken(file, fresh, fresh)
             if not force:
                 _check_older(path, backup)
-            settle(fresh, path.with_name(REPLACEMENT))
+            put_in_place(fresh, path.with_name(REPLACEMENT))
         finally:
             fresh.unlink(missing_ok=True)
         return Replaced(path, backup, _placed(file, path, sums))

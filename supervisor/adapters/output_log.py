@@ -20,9 +20,9 @@ from cmdc_runtime.lines import TOOL_WROTE, Stream
 from supervisor.core.output import (
     LINES_BURST,
     LINES_PER_S,
-    Allowance,
     Line,
     LineCutter,
+    RateLimit,
     Tail,
     pieces,
     read_record,
@@ -58,7 +58,7 @@ class WorkerOutput:
     """Replaced as a whole, by any thread."""
     is_named: bool = False
     tail: Tail = field(default_factory=Tail)
-    allowance: Allowance = field(default_factory=lambda: Allowance(LINES_PER_S, LINES_BURST))
+    rate_limit: RateLimit = field(default_factory=lambda: RateLimit(LINES_PER_S, LINES_BURST))
     dropped_lines: int = 0
     dropped_bytes: int = 0
 
@@ -69,7 +69,7 @@ class OutputLog:
     def __init__(self, echo_fd: int | None = None) -> None:
         """Begin with nothing logged; ``echo_fd`` gets what tools print, as far as it has room."""
         self._echo_fd = echo_fd
-        self._total = Allowance(TOTAL_LINES_PER_S, TOTAL_LINES_BURST)
+        self._total = RateLimit(TOTAL_LINES_PER_S, TOTAL_LINES_BURST)
         self._unreported: dict[WorkerOutput, None] = {}
         self._refused = 0
         self._logged = 0
@@ -80,7 +80,7 @@ class OutputLog:
         """Log the lines of one chunk, as many as the worker may write now."""
         if stream == "err":
             worker.tail.add(chunk)
-        lines = cutter.feed(chunk, self._allowed(worker))
+        lines = cutter.cut(chunk, self._allowed(worker))
         for line in lines.logged:
             self._report(worker, stream, line)
         if lines.dropped_bytes:
@@ -118,7 +118,7 @@ class OutputLog:
 
     def _allowed(self, worker: WorkerOutput) -> int:
         now = time.monotonic()
-        own, total = worker.allowance.at(now), self._total.at(now)
+        own, total = worker.rate_limit.at(now), self._total.at(now)
         return max(min(own, total), own - QUIET_LINES)
 
     def _drop(self, worker: WorkerOutput, lines: int, size_bytes: int) -> None:
@@ -133,7 +133,7 @@ class OutputLog:
 
     def _report(self, worker: WorkerOutput, stream: Stream, line: Line) -> None:
         count = units(line)
-        worker.allowance.spend(count)
+        worker.rate_limit.spend(count)
         self._total.spend(count)
         whose = worker.bound | {"stream": stream}
         for piece in pieces(line):

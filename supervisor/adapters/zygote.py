@@ -266,9 +266,9 @@ class _Server:
     def _take(self, data: bytes, fds: list[int]) -> None:
         match answer_of(data):
             case Preloaded() as reported:
-                _settle(self.preloaded, reported)
+                _complete(self.preloaded, reported)
             case Learned() as reported:
-                _settle(self._learning, reported)
+                _complete(self._learning, reported)
             case Forked(number=number, pid=pid):
                 self._children[pid] = child = Child(pid, fds[0])
                 _hand_over(self._forks.pop(number), child)
@@ -314,7 +314,7 @@ class _Server:
         self._forks.clear()
 
 
-def _settle(waiting: "asyncio.Future[T]", reported: T) -> None:
+def _complete(waiting: "asyncio.Future[T]", reported: T) -> None:
     """Give it to who waits, if somebody does."""
     if not waiting.done():
         waiting.set_result(reported)

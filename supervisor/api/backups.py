@@ -19,7 +19,7 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.requests import BackUp, BackupFacts
 from supervisor.adapters.journal.backup import Delivery, prepare, remove_copy
-from supervisor.adapters.journal.repair.mending import COPY_FILE
+from supervisor.adapters.journal.repair.repairing import COPY_FILE
 from supervisor.adapters.journal.store import Journal
 
 log = structlog.get_logger()
@@ -81,7 +81,7 @@ def _apart(work: Callable[[], T]) -> asyncio.Future[T]:
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
-    def settle(how: Callable[[], None]) -> None:
+    def complete(how: Callable[[], None]) -> None:
         if not outcome.done():
             how()
 
@@ -92,7 +92,7 @@ def _apart(work: Callable[[], T]) -> asyncio.Future[T]:
         except BaseException as error:  # noqa: BLE001 - handed on to who waits
             how = partial(outcome.set_exception, error)
         with suppress(RuntimeError):  # the loop is closed: the daemon has ended meanwhile
-            loop.call_soon_threadsafe(settle, how)
+            loop.call_soon_threadsafe(complete, how)
 
     threading.Thread(target=run, name="backup", daemon=True).start()
     return outcome

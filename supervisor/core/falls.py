@@ -39,8 +39,8 @@ class Falls:
             self.total = 0
             return
         self.total += 1
-        if was_up and _is_parcel(step):
-            self.deaths = {one: many for one, many in self.deaths.items() if _is_parcel(one)}
+        if was_up and _is_packed_code(step):
+            self.deaths = {one: many for one, many in self.deaths.items() if _is_packed_code(one)}
         if step == DROPPED_STEP:  # what is gone on with next is another cycle: it has not done it
             self.deaths.pop(RESUME_STEP, None)
         self.deaths[step] = self.deaths.get(step, 0) + 1
@@ -64,5 +64,5 @@ class Falls:
         return sum(self.deaths.values()) <= DEATHS_MAX * STEPS_MAX
 
 
-def _is_parcel(step: int) -> bool:
+def _is_packed_code(step: int) -> bool:
     return PACKED_STEP <= step < GREETING_STEP

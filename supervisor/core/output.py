@@ -58,7 +58,7 @@ class LineCutter:
         self._pending = b""
         self._is_skipping = False
 
-    def feed(self, chunk: bytes, lines_max: int) -> Lines:
+    def cut(self, chunk: bytes, lines_max: int) -> Lines:
         """Return the lines that end in ``chunk``, at most ``lines_max``; the others are dropped.
 
         A line that is too long is one of them as soon as that is known. The work is bounded by
@@ -114,12 +114,12 @@ def _line(piece: bytes) -> Line:
 
 
 def units(line: Line) -> int:
-    """Return what a line counts for in an ``Allowance``."""
+    """Return what a line counts for in a ``RateLimit``."""
     return 1 + len(line.raw) // LINE_UNIT_BYTES
 
 
 @dataclass(slots=True)
-class Allowance:
+class RateLimit:
     """How many lines may be logged: ``burst`` after a pause, ``per_s`` in the long run."""
 
     per_s: float

@@ -239,7 +239,7 @@ class Adoption:
         sessions = self.sessions
         reason = self._why_down(row)
         goes_on = row.parent_id is None and row.session_id not in self._stuck
-        last_down = await sessions.monitors.settle(row, reason, restarting=goes_on)
+        last_down = await sessions.monitors.recover(row, reason, restarting=goes_on)
         if last_down is not None and parks(last_down.reason):
             sessions.park(row, last_down.reason)
             return False

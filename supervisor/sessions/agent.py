@@ -426,9 +426,9 @@ class Agent(WorkerOwner):
         if self.services.journal.health.condition is Condition.FULL:
             for one in write.completed:
                 self.owner.reply_early(one.id, one.frame)
-        self.tasks.spawn(self._settle(write, written, done))
+        self.tasks.spawn(self._acknowledge(write, written, done))
 
-    async def _settle(
+    async def _acknowledge(
         self, write: Write, written: Awaitable[None], done: "asyncio.Future[None]"
     ) -> None:
         try:

@@ -152,7 +152,7 @@ class MonitorService:
             return
         writing.add_done_callback(partial(_on_hibernation_recorded, session_id))
 
-    async def settle(self, row: SessionRow, reason: AnyReason, *, restarting: bool) -> Down | None:
+    async def recover(self, row: SessionRow, reason: AnyReason, *, restarting: bool) -> Down | None:
         """Record what an earlier daemon left unrecorded; return the last Down of what is over.
 
         For every session that the journal has as alive, before the first client is heard. The

@@ -175,7 +175,7 @@ class Sessions:
             session.keys = self.keyring.keys_of(spec.session_id)
             last = await self._write_down(session, row, brought)
         except BaseException as error:
-            self._strike(session)
+            self._unregister(session)
             if keys:
                 self.keyring.drop(spec.session_id)
             session.unwritten(
@@ -258,12 +258,12 @@ class Sessions:
         """
         shown = shown_row(row)
         if (session := self.live.get(shown.session_id)) is not None:
-            self._strike(session)
+            self._unregister(session)
             session.unwritten(SessionParked(str(reason)))
             self.hub.close_channel(session.id)
-        self._set_aside(info_of(shown, phase="parked", reason=reason), row.session_id)
+        self._list_parked(info_of(shown, phase="parked", reason=reason), row.session_id)
 
-    def _set_aside(self, info: SessionInfo, kept_as: SessionId) -> None:
+    def _list_parked(self, info: SessionInfo, kept_as: SessionId) -> None:
         log.error("session.parked", session_id=info.session_id, problem=str(info.reason))
         self._parked[info.session_id] = Parked(info, kept_as)
 
@@ -406,11 +406,11 @@ class Sessions:
         """
         if self.is_leaving:
             return
-        self._strike(session)
+        self._unregister(session)
         info = session.info()
         self.hub.close_channel(session.id)
         if session.is_parked:
-            self._set_aside(msgspec.structs.replace(info, phase="parked"), session.id)
+            self._list_parked(msgspec.structs.replace(info, phase="parked"), session.id)
             return
         self._remember(msgspec.structs.replace(info, ended_ms=now_ms()))
         self.keyring.drop(session.id)
@@ -432,7 +432,7 @@ class Sessions:
             return
         recorded.add_done_callback(partial(_log_unrecorded, session_id))
 
-    def _strike(self, session: Session) -> None:
+    def _unregister(self, session: Session) -> None:
         self.live.pop(session.id, None)
         parent = self.live.get(session.spec.parent_id) if session.spec.parent_id else None
         if parent is not None:

@@ -112,7 +112,7 @@ class LoopWatch:
     def __enter__(self) -> None:
         """Begin to watch."""
         self._loop_thread = threading.get_ident()
-        self._beat()
+        self._sign()
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -122,9 +122,9 @@ class LoopWatch:
             self._timer.cancel()
         self._thread.join(LOOP_LOOK_S)
 
-    def _beat(self) -> None:
+    def _sign(self) -> None:
         self._beat_s = time.monotonic()
-        self._timer = self._loop.call_later(LOOP_LOOK_S, self._beat)
+        self._timer = self._loop.call_later(LOOP_LOOK_S, self._sign)
 
     # Everything below runs on the thread.
 

@@ -230,7 +230,7 @@ class PostgresConnection:
         except psycopg.OperationalError:
             if number is None or not self.is_lost:
                 raise
-            self._settle(number)
+            self._ask_outcome(number)
         self._transaction = None
 
     def rollback(self) -> None:
@@ -273,7 +273,7 @@ class PostgresConnection:
         self._check(row)
         self._transaction = row[1] if row is not None else None
 
-    def _settle(self, number: str) -> None:
+    def _ask_outcome(self, number: str) -> None:
         """Ask what became of a transaction, for as long as the server may take to restart."""
         until_s = time.monotonic() + JOURNAL_SETTLE_S
         status: str | None = None

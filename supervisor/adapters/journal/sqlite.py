@@ -33,11 +33,11 @@ from supervisor.adapters.journal.base import (
     JournalRefused,
 )
 from supervisor.adapters.journal.progress import Progress
-from supervisor.adapters.journal.repair.mending import Mended, Mender, keep_schema
+from supervisor.adapters.journal.repair.repairing import Repaired, Repairer, keep_schema
 from supervisor.adapters.journal.repair.restoring import (
     leave_damaged,
-    put_aside,
     put_pages_back,
+    quarantine,
     restore,
     take_place,
 )
@@ -97,7 +97,7 @@ class SqliteStore(SqlStore):
         self._retry_s = 0.0
         self._copy: PageCopy | None = None
         """The last one; it may be over."""
-        self.mended = Mended()
+        self.repaired = Repaired()
 
     # --- its life -------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class SqliteStore(SqlStore):
             self._volume.reserve()
             _refuse_backup(self._path)
             with self._progress.logged():
-                self.mended = Mender(self._path, self._sums, self._progress).mend()
+                self.repaired = Repairer(self._path, self._sums, self._progress).repair()
                 check_file(self._path)
                 self._connection = self._connect()
         except (OSError, sqlite3.Error) as error:
@@ -150,7 +150,7 @@ class SqliteStore(SqlStore):
                 self._log.check()
                 self._check_file(os.fstat(self._file.fileno()))
             except JournalLostError:
-                put_aside(strays)
+                quarantine(strays)
                 leave_damaged(self._path, self._file, self._log.data, self._sums)
                 raise
             self._bring_back(strays)
@@ -170,7 +170,7 @@ class SqliteStore(SqlStore):
         with suppress(FileNotFoundError):  # it was deleted, too, and is about to be back
             if lost:
                 self._sums.note_all()  # somebody may have removed them as well
-            self._sums.settle()  # to the next start what is wrong is damage, and nobody's edit
+            self._sums.note_file()  # to the next start what is wrong is damage, and nobody's edit
         self._file_seen = stamp_of(os.fstat(self._file.fileno()))
         if lost:
             raise JournalLostError(
@@ -322,7 +322,7 @@ class SqliteStore(SqlStore):
         self._log.open()
         # What was in the log when it was opened may end with frames of a commit that was cut off.
         self._is_unsure = True
-        if _stamp(self._path) != before or not self._sums.is_known or self.mended.is_rebuilt:
+        if _stamp(self._path) != before or not self._sums.is_known or self.repaired.is_rebuilt:
             self._sums.rebuild(file)
         self._checkpoint()
         keep_schema(self._path, file)
@@ -364,7 +364,7 @@ class SqliteStore(SqlStore):
             is_cut = self._is_unsure or len(self._log) > JOURNAL_WAL_KEPT_BYTES
             mode = "TRUNCATE" if is_cut else "PASSIVE"
             busy, found, brought = self.db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-            self._sums.settle()
+            self._sums.note_file()
             if not busy and found == brought:
                 self._log.checkpointed(is_empty=is_cut)
         except (OSError, sqlite3.Error) as error:
@@ -387,7 +387,7 @@ class SqliteStore(SqlStore):
         """
         log.error("journal.displaced", paths=[str(path) for path in strays])
         whole = restore(self._path, self.db)
-        put_aside(strays)
+        quarantine(strays)
         self._disconnect()  # it deletes the log at its path, whosever that is
         take_place(whole, self._path, self._sums)
         self._connection = self._connect()

@@ -213,7 +213,7 @@ class Children(dict[str, TreeChild]):
 
     def next_generation(self, child: TreeChild) -> None:
         """Have the child be starting, as its next generation."""
-        self.settle(child, restarting=True)
+        self.report_unjudged(child, restarting=True)
         child.generation = Incarnation(child.generation + 1)
         child.state, child.handle, child.extra = ChildState.STARTING, None, None
         child.kill_at_s, child.brutal, child.is_kept = math.inf, False, False
@@ -309,7 +309,7 @@ class Children(dict[str, TreeChild]):
 
     # --- answers and reports ----------------------------------------------------------------
 
-    def settle(self, child: TreeChild, *, restarting: bool) -> None:
+    def report_unjudged(self, child: TreeChild, *, restarting: bool) -> None:
         """Report an exit that was to be judged, since what came between has decided."""
         reason, child.unjudged = child.unjudged, None
         if reason is not None:

@@ -202,7 +202,7 @@ class Supervisor:
             for other in self.children.values():
                 self.children.let_down(other, why)
         self.close(child, ChildState.DOWN)
-        self.children.settle(child, restarting=False)
+        self.children.report_unjudged(child, restarting=False)
         self.children.let_down(child, why)
         self.children.answer_ends(child, Outcome.OK)
         self.forget_if_done(child)

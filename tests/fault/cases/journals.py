@@ -85,7 +85,7 @@ def with_journal(state, work, *, is_crash=False):
         journal = SqliteJournal(state)
         await journal.open()
         try:
-            return await work(journal), journal._store.mended
+            return await work(journal), journal._store.repaired
         finally:
             if is_crash:
                 copy = state.with_name("crashed")

@@ -18,8 +18,8 @@ from cmdc_runtime.testing import ScriptedModel
 from supervisor import restore
 from supervisor.adapters.journal import backup as copying
 from supervisor.adapters.journal.operations import AppendRecords
-from supervisor.adapters.journal.repair import mending, restoring, sums, volume
-from supervisor.adapters.journal.repair.mending import COPY_FILE
+from supervisor.adapters.journal.repair import repairing, restoring, sums, volume
+from supervisor.adapters.journal.repair.repairing import COPY_FILE
 from supervisor.adapters.journal.repair.restoring import REPLACEMENT
 from supervisor.adapters.journal.repair.volume import RESERVE_FILE
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
@@ -37,7 +37,7 @@ TURN_S = 60.0
 LARGE = "x" * 60_000
 PROMPTS = 8
 """Of so many characters: their pages take several steps."""
-TRACED = {module.__file__ for module in (restore, copying, mending, restoring, sums, volume)}
+TRACED = {module.__file__ for module in (restore, copying, repairing, restoring, sums, volume)}
 
 
 @pytest.fixture(autouse=True)

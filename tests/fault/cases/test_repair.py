@@ -11,8 +11,8 @@ import pytest
 
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.operations import AppendRecords
-from supervisor.adapters.journal.repair import mending, restoring, salvage, sums, volume
-from supervisor.adapters.journal.repair.mending import Mender
+from supervisor.adapters.journal.repair import repairing, restoring, salvage, sums, volume
+from supervisor.adapters.journal.repair.repairing import Repairer
 from supervisor.adapters.journal.repair.restoring import RESTORED
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.repair.volume import RESERVE_FILE, wal_of
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 KILLED = 9
 STRANGER = b"not ours"
 TRACED = {
-    *(module.__file__ for module in (mending, mending, restoring, salvage, sums, volume)),
+    *(module.__file__ for module in (repairing, restoring, salvage, sums, volume)),
     shutil.__file__,
     *map(str, Path(os.__file__).parent.glob("pathlib*")),
     *map(str, Path(os.__file__).parent.glob("pathlib/*")),
@@ -85,7 +85,7 @@ def replace_by_a_stranger(path):
 def mend(state):
     """Mend as a start of the daemon does."""
     path = state / JOURNAL_FILE
-    return Mender(path, PageSums(state / SUMS_FILE, path)).mend()
+    return Repairer(path, PageSums(state / SUMS_FILE, path)).repair()
 
 
 class Killer:

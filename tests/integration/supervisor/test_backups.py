@@ -16,7 +16,7 @@ from supervisor.adapters.journal.backup import is_backup, open_to_read
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import AcceptCommand, CreateSession
-from supervisor.adapters.journal.repair.mending import COPY_FILE
+from supervisor.adapters.journal.repair.repairing import COPY_FILE
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
 from supervisor.api.backups import Backups
 from supervisor.restore import check_backup

@@ -19,7 +19,7 @@ from supervisor.adapters.journal.operations import (
     CreateSession,
     LoadSession,
 )
-from supervisor.adapters.journal.repair.mending import COPY_FILE
+from supervisor.adapters.journal.repair.repairing import COPY_FILE
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES
 from supervisor.adapters.journal.repair.wal import stamp_of
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal

@@ -45,7 +45,7 @@ def run(tmp_path):
 
 async def settled(monitors, *, restarting=True, reason=RESTARTED):
     """Settle the session and return what came of it, and what is recorded now."""
-    last = await monitors.settle(ROW, reason, restarting=restarting)
+    last = await monitors.recover(ROW, reason, restarting=restarting)
     rows = await monitors.journal.read(ListDowns("s", 0, 9))
     found = [decode_as(Down, row.body) for row in rows]
     return last, [(one.incarnation, one.reason, one.restarting) for one in found]

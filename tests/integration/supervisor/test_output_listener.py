@@ -149,14 +149,14 @@ def test_another_user_is_turned_away(path, outputs):
 
 def test_a_fault_of_ours_ends_one_connection(path, outputs, entries, monkeypatch):
     """The thread serves all others as before."""
-    cut = module.LineCutter.feed
+    cut = module.LineCutter.cut
 
-    def feed(self, chunk, lines_max):
+    def failing(self, chunk, lines_max):
         if b"bad" in chunk:
             raise ZeroDivisionError
         return cut(self, chunk, lines_max)
 
-    monkeypatch.setattr(module.LineCutter, "feed", feed)
+    monkeypatch.setattr(module.LineCutter, "cut", failing)
     with connect(path, b"w-1 out\nbad\n") as bad, connect(path, b"w-2 out\n") as good:
         assert is_closed(bad)
         good.sendall(b"good\n")

@@ -147,7 +147,7 @@ def test_damage_of_a_restored_journal_is_found_as_that_of_any(file, tmp_path):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     async def mended(journal):
-        return journal._store.mended.salvaged is not None
+        return journal._store.repaired.salvaged is not None
 
     assert with_journal(other, mended) is True
 

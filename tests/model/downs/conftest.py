@@ -266,7 +266,7 @@ class Daemons:
         session = self.sessions[name] = Session("ended", is_closed=True)
         if row is None:
             return
-        settling = asyncio.create_task(self.monitors.settle(row, RESTARTED, restarting=True))
+        settling = asyncio.create_task(self.monitors.recover(row, RESTARTED, restarting=True))
         while not settling.done():
             self.journal.commit()
             await quiet()

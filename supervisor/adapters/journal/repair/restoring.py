@@ -22,7 +22,7 @@ from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.repair.volume import (
     FILE_MODE,
-    settle,
+    put_in_place,
     sync_directory,
     wal_of,
     write_whole,
@@ -52,7 +52,7 @@ def restore(path: Path, connection: sqlite3.Connection) -> Path:
         fresh.touch(FILE_MODE)
         with closing(sqlite3.connect(fresh)) as copy:
             connection.backup(copy)
-        settle(fresh, whole)
+        put_in_place(fresh, whole)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
@@ -88,12 +88,12 @@ def leave_damaged(path: Path, file: BinaryIO, log_data: bytes, sums: PageSums) -
     write_whole(wal_of(path), log_data)
     file.seek(0)
     write_whole(path, file.read())
-    sums.settle()
+    sums.note_file()
     sync_directory(path.parent)
     log.error("journal.damaged_one_left", path=str(path))
 
 
-def put_aside(paths: Iterable[Path]) -> None:
+def quarantine(paths: Iterable[Path]) -> None:
     """Keep what stands at the journal's paths and is not known to be ours, under another name."""
     for path in paths:
         if os.path.lexists(path):
@@ -123,7 +123,7 @@ def finish_restoring(path: Path, sums: PageSums) -> None:
     if not whole.exists():
         return
     found = (path, wal_of(path))  # the log may be ours, which can't be found out any more
-    put_aside(one for one in found if one.exists() and one.stat().st_size)
+    quarantine(one for one in found if one.exists() and one.stat().st_size)
     take_place(whole, path, sums)
     log.warning("journal.brought_back", path=str(path))
 

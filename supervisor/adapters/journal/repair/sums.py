@@ -139,7 +139,7 @@ class PageSums:
         """Write all of them down again, where their file is gone."""
         self.note(dict(enumerate(self._sums, 1)))
 
-    def settle(self) -> None:
+    def note_file(self) -> None:
         """Note when the file was changed last, and how large it is."""
         found = self._journal.stat()
         head = _HEADER.pack(_MAGIC, found.st_mtime_ns, found.st_size, 0)
@@ -161,7 +161,7 @@ class PageSums:
             sums[page] = zlib.crc32(data)
             self._progress.done_bytes += PAGE_BYTES
         self.note(sums)
-        self.settle()
+        self.note_file()
         self.is_known = True
 
     def drop(self) -> None:

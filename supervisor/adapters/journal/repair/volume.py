@@ -312,7 +312,7 @@ def write_whole(path: Path, data: bytes) -> None:
     fresh = path.with_name(f"{path.name}.new")
     try:
         fresh.write_bytes(data)
-        settle(fresh, path)
+        put_in_place(fresh, path)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
@@ -323,13 +323,13 @@ def copy_whole(source: Path, target: Path) -> None:
     fresh = target.with_name(f"{source.name}.copy")
     try:
         shutil.copyfile(source, fresh)
-        settle(fresh, target)
+        put_in_place(fresh, target)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
 
 
-def settle(fresh: Path, path: Path) -> None:
+def put_in_place(fresh: Path, path: Path) -> None:
     """Make a file that is written private and durable, and put it in its place."""
     fresh.chmod(FILE_MODE)
     sync_file(fresh)

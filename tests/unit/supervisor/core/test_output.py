@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from cmdc_runtime.lines import LINE_BYTES_MAX, VISIBLE_LINES
 from supervisor.core.output import (
     LINE_UNIT_BYTES,
-    Allowance,
     Line,
     LineCutter,
+    RateLimit,
     pieces,
     readable,
     units,
@@ -23,7 +23,7 @@ def fed(chunks, lines_max=MANY):
     """Return the lines, the number of dropped ones and of dropped bytes of a whole stream."""
     cutter, logged, dropped, dropped_bytes = LineCutter(), [], 0, 0
     for chunk in chunks:
-        lines = cutter.feed(chunk, lines_max)
+        lines = cutter.cut(chunk, lines_max)
         logged += lines.logged
         dropped += lines.dropped
         dropped_bytes += lines.dropped_bytes
@@ -77,9 +77,9 @@ def test_a_cut_line_that_may_not_be_logged_is_dropped_with_its_rest():
     """A flood without a newline costs nothing but counting."""
     cutter = LineCutter()
 
-    assert cutter.feed(LONG, 0).dropped == 1
-    assert (cutter.feed(LONG, 0).dropped, cutter.end()) == (0, None)
-    assert cutter.feed(b"rest\nnext\n", 1).logged == [Line(b"next")]
+    assert cutter.cut(LONG, 0).dropped == 1
+    assert (cutter.cut(LONG, 0).dropped, cutter.end()) == (0, None)
+    assert cutter.cut(b"rest\nnext\n", 1).logged == [Line(b"next")]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_cut_line_that_may_not_be_logged_is_dropped_with_its_rest():
 )
 def test_a_long_beginning_counts_as_any_line(chunk, lines_max, logged, dropped):
     """It is logged while there is room for one, and counted with the others where there is none."""
-    lines = LineCutter().feed(chunk, lines_max)
+    lines = LineCutter().cut(chunk, lines_max)
 
     assert (lines.logged, lines.dropped) == (logged, dropped)
 
@@ -102,9 +102,9 @@ def test_a_long_beginning_counts_as_any_line(chunk, lines_max, logged, dropped):
 def test_a_pending_line_counts_with_what_is_dropped():
     """The beginning of a line that came earlier goes with the line."""
     cutter = LineCutter()
-    cutter.feed(b"begin", 1)
+    cutter.cut(b"begin", 1)
 
-    assert cutter.feed(b"end\nx", 0).dropped_bytes == len(b"beginend\n")
+    assert cutter.cut(b"end\nx", 0).dropped_bytes == len(b"beginend\n")
     assert cutter.end() == Line(b"x")
 
 
@@ -116,16 +116,16 @@ def test_long_lines_count_for_more():
 
 def test_an_allowance_is_a_burst_and_then_a_rate():
     """After a pause the burst is there again; debts are paid first, and are bounded too."""
-    allowance = Allowance(per_s=10, burst=100)
+    limit = RateLimit(per_s=10, burst=100)
 
-    assert allowance.at(5.0) == 100
-    allowance.spend(100)
-    assert (allowance.at(5.0), allowance.at(5.5), allowance.at(5.0)) == (0, 5, 5)
-    allowance.spend(15)
-    assert (allowance.at(6.0), allowance.at(7.25)) == (0, 7)
-    allowance.spend(10_000)
-    assert allowance.at(17.5) == 2
-    assert allowance.at(1_000.0) == 100
+    assert limit.at(5.0) == 100
+    limit.spend(100)
+    assert (limit.at(5.0), limit.at(5.5), limit.at(5.0)) == (0, 5, 5)
+    limit.spend(15)
+    assert (limit.at(6.0), limit.at(7.25)) == (0, 7)
+    limit.spend(10_000)
+    assert limit.at(17.5) == 2
+    assert limit.at(1_000.0) == 100
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_record_ends_half_a_line():
 
 def test_the_first_second_counts_as_any_other():
     """A clock may begin at 0, with what is spent before anybody has asked."""
-    allowance = Allowance(per_s=10, burst=100)
-    allowance.spend(100)
+    limit = RateLimit(per_s=10, burst=100)
+    limit.spend(100)
 
-    assert allowance.at(1.0) == 10
+    assert limit.at(1.0) == 10
 
 
 def test_lines_of_a_terminal_stay_lines():

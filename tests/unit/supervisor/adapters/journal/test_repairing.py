@@ -1,4 +1,4 @@
-"""What mending does with pages that are not as they were noted, and how much it takes."""
+"""What a repair does with pages that are not as they were noted, and how much it takes."""
 
 import shutil
 import sqlite3
@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from supervisor.adapters.journal.progress import Progress
-from supervisor.adapters.journal.repair.mending import Mender
+from supervisor.adapters.journal.repair.repairing import Repairer
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 
 ROWS = 120
@@ -52,7 +52,7 @@ def flip(path, page, at=PAGE_BYTES - BODY_BYTES // 2):
     path.write_bytes(data)
 
 
-def mended(path):
+def repaired(path):
     """Mend; return what was done, and how often a checksum was computed and SQLite asked."""
     counts = Counter()
 
@@ -62,11 +62,11 @@ def mended(path):
         elif event == "call":
             counts[frame.f_code.co_name] += 1
 
-    mender = Mender(path, PageSums(path.with_name("sums"), path))
+    repairer = Repairer(path, PageSums(path.with_name("sums"), path))
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        found = mender.mend()
+        found = repairer.repair()
     finally:
         sys.setprofile(before)
     return found, counts
@@ -75,7 +75,7 @@ def mended(path):
 def test_an_edited_file_costs_a_checksum_of_each_page_and_one_more_of_each_wrong_one(path):
     """SQLite is asked once, however many pages differ; no bit is looked for one after the other."""
     edit(path, "UPDATE sessions SET body = randomblob(3000)")
-    found, counts = mended(path)
+    found, counts = repaired(path)
     pages = path.stat().st_size // PAGE_BYTES
 
     assert found.edited_pages >= ROWS
@@ -88,7 +88,7 @@ def test_an_edit_of_one_bit_of_a_page_is_believed_with_the_rest_of_it(path):
     """SQLite keeps 0 and 1 as two kinds that differ in one bit: turned back, half of it is gone."""
     edit(path, "UPDATE sessions SET is_over = 1 WHERE number = 50")
     edit(path, "UPDATE sessions SET body = randomblob(3000) WHERE number = 80")
-    found, _ = mended(path)
+    found, _ = repaired(path)
     with closing(sqlite3.connect(path)) as db:
         ((is_over,),) = db.execute("SELECT is_over FROM sessions WHERE number = 50")
 
@@ -101,7 +101,7 @@ def test_flipped_bits_of_a_copied_file_are_turned_back(path):
     before = path.read_bytes()
     flip(path, 20)
     flip(path, 40)
-    found, counts = mended(path)
+    found, counts = repaired(path)
 
     assert path.read_bytes() == before
     assert (found.bits, found.edited_pages) == (2, 0)
@@ -113,7 +113,7 @@ def test_a_flipped_bit_beside_an_edit_is_turned_back_where_sqlite_minds_it(path)
     edit(path, "UPDATE sessions SET body = randomblob(3000) WHERE number = 80")
     before = path.read_bytes()
     flip(path, 20, at=0)  # the kind of the page
-    found, _ = mended(path)
+    found, _ = repaired(path)
 
     assert path.read_bytes() == before
     assert (found.bits, found.edited_pages, found.salvaged) == (1, 2, None)
@@ -134,7 +134,7 @@ def test_each_long_piece_of_work_is_named(path):
     edit(path, "UPDATE sessions SET body = randomblob(3000) WHERE number = 80")
     size = path.stat().st_size
     progress = Noted()
-    Mender(path, PageSums(path.with_name("sums"), path, progress), progress).mend()
+    Repairer(path, PageSums(path.with_name("sums"), path, progress), progress).repair()
 
     assert begun == [
         ("reading the log", 0),

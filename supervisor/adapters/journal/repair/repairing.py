@@ -5,7 +5,7 @@ has edited is taken as it is; a single wrong bit is turned back; what is damaged
 behind, the rows that are whole come into a new file, and the sessions that miss one are ended.
 
 What is about to be changed or cut is kept beside the journal, as it was found. Of damage the files
-are kept whole, and without room for that nothing is mended. What was not finished, a torn end of
+are kept whole, and without room for that nothing is changed. What was not finished, a torn end of
 the log, is nobody's: of it only the end is kept, if there is room.
 
 A kill may come at any moment of it. Until the new file is whole and durable under the name
@@ -40,7 +40,7 @@ from supervisor.adapters.journal.repair.volume import (
     FILE_MODE,
     copy_whole,
     lacks_room,
-    settle,
+    put_in_place,
     wal_of,
     write_whole,
 )
@@ -57,7 +57,7 @@ _TORN: Final = ".torn-"
 
 
 @dataclass(slots=True)
-class Aside:
+class KeptFiles:
     """What is kept of the journal at ``path`` this time."""
 
     path: Path
@@ -119,7 +119,7 @@ class Aside:
                 path.unlink(missing_ok=True)
 
 
-# --- mending --------------------------------------------------------------------------------------
+# --- repairing ------------------------------------------------------------------------------------
 
 READY: Final = "journal.salvaged"
 COPY_FILE: Final = "journal.copying"
@@ -131,7 +131,7 @@ _INTERIOR: Final = 5
 
 
 @dataclass(slots=True)
-class Mended:
+class Repaired:
     """What was done; ``aside`` is where the files are kept as they were found."""
 
     torn_bytes: int = 0
@@ -151,25 +151,25 @@ class Mended:
 
 
 @dataclass(slots=True)
-class Mender:
+class Repairer:
     """The files of one journal, which nobody has open."""
 
     path: Path
     sums: PageSums
     progress: Progress = field(default_factory=Progress)
-    mended: Mended = field(default_factory=Mended)
+    repaired: Repaired = field(default_factory=Repaired)
     _data: bytearray = field(default_factory=bytearray)
     """The log."""
-    _aside: Aside = field(init=False)
+    _kept: KeptFiles = field(init=False)
     _copies: int = 1
     """Of the files for which there must be room."""
     _is_changed: bool = False
 
     def __post_init__(self) -> None:
         """Keep aside from ``path`` what is changed."""
-        self._aside = Aside(self.path)
+        self._kept = KeptFiles(self.path)
 
-    def mend(self) -> Mended:
+    def repair(self) -> Repaired:
         """Put right what is wrong.
 
         Raises:
@@ -178,26 +178,26 @@ class Mender:
         """
         try:
             finish_interrupted(self.path, self.sums)
-            self._mend()
+            self._repair()
         except (OSError, sqlite3.Error) as error:
             if not lacks_room(error):
                 raise
             if not self._is_changed:
-                self._aside.drop_files()
+                self._kept.drop_files()
             size = sum(one.stat().st_size for one in self._files() if one.exists())
             raise JournalFull(
                 f"{self.path} has to be mended, and there is no room for that: free up to "
                 f"{-(-self._copies * size // 2**20)} MiB on the disk of {self.path.parent}, and "
                 "start again"
             ) from error
-        self.mended.aside = self._aside.where
+        self.repaired.aside = self._kept.where
         self._report()
-        return self.mended
+        return self.repaired
 
     def _files(self) -> tuple[Path, Path]:
         return self.path, wal_of(self.path)
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         has_sums = self.sums.load()
         if not has_sums:
             check_file(self.path)
@@ -220,7 +220,7 @@ class Mender:
                 self._data[at] ^= 1 << bit
             write_whole(wal, bytes(self._data))
             self._is_changed = True
-            self.mended.bits += len(found.repairs)
+            self.repaired.bits += len(found.repairs)
         damaged = self._damaged_pages(found) if has_sums else self._damage_without_sums()
         overlay = self._look_at_log(found)
         if damaged is not None or overlay is not None:
@@ -239,13 +239,13 @@ class Mender:
         if found.lost_commits == 0:
             if self._data and (is_ours or partial or not found.page_size):
                 begin = size if found.page_size else 0
-                self.mended.torn_bytes = len(self._data) - begin
-                self._aside.keep_tail(bytes(self._data[begin:]))
+                self.repaired.torn_bytes = len(self._data) - begin
+                self._kept.keep_tail(bytes(self._data[begin:]))
             return None
         self._keep_files()
         bad = [one for one in found.frames[: found.committed] if not one.is_whole]
         if not all(one.is_ours for one in bad):  # which pages were there is not known
-            self.mended.lost_commits = found.lost_commits
+            self.repaired.lost_commits = found.lost_commits
             return None
         newest = found.pages(found.committed)
         return {one.page for one in bad if newest[one.page] is one}
@@ -264,12 +264,12 @@ class Mender:
                 left.add(page)
         # Asked before a bit is turned back: one of the edited pages may differ in a single one.
         if left and self._was_edited():
-            self.mended.edited_pages = len(left) + len(one_bit)
+            self.repaired.edited_pages = len(left) + len(one_bit)
             return None
         if one_bit:
             self._write(one_bit)
             if left and self._was_edited():  # there was damage, too, which is no more
-                self.mended.edited_pages = len(left)
+                self.repaired.edited_pages = len(left)
                 return None
         return left or None
 
@@ -295,12 +295,12 @@ class Mender:
                 file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        self.mended.bits += len(pages)
+        self.repaired.bits += len(pages)
 
     def _keep_files(self) -> None:
-        if self._aside.files is None:
+        if self._kept.files is None:
             self.progress.begin("copying the file as it was found")
-            self._aside.keep_files()
+            self._kept.keep_files()
 
     def _damage_without_sums(self) -> set[int] | None:
         """Judge a file of which no checksums are there: return None where it is consistent."""
@@ -346,15 +346,15 @@ class Mender:
             _unlog(work)
             fresh.touch(FILE_MODE)
             self.progress.begin("taking out all rows that are whole")
-            self.mended.salvaged = salvage(work, fresh, damaged, now_ms())
+            self.repaired.salvaged = salvage(work, fresh, damaged, now_ms())
             ready = self.path.with_name(READY)
-            settle(fresh, ready)
+            put_in_place(fresh, ready)
             self._is_changed = True
             take_place(ready, self.path, self.sums)
         except UnreadableError as error:
             raise JournalRefused(
                 f"{self.path} is damaged, and {error}; it was left as it is, and a copy is at "
-                f"{self._aside.files}: put a backup in its place (cmdc restore --force), or choose "
+                f"{self._kept.files}: put a backup in its place (cmdc restore --force), or choose "
                 "another state directory"
             ) from error
         finally:
@@ -372,7 +372,7 @@ class Mender:
             file.truncate(size * PAGE_BYTES)
 
     def _report(self) -> None:
-        done, aside = self.mended, str(self.mended.aside or "nowhere")
+        done, aside = self.repaired, str(self.repaired.aside or "nowhere")
         if done.torn_bytes:
             log.warning("journal.tail_cut", torn_bytes=done.torn_bytes, kept_at=aside)
         if done.bits:
