@@ -40,7 +40,7 @@ Key: TypeAlias = tuple[SupervisorPath, str]
 OUTCOMES: Final[Mapping[str, frozenset[str]]] = {
     "start":     frozenset({"ok", "already_started", "already_present", "error", "max_children"}),
     "terminate": frozenset({"ok", "not_found", "error"}),
-    "rest":      frozenset({"ok", "not_found", "restarting", "error"}),
+    "hibernate": frozenset({"ok", "not_found", "restarting", "error"}),
     "restart":   frozenset({"ok", "running", "restarting", "not_found", "error"}),
     "wake":      frozenset({"ok", "running", "restarting", "not_found"}),
     "delete":    frozenset({"ok", "running", "restarting", "not_found"}),
@@ -48,7 +48,7 @@ OUTCOMES: Final[Mapping[str, frozenset[str]]] = {
 # fmt: on
 """How a call may end, beside ``noproc``."""
 STARTING_CALLS: Final = frozenset({"start", "restart", "wake"})
-ENDING_CALLS: Final = frozenset({"terminate", "rest"})
+ENDING_CALLS: Final = frozenset({"terminate", "hibernate"})
 GROUPED: Final = frozenset({Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE})
 
 

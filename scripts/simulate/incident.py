@@ -18,6 +18,7 @@ from supervisor.core.tree.messages import (
     Due,
     Effect,
     Fail,
+    HibernateChild,
     Ignored,
     Input,
     Kill,
@@ -29,7 +30,6 @@ from supervisor.core.tree.messages import (
     Replied,
     Report,
     RestartChild,
-    RestChild,
     SetTimer,
     StartChild,
     Stop,
@@ -47,7 +47,7 @@ from supervisor.core.tree.tree import Tree
 CALLS: Final[Mapping[type[Input], str]] = {
     StartChild: "start",
     TerminateChild: "terminate",
-    RestChild: "rest",
+    HibernateChild: "hibernate",
     RestartChild: "restart",
     WakeChild: "wake",
     DeleteChild: "delete",
@@ -94,7 +94,7 @@ def line_of(one: RecordedInput) -> str:
             words.append(f"({reason})")
         case Stop(deadline_s=float(until_s)) | TerminateChild(deadline_s=float(until_s)):
             words.append(f"until {until_s:.3f}")
-        case RestChild(deadline_s=float(until_s)):
+        case HibernateChild(deadline_s=float(until_s)):
             words.append(f"until {until_s:.3f}")
         case _:
             pass

@@ -17,9 +17,9 @@ from supervisor.core.tree.messages import (
     Begin,
     DeleteChild,
     Due,
+    HibernateChild,
     KillSupervisor,
     RestartChild,
-    RestChild,
     StartChild,
     Stop,
     SupervisorPath,
@@ -88,7 +88,7 @@ class Schedule:
             *[self._start_child] * 6,
             *[self._burst] * 4,
             *[self._terminate_child] * 2,
-            *[self._rest_child] * 2,
+            *[self._hibernate_child] * 2,
             *[self._wake_child] * 2,
             *[self._restart_child] * 2,
             self._delete_child,
@@ -179,9 +179,9 @@ class Schedule:
         given = TerminateChild(path, child, call, "away", self._soon_s())
         return self.tree.handle(given, self.world.now_s)
 
-    def _rest_child(self) -> Given:
-        (path, child), call = self._called("rest")
-        given = RestChild(path, child, call, "sleep", self._soon_s())
+    def _hibernate_child(self) -> Given:
+        (path, child), call = self._called("hibernate")
+        given = HibernateChild(path, child, call, "sleep", self._soon_s())
         return self.tree.handle(given, self.world.now_s)
 
     def _restart_child(self) -> Given:

@@ -199,9 +199,9 @@ PIECES_IDLE_S: Final = 60.0
 PAST_BYTES_MAX: Final = 16 * 2**20
 """Of the rows in one answer about a session's past, for each of which the journal reads all."""
 STATUS_BYTES_MAX: Final = 64 * 1024
-"""Of the status with which an agent falls asleep: some hundred bytes, with approvals more."""
+"""Of the status with which an agent hibernates: some hundred bytes, with approvals more."""
 READERS_MAX: Final = 4
-"""Processes that answer for sleeping sessions at a time; who asks others waits for one to end."""
+"""Processes that answer for hibernated sessions at a time; who asks others waits for one to end."""
 READER_IDLE_S: Final = 2.0
 """Without a question, until such a process ends: a long answer is read page by page."""
 READER_ANSWER_S: Final = 60.0

@@ -20,7 +20,7 @@ class Phase(StrEnum):
     """Its agent takes commands."""
     RESTARTING = "restarting"
     """Its children are being ended, or the back-off runs."""
-    DOZING = "dozing"
+    HIBERNATING = "hibernating"
     """Its idle process is asked to end."""
     HIBERNATED = "hibernated"
     """It has no process until the next command."""
@@ -41,9 +41,9 @@ class Happening(StrEnum):
     """The process that was asked for has an agent."""
     IDLED = "idled"
     """Its agent has been idle for long, and nobody depends on the process."""
-    RESTED = "rested"
+    HIBERNATED = "hibernated"
     """The idle process is gone."""
-    UNRESTED = "unrested"
+    NOT_HIBERNATED = "not_hibernated"
     """The idle process was not ended alone: the session's supervisor is about to end."""
     WANTED = "wanted"
     """A command came that only an agent can take."""
@@ -61,29 +61,29 @@ class Happening(StrEnum):
 
 # fmt: off
 SHOWN: Final[Mapping[Phase, SessionPhase]] = {
-    Phase.STARTING:   "starting",
-    Phase.UP:         "up",
-    Phase.RESTARTING: "restarting",
-    Phase.DOZING:     "hibernated",
-    Phase.HIBERNATED: "hibernated",
-    Phase.STOPPING:   "stopping",
-    Phase.ENDING:     "ended",
-    Phase.ENDED:      "ended",
+    Phase.STARTING:    "starting",
+    Phase.UP:          "up",
+    Phase.RESTARTING:  "restarting",
+    Phase.HIBERNATING: "hibernated",
+    Phase.HIBERNATED:  "hibernated",
+    Phase.STOPPING:    "stopping",
+    Phase.ENDING:      "ended",
+    Phase.ENDED:       "ended",
 }
 """What callers see of each phase."""
 HAVING_CHILDREN: Final = frozenset({Phase.UP})
 """Where a session may get a child: in the others there is no process, or it is about to end."""
 
-_NEW, _UP, _RE, _DOZE, _HIB, _STOP, _END, _OVER = Phase
+_NEW, _UP, _RE, _GO, _HIB, _STOP, _END, _OVER = Phase
 ____: Final = None
 """Nothing comes of it, or it can't happen there."""
 _NEXT: Final[Mapping[Phase, tuple[Phase | None, ...]]] = {
     # in the order of Happening:
-    #       launch up     idle   rest   unrest want   stop   ask    again  gone   over
+    #       launch up     idle   hib    not    want   stop   ask    again  gone   over
     _NEW:  (_NEW,  _UP,   ____,  ____,  ____,  ____,  _STOP, _STOP, _RE,   _END,  _OVER),
-    _UP:   (_NEW,  ____,  _DOZE, ____,  ____,  ____,  _STOP, _STOP, _RE,   _END,  _OVER),
+    _UP:   (_NEW,  ____,  _GO,   ____,  ____,  ____,  _STOP, _STOP, _RE,   _END,  _OVER),
     _RE:   (_NEW,  ____,  ____,  ____,  ____,  ____,  _STOP, _STOP, _RE,   _END,  _OVER),
-    _DOZE: (_NEW,  ____,  ____,  _HIB,  _STOP, ____,  _STOP, ____,  ____,  ____,  _OVER),
+    _GO:   (_NEW,  ____,  ____,  _HIB,  _STOP, ____,  _STOP, ____,  ____,  ____,  _OVER),
     _HIB:  (_NEW,  ____,  ____,  ____,  ____,  _NEW,  _STOP, _STOP, _RE,   _END,  _OVER),
     _STOP: (_NEW,  ____,  ____,  ____,  ____,  ____,  ____,  ____,  _RE,   _END,  _OVER),
     _END:  (_NEW,  ____,  ____,  ____,  ____,  ____,  ____,  _STOP, _RE,   _END,  _OVER),

@@ -57,7 +57,7 @@ ALL_SESSIONS: Final[SupervisorPath] = (SESSIONS,)
 
 PARENT_ENDED: Final = "the parent's process ended"
 """The detail of the Shutdown that ends a child."""
-DOZE_GRACE_S: Final = 5.0
+HIBERNATE_GRACE_S: Final = 5.0
 """For an idle process to end when it is given up; it has nothing to do, so this is ample."""
 ROOT_RESTARTS_MAX: Final = 20
 ROOT_WINDOW_S: Final = 60.0

@@ -28,7 +28,7 @@ class Services(Protocol):
     state_dir: str
     """The folder for what outlives the daemon."""
     readers: asyncio.Semaphore
-    """Places for processes that answer for sleeping sessions."""
+    """Places for processes that answer for hibernated sessions."""
 
     def answer(self, client: bytes, frame: ToClient | bytes) -> None:
         """Send one frame to one client."""

@@ -1,7 +1,7 @@
 """One session as the daemon keeps it: the child handler of its agent in the tree.
 
 The tree decides when a process is started, ended or given up. Here stands what is a session's own:
-it is begun and ended, sleeps and is woken, its commands wait for a process, its callers for its
+it begins and ends, hibernates and is woken, its commands wait for a process, its callers for its
 start and its end. Everything runs in the loop; the awaits are in tasks that this file starts.
 """
 
@@ -38,7 +38,7 @@ from supervisor.core.exits import Asked, ExitRecord, fell_at
 from supervisor.core.falls import Falls
 from supervisor.core.limits import STATUS_BYTES_MAX
 from supervisor.core.session_phase import SHOWN, Happening, Phase, after
-from supervisor.core.session_tree import AGENT, DOZE_GRACE_S, check_parent, parks
+from supervisor.core.session_tree import AGENT, HIBERNATE_GRACE_S, check_parent, parks
 from supervisor.core.tree.messages import (
     CallResult,
     Departed,
@@ -62,7 +62,7 @@ log = structlog.get_logger()
 STOPPED_EARLY: Final = "it was stopped before it was started"
 BUG: Final = "a task of the daemon failed while the process was started; its log says how"
 _NOT_ITS_OWN: Final = (Shutdown(detail=HIBERNATE), Shutdown(detail="normal"))
-"""What a process says, or is said of it, that was stopped while it fell asleep or was not there."""
+"""What a process says, or is said of it, that is stopped while it hibernates or has not started."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,10 +98,10 @@ class Session:
     _stop_reason: PlainReason | None = None
     _falls: Falls = field(default_factory=Falls)
     """Where its processes have died while they made its memory out of the journal."""
-    _asleep: bytes = b""
-    """The status with which its agent fell asleep."""
+    _idle_status: bytes = b""
+    """The status of its agent when it hibernated."""
     _reader: Reader | None = None
-    """Who answers questions while it sleeps."""
+    """Who answers questions while it hibernates."""
     _tasks: SessionTasks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ class Session:
             last_index=self.services.hub.taken_index(self.id),
             reason=self.last_reason,
             created_ms=self.created_ms,
-            asleep=self._asleep if SHOWN[self.phase] == "hibernated" else b"",
+            asleep=self._idle_status if SHOWN[self.phase] == "hibernated" else b"",
             own_checkpoints=self.spec.own_checkpoints,
         )
 
@@ -183,7 +183,7 @@ class Session:
         self.pending.add(client, command, is_sent=process is not None)
         if process is not None:
             process.send(command)
-        elif self.phase is Phase.DOZING:
+        elif self.phase is Phase.HIBERNATING:
             self._is_wanted = True
         elif self.phase is Phase.HIBERNATED:
             self._wake()
@@ -198,7 +198,7 @@ class Session:
     def look(
         self, client: bytes, command_id: CommandId, body: msgspec.Raw, *, waits: bool = False
     ) -> None:
-        """Give a question to the agent, or, while it sleeps, to a reader: nobody is woken for it.
+        """Give a question to the agent, or to a reader while it hibernates: nobody is woken.
 
         One that ``waits`` may have no answer before the agent is awake, and keeps it awake.
 
@@ -310,7 +310,7 @@ class Session:
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask the process politely to end; where there is none yet, there will be none."""
-        over = self.phase is not Phase.DOZING
+        over = self.phase is not Phase.HIBERNATING
         self._enter(Happening.ASKED)
         if self._process is None:
             self._give_up(ref, Shutdown(detail=reason), Ending.NORMAL)
@@ -335,8 +335,8 @@ class Session:
         return self._process is not None and self._process.worker.is_over()
 
     def departed(self, departed: Departed) -> None:
-        """Notify who watches, unless the process only sleeps."""
-        if self.phase is Phase.DOZING:
+        """Notify who watches, unless the session hibernates."""
+        if self.phase is Phase.HIBERNATING:
             self.last_reason = None
             self.services.record_hibernation(self)
             return
@@ -419,8 +419,10 @@ class Session:
         is_needed = self.pending.needs_agent or len(self.children) > 0
         if process is self._process and not is_needed and self._enter(Happening.IDLED):
             self._is_wanted = False
-            self._asleep = status if len(status) <= STATUS_BYTES_MAX else b""
-            self.services.runtime.rest_child(process.ref, self._rested, HIBERNATE, DOZE_GRACE_S)
+            self._idle_status = status if len(status) <= STATUS_BYTES_MAX else b""
+            self.services.runtime.hibernate_child(
+                process.ref, self._hibernated, HIBERNATE, HIBERNATE_GRACE_S
+            )
 
     def _may_try_again(self, process: Agent) -> bool:
         """Say whether another process may take the place of one that died before it was up.
@@ -452,23 +454,23 @@ class Session:
             self._start_attempt.begin(None)
             return
         self.announced.set()
-        if self.phase is Phase.DOZING:
+        if self.phase is Phase.HIBERNATING:
             log.info("agent.hibernated", session_id=self.id, reason=str(record.reason))
         ending = record.ending
         if ending is Ending.CRASH and self._falls.spares(step):
             ending = Ending.FELL
         self.services.runtime.exited(process.ref, record.reason, ending)
 
-    def _rested(self, answer: CallResult) -> None:
-        if self.phase is not Phase.DOZING:
+    def _hibernated(self, answer: CallResult) -> None:
+        if self.phase is not Phase.HIBERNATING:
             return  # it was stopped meanwhile
         if answer.outcome is Outcome.NO_PROCESS:
-            self._enter(Happening.UNRESTED)
+            self._enter(Happening.NOT_HIBERNATED)
             return
         if answer.outcome is not Outcome.OK:
             self.stop(f"its idle process could not be ended: {answer.reason}", 0.0)
             return
-        self._enter(Happening.RESTED)
+        self._enter(Happening.HIBERNATED)
         if self._is_wanted:
             self._wake()
         else:

@@ -225,13 +225,13 @@ class TreeRuntime:
         deadline_s = None if grace_s is None else self._now_s() + grace_s
         self._take(messages.TerminateChild(path, child_id, call, why, deadline_s))
 
-    def rest_child(self, ref: Ref, call: Call, why: str, grace_s: float) -> None:
+    def hibernate_child(self, ref: Ref, call: Call, why: str, grace_s: float) -> None:
         """End a child's process and keep the child, to be woken."""
         deadline_s = self._now_s() + grace_s
-        self._take(messages.RestChild(ref.path, ref.child, call, why, deadline_s))
+        self._take(messages.HibernateChild(ref.path, ref.child, call, why, deadline_s))
 
     def wake_child(self, ref: Ref, call: Call) -> None:
-        """Start a child that rests."""
+        """Start a child that hibernates."""
         self._take(messages.WakeChild(ref.path, ref.child, call))
 
     # --- steps ------------------------------------------------------------------------------

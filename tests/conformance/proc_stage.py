@@ -176,9 +176,9 @@ class ProcStage(Stage):
                 runtime.start_child(path, self._posted_child(what, path), answered)
             case "terminate_child":
                 runtime.terminate_child(path, what, answered, stop.why, left_s)
-            case "rest_child" if left_s is not None:
-                runtime.rest_child(Ref(path, what, 0), answered, stop.why, left_s)
-            case "rest_child":
+            case "hibernate_child" if left_s is not None:
+                runtime.hibernate_child(Ref(path, what, 0), answered, stop.why, left_s)
+            case "hibernate_child":
                 runtime._take(call_of(name, path, what, answered, stop))
             case _:
                 runtime._take(call_of(name, path, what, answered))

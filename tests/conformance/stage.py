@@ -22,7 +22,7 @@ from tests.conformance.audit import Audit, named
 CALLS = {
     "start_child": messages.StartChild,
     "terminate_child": messages.TerminateChild,
-    "rest_child": messages.RestChild,
+    "hibernate_child": messages.HibernateChild,
     "restart_child": messages.RestartChild,
     "wake_child": messages.WakeChild,
     "delete_child": messages.DeleteChild,

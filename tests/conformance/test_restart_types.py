@@ -118,12 +118,12 @@ def test_a_child_at_rest_is_kept(stage, strategy, restart):
     """Its process ends, its specification stays whatever its type, and it is woken later."""
     stage.start(kept(strategy, child("a", restart=restart), child("b")))
     stop = Stop("doze", stage.now() + 1.0)
-    rested = stage.ask_for("rest_child", "a", stop=stop)
+    hibernated = stage.ask_for("hibernate_child", "a", stop=stop)
     states = stage.states()
     woken = stage.ask_for("wake_child", "a")
     stage.until_up("a2")
 
-    assert (rested, woken) == ("ok", "ok")
+    assert (hibernated, woken) == ("ok", "ok")
     assert states == {"a": "down", "b": "up"}
     assert stage.down("a1").asked
     assert stage.view("a").restarts == 0
@@ -135,15 +135,15 @@ def test_only_what_is_up_can_rest(stage):
     stage.start(one_for_one(child("a")))
     stage.ask_for("terminate_child", "a")
 
-    assert stage.ask_for("rest_child", "a", stop=Stop()) == "restarting"
-    assert stage.ask_for("rest_child", "z", stop=Stop()) == "not_found"
+    assert stage.ask_for("hibernate_child", "a", stop=Stop()) == "restarting"
+    assert stage.ask_for("hibernate_child", "z", stop=Stop()) == "not_found"
 
 
 @case("X07")
 def test_a_woken_child_that_fails_is_a_crash(stage):
     """Waking is for good: a start that fails is charged and tried again."""
     stage.start(one_for_one(child("a", Life(), Life(start="exit"), Life())))
-    stage.ask_for("rest_child", "a", stop=Stop())
+    stage.ask_for("hibernate_child", "a", stop=Stop())
     stage.ask_for("wake_child", "a")
     stage.until_up("a3")
     (error,) = stage.reported("start_error")
@@ -157,7 +157,7 @@ def test_a_child_at_rest_that_is_terminated_is_forgotten_by_its_type(stage):
     spec = one_for_one(child("a", restart="temporary"), child("b", restart="transient"))
     stage.start(spec)
     for name in "ab":
-        stage.ask_for("rest_child", name, stop=Stop())
+        stage.ask_for("hibernate_child", name, stop=Stop())
         assert stage.ask_for("terminate_child", name) == "ok"
 
     assert stage.states() == {"b": "down"}
@@ -168,7 +168,7 @@ def test_a_dynamic_child_can_rest(stage):
     """A dynamic supervisor keeps what rests, and max_children counts it."""
     stage.start(dynamic(max_children=1))
     stage.ask_for("start_child", child("a"))
-    stage.ask_for("rest_child", "a", stop=Stop())
+    stage.ask_for("hibernate_child", "a", stop=Stop())
     refused = stage.ask_for("start_child", child("b"))
     stage.ask_for("wake_child", "a")
     stage.until_up("a2")

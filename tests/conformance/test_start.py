@@ -338,6 +338,6 @@ def test_a_temporary_child_whose_start_is_gone_can_not_rest(sim):
     """What could not be woken is not put to rest, and its caller gets an error."""
     sim.start(dynamic())
     sim.ask_for("start_child", child("a", restart="temporary"))
-    answer = sim.answer(sim.call("rest_child", "a", stop=Stop()))
+    answer = sim.answer(sim.call("hibernate_child", "a", stop=Stop()))
 
     assert str(answer.outcome) == "error"

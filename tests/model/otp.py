@@ -316,7 +316,7 @@ class Boss(Groups):
         kid.rests = False
         self.end_one(kid, call, deadline)
 
-    def rest_child(self, call, name, deadline):
+    def hibernate_child(self, call, name, deadline):
         kid = self.kids.get(name)
         if kid is None or kid.state != "up":
             self.otp.say("reply", call, "not_found" if kid is None else "restarting")

@@ -35,7 +35,7 @@ IN_ORDER = ("start", "ask", "term", "kill")
 
 CALLS = {
     "terminate_child": messages.TerminateChild,
-    "rest_child": messages.RestChild,
+    "hibernate_child": messages.HibernateChild,
     "restart_child": messages.RestartChild,
     "wake_child": messages.WakeChild,
     "delete_child": messages.DeleteChild,

@@ -156,7 +156,7 @@ def terminate(pair, choose):
 def rest(pair, choose):
     grace = pick_one(choose, (None, 0.0, 2.0))
     deadline = None if grace is None else pair.now + grace
-    pair.call("rest_child", *pick_one(choose, pair.places), deadline)
+    pair.call("hibernate_child", *pick_one(choose, pair.places), deadline)
 
 
 def restart(pair, choose):

@@ -106,7 +106,7 @@ class TreeChild:
     is_new: bool = False
     """Made by the call that waits for it: a start that fails leaves nothing behind."""
     is_kept: bool = False
-    """It only rests: its specification is kept whatever its restart type says."""
+    """It only hibernates: its specification is kept whatever its restart type says."""
     unjudged: AnyReason | None = None
     """It ended by itself while the supervisor was at work: what becomes of it is not decided."""
     is_due_back: bool = False

@@ -251,8 +251,11 @@ class TerminateChild(ChildCall, frozen=True):
     deadline_s: float | None = None
 
 
-class RestChild(ChildCall, frozen=True):
-    """End a child that is up and keep its specification, whatever its restart type."""
+class HibernateChild(ChildCall, frozen=True, tag="rest_child"):
+    """End a child that is up and keep its specification, whatever its restart type.
+
+    Recordings have it under the name that it had at first.
+    """
 
     why: str = "shutdown"
     deadline_s: float | None = None
@@ -263,7 +266,7 @@ class RestartChild(ChildCall, frozen=True):
 
 
 class WakeChild(ChildCall, frozen=True):
-    """Start a child that rests, for good: a start that fails is charged and tried again."""
+    """Start a child that hibernates, for good: a start that fails is charged and tried again."""
 
 
 class DeleteChild(ChildCall, frozen=True):
@@ -297,7 +300,7 @@ AnyInput: TypeAlias = (
     | KillSupervisor
     | StartChild
     | TerminateChild
-    | RestChild
+    | HibernateChild
     | RestartChild
     | WakeChild
     | DeleteChild

@@ -365,7 +365,7 @@ class Supervisor:
         self._start_alone(child)
 
     def wake(self, child: TreeChild) -> None:
-        """Start a child that rested; a start that fails is a crash like any other."""
+        """Start a child that hibernates; a start that fails is a crash like any other."""
         self._start_alone(child)
 
     def terminate(self, child: TreeChild, why: str, deadline_s: float | None) -> None:

@@ -24,6 +24,7 @@ from supervisor.core.tree.messages import (
     Effect,
     End,
     Fail,
+    HibernateChild,
     Ignored,
     Input,
     KillSupervisor,
@@ -34,7 +35,6 @@ from supervisor.core.tree.messages import (
     Replied,
     Report,
     RestartChild,
-    RestChild,
     StartChild,
     Stop,
     SupervisorPath,
@@ -149,7 +149,7 @@ class Tree:
 
         return self._call(given.path, given.call, now_s, work)
 
-    def _rest_child(self, given: RestChild, now_s: float) -> list[Effect]:
+    def _hibernate_child(self, given: HibernateChild, now_s: float) -> list[Effect]:
         def work(supervisor: Supervisor) -> None:
             child = supervisor.children.get(given.child)
             if child is None or child.state is not ChildState.UP:
@@ -157,7 +157,9 @@ class Tree:
                 supervisor.children.reply(given.call, outcome)
                 return
             if child.spec.start is None:
-                cause = Other(detail="a temporary child that was added is not kept: it can't rest")
+                cause = Other(
+                    detail="a temporary child that was added is not kept: it can't hibernate"
+                )
                 supervisor.children.reply(given.call, Outcome.ERROR, cause)
                 return
             child.is_kept = True
@@ -349,7 +351,7 @@ class Tree:
         KillSupervisor: _kill,
         StartChild:     _start_child,
         TerminateChild: _terminate_child,
-        RestChild:      _rest_child,
+        HibernateChild: _hibernate_child,
         RestartChild:   _restart_child,
         WakeChild:      _wake_child,
         DeleteChild:    _delete_child,

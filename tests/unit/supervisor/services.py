@@ -171,8 +171,8 @@ class Calls:
     def fail(self, ref, fail_reason):
         self.made.append(f"fail: {fail_reason}")
 
-    def rest_child(self, ref, call, why, grace_s):
-        self.made.append("rest")
+    def hibernate_child(self, ref, call, why, grace_s):
+        self.made.append("hibernate")
 
     def wake_child(self, ref, call):
         self.made.append("wake")

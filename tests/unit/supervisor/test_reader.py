@@ -303,7 +303,7 @@ def test_a_question_that_comes_while_it_falls_asleep_keeps_nobody_awake():
         case.session.look(CLIENT, "q-1", NIL)
         await case.do("idle")
         case.session.look(CLIENT, "q-2", NIL)
-        for step in ("died", "gone", "rested"):
+        for step in ("died", "gone", "hibernated"):
             await case.do(step)
         case.reader.says(Started())
         return case
@@ -337,7 +337,7 @@ def test_a_status_that_is_no_status_is_not_kept():
         case = Asleep()
         await case.reach(Phase.UP)
         case.session.process_idle(case.session._process, b"s" * size)
-        for step in ("died", "gone", "rested"):
+        for step in ("died", "gone", "hibernated"):
             await case.do(step)
         return case.session.info().asleep
 

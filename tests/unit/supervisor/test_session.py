@@ -65,14 +65,14 @@ class Case:
     def gone(self):
         self._departed(restarting=False)
 
-    def rested(self):
-        self.session._rested(CallResult(Outcome.OK))
+    def hibernated(self):
+        self.session._hibernated(CallResult(Outcome.OK))
 
-    def unrested(self):
-        self.session._rested(CallResult(Outcome.RESTARTING))
+    def not_hibernated(self):
+        self.session._hibernated(CallResult(Outcome.RESTARTING))
 
     def uncalled(self):
-        self.session._rested(NO_PROCESS)
+        self.session._hibernated(NO_PROCESS)
 
     def stop(self):
         self.session.stop("normal", 5.0)
@@ -139,117 +139,117 @@ WAYS = {
     Phase.STARTING: ("launch",),
     Phase.UP: ("launch", "up"),
     Phase.RESTARTING: ("launch", "up", "died", "again"),
-    Phase.DOZING: ("launch", "up", "idle"),
-    Phase.HIBERNATED: ("launch", "up", "idle", "died", "gone", "rested"),
+    Phase.HIBERNATING: ("launch", "up", "idle"),
+    Phase.HIBERNATED: ("launch", "up", "idle", "died", "gone", "hibernated"),
     Phase.STOPPING: ("launch", "up", "stop"),
     Phase.ENDING: ("launch", "up", "died", "gone"),
     Phase.ENDED: ("launch", "up", "died", "gone", "over"),
 }
 EXITED = f"exited: {KILLED} (crash)"
 TERMINATE = "terminate session:s: normal within 5.0 s"
-UNRESTED = "terminate session:s: its idle process could not be ended: None within 0.0 s"
+NOT_HIBERNATED = "terminate session:s: its idle process could not be ended: None within 0.0 s"
 SAME = None
 # fmt: off
 # What happens -> (the phase after it, what the tree is asked, whether a Down is reported).
 TABLE = {
     Phase.STARTING: {
-        "up":       (Phase.UP,         ("up",),      0),
-        "idle":     (SAME,             (),           0),
-        "died":     (SAME,             (EXITED,),    0),
-        "again":    (Phase.RESTARTING, (),           1),
-        "gone":     (Phase.ENDING,     (),           1),
-        "rested":   (SAME,             (),           0),
-        "unrested": (SAME,             (),           0),
-        "uncalled": (SAME,             (),           0),
-        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
-        "ask":      (Phase.STOPPING,   (),           0),
-        "over":     (Phase.ENDED,      (),           1),
-        "refused":  (Phase.ENDED,      (),           1),
-        "deliver":  (SAME,             (),           0),
+        "up":             (Phase.UP,           ("up",),      0),
+        "idle":           (SAME,               (),           0),
+        "died":           (SAME,               (EXITED,),    0),
+        "again":          (Phase.RESTARTING,   (),           1),
+        "gone":           (Phase.ENDING,       (),           1),
+        "hibernated":     (SAME,               (),           0),
+        "not_hibernated": (SAME,               (),           0),
+        "uncalled":       (SAME,               (),           0),
+        "stop":           (Phase.STOPPING,     (TERMINATE,), 0),
+        "ask":            (Phase.STOPPING,     (),           0),
+        "over":           (Phase.ENDED,        (),           1),
+        "refused":        (Phase.ENDED,        (),           1),
+        "deliver":        (SAME,               (),           0),
     },
     Phase.UP: {
-        "up":       (SAME,             (),           0),
-        "idle":     (Phase.DOZING,     ("rest",),    0),
-        "died":     (SAME,             (EXITED,),    0),
-        "again":    (Phase.RESTARTING, (),           1),
-        "gone":     (Phase.ENDING,     (),           1),
-        "rested":   (SAME,             (),           0),
-        "unrested": (SAME,             (),           0),
-        "uncalled": (SAME,             (),           0),
-        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
-        "ask":      (Phase.STOPPING,   (),           0),
-        "over":     (Phase.ENDED,      (),           1),
-        "deliver":  (SAME,             (),           0),
+        "up":             (SAME,               (),           0),
+        "idle":           (Phase.HIBERNATING,  ("hibernate",), 0),
+        "died":           (SAME,               (EXITED,),    0),
+        "again":          (Phase.RESTARTING,   (),           1),
+        "gone":           (Phase.ENDING,       (),           1),
+        "hibernated":     (SAME,               (),           0),
+        "not_hibernated": (SAME,               (),           0),
+        "uncalled":       (SAME,               (),           0),
+        "stop":           (Phase.STOPPING,     (TERMINATE,), 0),
+        "ask":            (Phase.STOPPING,     (),           0),
+        "over":           (Phase.ENDED,        (),           1),
+        "deliver":        (SAME,               (),           0),
     },
     Phase.RESTARTING: {
-        "launch":   (Phase.STARTING,   (),           0),
-        "up":       (SAME,             (),           0),
-        "idle":     (SAME,             (),           0),
-        "gone":     (Phase.ENDING,     (),           1),
-        "rested":   (SAME,             (),           0),
-        "unrested": (SAME,             (),           0),
-        "uncalled": (SAME,             (),           0),
-        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
-        "over":     (Phase.ENDED,      (),           1),
-        "deliver":  (SAME,             (),           0),
+        "launch":         (Phase.STARTING,     (),           0),
+        "up":             (SAME,               (),           0),
+        "idle":           (SAME,               (),           0),
+        "gone":           (Phase.ENDING,       (),           1),
+        "hibernated":     (SAME,               (),           0),
+        "not_hibernated": (SAME,               (),           0),
+        "uncalled":       (SAME,               (),           0),
+        "stop":           (Phase.STOPPING,     (TERMINATE,), 0),
+        "over":           (Phase.ENDED,        (),           1),
+        "deliver":        (SAME,               (),           0),
     },
-    Phase.DOZING: {
-        "up":       (SAME,             (),           0),
-        "idle":     (SAME,             (),           0),
-        "died":     (SAME,             (EXITED,),    0),
-        "gone":     (SAME,             (),           0),
-        "rested":   (Phase.HIBERNATED, (),           0),
-        "unrested": (Phase.STOPPING,   (UNRESTED,),  0),
-        "uncalled": (Phase.STOPPING,   (),           0),
-        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
-        "ask":      (SAME,             (),           0),
-        "over":     (Phase.ENDED,      (),           1),
-        "deliver":  (SAME,             (),           0),
+    Phase.HIBERNATING: {
+        "up":             (SAME,               (),           0),
+        "idle":           (SAME,               (),           0),
+        "died":           (SAME,               (EXITED,),    0),
+        "gone":           (SAME,               (),           0),
+        "hibernated":     (Phase.HIBERNATED,   (),           0),
+        "not_hibernated": (Phase.STOPPING,     (NOT_HIBERNATED,), 0),
+        "uncalled":       (Phase.STOPPING,     (),           0),
+        "stop":           (Phase.STOPPING,     (TERMINATE,), 0),
+        "ask":            (SAME,               (),           0),
+        "over":           (Phase.ENDED,        (),           1),
+        "deliver":        (SAME,               (),           0),
     },
     Phase.HIBERNATED: {
-        "launch":   (Phase.STARTING,   (),           0),
-        "up":       (SAME,             (),           0),
-        "idle":     (SAME,             (),           0),
-        "rested":   (SAME,             (),           0),
-        "unrested": (SAME,             (),           0),
-        "uncalled": (SAME,             (),           0),
-        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
-        "over":     (Phase.ENDED,      (),           1),
-        "deliver":  (Phase.STARTING,   ("wake",),    0),
+        "launch":         (Phase.STARTING,     (),           0),
+        "up":             (SAME,               (),           0),
+        "idle":           (SAME,               (),           0),
+        "hibernated":     (SAME,               (),           0),
+        "not_hibernated": (SAME,               (),           0),
+        "uncalled":       (SAME,               (),           0),
+        "stop":           (Phase.STOPPING,     (TERMINATE,), 0),
+        "over":           (Phase.ENDED,        (),           1),
+        "deliver":        (Phase.STARTING,     ("wake",),    0),
     },
     Phase.STOPPING: {
-        "up":       (SAME,             (),           0),
-        "idle":     (SAME,             (),           0),
-        "died":     (SAME,             (EXITED,),    0),
-        "gone":     (Phase.ENDING,     (),           1),
-        "rested":   (SAME,             (),           0),
-        "unrested": (SAME,             (),           0),
-        "uncalled": (SAME,             (),           0),
-        "stop":     (SAME,             (TERMINATE,), 0),
-        "ask":      (SAME,             (),           0),
-        "over":     (Phase.ENDED,      (),           1),
-        "refused":  (Phase.ENDED,      (),           1),
-        "deliver":  (SAME,             (),           0),
+        "up":             (SAME,               (),           0),
+        "idle":           (SAME,               (),           0),
+        "died":           (SAME,               (EXITED,),    0),
+        "gone":           (Phase.ENDING,       (),           1),
+        "hibernated":     (SAME,               (),           0),
+        "not_hibernated": (SAME,               (),           0),
+        "uncalled":       (SAME,               (),           0),
+        "stop":           (SAME,               (TERMINATE,), 0),
+        "ask":            (SAME,               (),           0),
+        "over":           (Phase.ENDED,        (),           1),
+        "refused":        (Phase.ENDED,        (),           1),
+        "deliver":        (SAME,               (),           0),
     },
     Phase.ENDING: {
-        "up":       (SAME,             (),           0),
-        "idle":     (SAME,             (),           0),
-        "rested":   (SAME,             (),           0),
-        "unrested": (SAME,             (),           0),
-        "uncalled": (SAME,             (),           0),
-        "stop":     (SAME,             (TERMINATE,), 0),
-        "over":     (Phase.ENDED,      (),           0),
-        "deliver":  (SAME,             (),           0),
+        "up":             (SAME,               (),           0),
+        "idle":           (SAME,               (),           0),
+        "hibernated":     (SAME,               (),           0),
+        "not_hibernated": (SAME,               (),           0),
+        "uncalled":       (SAME,               (),           0),
+        "stop":           (SAME,               (TERMINATE,), 0),
+        "over":           (Phase.ENDED,        (),           0),
+        "deliver":        (SAME,               (),           0),
     },
     Phase.ENDED: {
-        "up":       (SAME,             (),           0),
-        "idle":     (SAME,             (),           0),
-        "rested":   (SAME,             (),           0),
-        "unrested": (SAME,             (),           0),
-        "uncalled": (SAME,             (),           0),
-        "stop":     (SAME,             (),           0),
-        "over":     (SAME,             (),           0),
-        "refused":  (SAME,             (),           0),
+        "up":             (SAME,               (),           0),
+        "idle":           (SAME,               (),           0),
+        "hibernated":     (SAME,               (),           0),
+        "not_hibernated": (SAME,               (),           0),
+        "uncalled":       (SAME,               (),           0),
+        "stop":           (SAME,               (),           0),
+        "over":           (SAME,               (),           0),
+        "refused":        (SAME,               (),           0),
     },
 }
 # fmt: on
@@ -259,7 +259,7 @@ CELLS = [(phase, what) for phase, row in TABLE.items() for what in row]
 def test_table_is_total_over_phases():
     """Every phase has a way and a row, and each says what a stop and the supervisor's end are."""
     assert set(TABLE) == set(WAYS) == set(Phase)
-    assert all({"stop", "over", "rested"} <= set(row) for row in TABLE.values())
+    assert all({"stop", "over", "hibernated"} <= set(row) for row in TABLE.values())
 
 
 @pytest.mark.parametrize(("phase", "what"), CELLS)
@@ -324,7 +324,7 @@ def test_caller_s_reason_stands_for_what_only_obeyed(stopped, said, reported):
 
     async def scenario():
         case = Case()
-        await case.reach(Phase.DOZING)
+        await case.reach(Phase.HIBERNATING)
         case.session.stop(stopped, 5.0)
         departed = Departed(ref=case.ref, reason=said, restarting=False, asked=True, restarts=0)
         case.session.departed(departed)
@@ -379,9 +379,9 @@ def test_command_that_comes_while_it_falls_asleep_wakes_it():
 
     async def scenario():
         case = Case()
-        await case.reach(Phase.DOZING)
+        await case.reach(Phase.HIBERNATING)
         case.session.deliver(CLIENT, "c-1", NIL, durable=True)
-        for step in ("died", "gone", "rested"):
+        for step in ("died", "gone", "hibernated"):
             await case.do(step)
         return case.session.phase, case.services.runtime.made[-1], case.services.sleeps
 
@@ -402,7 +402,7 @@ def test_busy_session_and_one_with_children_stay():
 
     assert play(lambda: phase_of(commands=1, children=0)) is Phase.UP
     assert play(lambda: phase_of(commands=0, children=1)) is Phase.UP
-    assert play(lambda: phase_of(commands=0, children=0)) is Phase.DOZING
+    assert play(lambda: phase_of(commands=0, children=0)) is Phase.HIBERNATING
 
 
 def test_session_that_could_not_be_written_down_answers_who_waits():

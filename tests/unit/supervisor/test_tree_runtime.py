@@ -228,7 +228,7 @@ def test_a_child_that_rests_is_woken(grace_s):
 
     async def rest(runtime):
         answers = []
-        runtime.rest_child(post.refs[-1], answers.append, "sleep", 5.0)
+        runtime.hibernate_child(post.refs[-1], answers.append, "sleep", 5.0)
         runtime.wake_child(post.refs[-1], answers.append)
         runtime.terminate_child((), "a", answers.append, "bye", grace_s)
         return [one.outcome for one in answers], live(runtime)
@@ -246,7 +246,7 @@ def test_a_child_that_rests_has_its_time():
     """It is not terminated at once."""
 
     async def rest(runtime):
-        runtime.rest_child(post.refs[-1], ignored, "sleep", 100.0)
+        runtime.hibernate_child(post.refs[-1], ignored, "sleep", 100.0)
         loop = asyncio.get_running_loop()
         return [runtime._timers[one].when() - loop.time() > 10.0 for one in runtime._timers]
 

@@ -16,16 +16,16 @@ WAYS = {
     ),
     "sleep": (
         ("came_up", Phase.UP),
-        ("idled", Phase.DOZING),
-        ("asked", Phase.DOZING),
-        ("departed", Phase.DOZING),
-        ("rested", Phase.HIBERNATED),
+        ("idled", Phase.HIBERNATING),
+        ("asked", Phase.HIBERNATING),
+        ("departed", Phase.HIBERNATING),
+        ("hibernated", Phase.HIBERNATED),
         ("wanted", Phase.STARTING),
     ),
     "no sleep": (
         ("came_up", Phase.UP),
-        ("idled", Phase.DOZING),
-        ("unrested", Phase.STOPPING),
+        ("idled", Phase.HIBERNATING),
+        ("not_hibernated", Phase.STOPPING),
     ),
     "a stop": (
         ("stopped", Phase.STOPPING),

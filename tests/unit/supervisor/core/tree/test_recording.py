@@ -25,6 +25,7 @@ from supervisor.core.tree.messages import (
     Effect,
     Ending,
     Fail,
+    HibernateChild,
     Ignored,
     Input,
     KillSupervisor,
@@ -32,7 +33,6 @@ from supervisor.core.tree.messages import (
     Reconfigure,
     Ref,
     RestartChild,
-    RestChild,
     StartChild,
     Stop,
     TerminateChild,
@@ -85,7 +85,7 @@ EVERY = (
     KillSupervisor(("sessions",)),
     StartChild(("sessions",), SPEC, 1),
     TerminateChild(("sessions",), "one", 1, "why", 2.0),
-    RestChild(("sessions",), "one", 1, "why", 2.0),
+    HibernateChild(("sessions",), "one", 1, "why", 2.0),
     RestartChild(("sessions",), "one", 1),
     WakeChild(("sessions",), "one", 1),
     DeleteChild(("sessions",), "one", 1),
@@ -320,7 +320,7 @@ def test_a_session_that_lives_long_does_not_grow_its_story():
     tree = lived(records_max=8)
     place = ("sessions", "one")
     for number in range(100):
-        tree.handle(RestChild(place, "agent", object()), number)
+        tree.handle(HibernateChild(place, "agent", object()), number)
         tree.handle(ChildExited(Ref(place, "agent", number + 1), KILLED, Ending.CRASH), number)
         tree.handle(WakeChild(place, "agent", object()), number)
         tree.handle(Up(Ref(place, "agent", number + 2)), number)

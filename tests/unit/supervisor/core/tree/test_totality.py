@@ -92,7 +92,7 @@ def restarting(sim, strategy):
 
 def down(sim, strategy):
     siblings(sim, strategy, child("b"))
-    sim.call("rest_child", "b", stop=Stop())
+    sim.call("hibernate_child", "b", stop=Stop())
     sim.settle()
 
 
@@ -192,7 +192,7 @@ INPUTS = {
     "start_child of a supervisor": calling("start_child", below("s", one_for_one(child("y")))),
     "terminate_child": calling("terminate_child", "b"),
     "terminate_child in the past": calling("terminate_child", "b", stop=Stop("now", 0.0)),
-    "rest_child": calling("rest_child", "b", stop=Stop("rest", 1e6)),
+    "hibernate_child": calling("hibernate_child", "b", stop=Stop("rest", 1e6)),
     "restart_child": calling("restart_child", "b"),
     "wake_child": calling("wake_child", "b"),
     "delete_child": calling("delete_child", "b"),
@@ -306,7 +306,7 @@ def some_step(sim, chance):
         lambda: sim.call("restart_child", name, path=path),
         lambda: sim.call("wake_child", name, path=path),
         lambda: sim.call("delete_child", name, path=path),
-        lambda: sim.call("rest_child", name, path=path, stop=stop),
+        lambda: sim.call("hibernate_child", name, path=path, stop=stop),
         lambda: sim.kill_supervisor(path),
         lambda: sim.reconfigure(some_supervisor(chance, len(path)), path),
         sim.release,
