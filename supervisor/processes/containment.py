@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -172,21 +172,30 @@ CGROUPS_FILE: Final = "cells"
 _T = TypeVar("_T")
 
 
+class ContainedWorker(Protocol):
+    """The worker in a containment, which hears what is seen of its process."""
+
+    def on_contained(self) -> None:
+        """Record that the process is in its cgroup, or known to have none."""
+
+    def on_fail(self, reason: PlainReason) -> None:
+        """Have the process killed for this: it hangs, or uses too much."""
+
+    def on_stack(self) -> None:
+        """Have the process write its stacks."""
+
+
 @dataclass(slots=True, eq=False)
 class Containment:
-    """The surroundings of one worker; ``on_fail`` and ``on_stack`` are its worker's."""
+    """The surroundings of one worker, which enters itself as ``worker`` when it is made."""
 
     shared: "Containments"
     worker_id: WorkerId
     slot: int
     brings_slot: bool = False
     """Its process has the memory of its slot already, and brings it."""
-    on_fail: Callable[[PlainReason], None] | None = None
-    """Called with why the process must be killed: it hangs, or uses too much."""
-    on_stack: Callable[[], None] | None = None
-    """Called when it is to write its stacks."""
-    on_contained: Callable[[], object] | None = None
-    """Called once, when it is in its cgroup, or known to have none."""
+    worker: ContainedWorker | None = None
+    """None before it is made, and after it is finalized."""
     cgroup: Cgroup | None = None
     limits: Limits = field(default_factory=Limits)
     oom_known: int = 0
@@ -264,9 +273,8 @@ class Containment:
                 _fail(self, StartFailed(stage="spawn", message=why))
             return
         finally:
-            on_contained, self.on_contained = self.on_contained, None
-            if on_contained is not None:
-                on_contained()
+            if self.worker is not None:
+                self.worker.on_contained()
             if self.slot < 0:  # it was given back meanwhile
                 await self._close_cgroup()
         if is_in and not self._is_over:
@@ -559,13 +567,13 @@ def _oom_kills(cgroups: Collection[tuple[Containment, Cgroup]]) -> list[tuple[Co
 
 
 def _ask_for_stack(containment: Containment) -> None:
-    if containment.on_stack is not None:
-        containment.on_stack()
+    if containment.worker is not None:
+        containment.worker.on_stack()
 
 
 def _fail(containment: Containment, reason: PlainReason) -> None:
-    if containment.on_fail is not None:
-        containment.on_fail(reason)
+    if containment.worker is not None:
+        containment.worker.on_fail(reason)
 
 
 def _fail_silent(containment: Containment, silent_ms: int) -> None:

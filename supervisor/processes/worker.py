@@ -44,6 +44,9 @@ class WorkerOwner:
     def on_exit(self, record: ExitRecord) -> None:
         """Record that it has ended, after its last frame."""
 
+    def on_contained(self) -> None:
+        """Record that it is in its cgroup, or known to have none."""
+
     def on_fail(self, reason: PlainReason) -> None:
         """Have it killed for this: it hangs, uses too much, or broke the contract of the wire."""
 
@@ -83,7 +86,7 @@ class Worker:
     def __post_init__(self) -> None:
         """Know the connection by the worker's own id, and hear what the containment sees."""
         self.peer = self.peer or self.id.encode()
-        self.containment.on_fail, self.containment.on_stack = self._fail, self._ask_for_stack
+        self.containment.worker = self
 
     @property
     def is_forked(self) -> bool:
@@ -93,15 +96,21 @@ class Worker:
     def retire(self) -> None:
         """Let go of who had it, once it is finalized, so that nobody waits for a collection."""
         self.owner = None
-        self.containment.on_fail = self.containment.on_stack = None
-        self.containment.on_contained = None
+        self.containment.worker = None
         self.hosts.retire()
 
-    def _fail(self, reason: PlainReason) -> None:
+    def on_contained(self) -> None:
+        """Report it to the owner of the moment."""
+        if self.owner is not None:
+            self.owner.on_contained()
+
+    def on_fail(self, reason: PlainReason) -> None:
+        """Report it to the owner of the moment."""
         if self.owner is not None:
             self.owner.on_fail(reason)
 
-    def _ask_for_stack(self) -> None:
+    def on_stack(self) -> None:
+        """Report it to the owner of the moment."""
         if self.owner is not None:
             self.owner.on_stack()
 

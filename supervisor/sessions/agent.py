@@ -208,8 +208,6 @@ class Agent(WorkerOwner):
     def take_over(self, policy: Supervision) -> None:
         """Hear the worker from now on, and keep it within its limits."""
         self._hear(policy)
-        send_contained = partial(self.services.pool.send, self.worker, Contained())
-        self.worker.containment.on_contained = send_contained
         self.worker.containment.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
 
     def _hear(self, policy: Supervision) -> None:
@@ -249,6 +247,11 @@ class Agent(WorkerOwner):
         """Ask the process politely to end; ``over``: the session ends with it."""
         self._raise(Asked.POLITELY)
         self.send(Terminate(reason=reason, over=over))
+
+    def on_contained(self) -> None:
+        """Send word that its tools may run; an adopted agent does not wait for it."""
+        if not self.is_adopted:
+            self.send(Contained())
 
     def on_fail(self, reason: PlainReason) -> None:
         """Report it to the tree, which has it killed."""

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -179,6 +178,11 @@ class ServerHost(WorkerOwner):
         judge(record)
         self._tasks.spawn(self._clear_away(record))
 
+    def on_contained(self) -> None:
+        """Send word that its server may be started."""
+        if self.worker is not None:
+            self.pool.send(self.worker, Contained())
+
     def on_fail(self, reason: PlainReason) -> None:
         """Report it to the tree, which has it killed."""
         if self._ref is not None:
@@ -210,7 +214,6 @@ class ServerHost(WorkerOwner):
         )
         self.worker, worker.owner = worker, self
         worker.mark = (self.name, ref.generation)
-        worker.containment.on_contained = partial(pool.send, worker, Contained())
         worker.containment.assign(worker.pid, SessionId(self.name), ref.generation, _NO_LIMITS)
         pool.send(worker, order)
 

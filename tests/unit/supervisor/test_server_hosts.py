@@ -85,7 +85,7 @@ def test_the_first_who_asks_has_a_host_started_and_all_learn_where():
         stage.host.says(Started())
         stage.want(2)
         await settle()
-        stage.host.containment.on_contained()
+        stage.host.owner.on_contained()
         return stage, before
 
     stage, before = play(scenario)
