@@ -16,7 +16,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from supervisor.adapters.presence import KeptPath, Presence, log_file
 from supervisor.adapters.router import Router
 from supervisor.adapters.self_check import Caller, FlushBarrier, ask_journal, ask_reaper
 from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.tasks import BackgroundTasks
 from supervisor.adapters.zygote import Zygote, ZygoteLost
 from supervisor.api.backups import Backups
 from supervisor.api.gate import Admission, Gate
@@ -327,17 +328,17 @@ class Daemon:
             self._watch_owner(self._config.owner_pid)
         self._say_ready()
         accept_gate = AcceptGate(self._endpoint.directory)
-        background = [
-            _keep("spares", self._pool.keep_spares()),
-            *([] if self._config.embedded else [_keep("zygote", self._pool.warming.warm_full())]),
-            _keep("containments", self._containments.watch()),
-            _keep("pruning", self._pruning.keep()),
-            _keep("accept_gate", accept_gate.keep()),
-            _keep("presence", self._presence(accept_gate).keep()),
-            _keep("self-check", self._self_check().keep()),
-            _keep("status", self._notifier.keep_status(self._status)),
-            _keep("reload", self._reload.keep()),
-        ]
+        background = BackgroundTasks(_log_failed)
+        background.spawn(self._pool.keep_spares(), "spares")
+        if not self._config.embedded:
+            background.spawn(self._pool.warming.warm_full(), "zygote")
+        background.spawn(self._containments.watch(), "containments")
+        background.spawn(self._pruning.keep(), "pruning")
+        background.spawn(accept_gate.keep(), "accept_gate")
+        background.spawn(self._presence(accept_gate).keep(), "presence")
+        background.spawn(self._self_check().keep(), "self-check")
+        background.spawn(self._notifier.keep_status(self._status), "status")
+        background.spawn(self._reload.keep(), "reload")
         log.info(
             "daemon.started",
             directory=str(self._endpoint.directory),
@@ -349,9 +350,8 @@ class Daemon:
             self._check_end()
         finally:
             self._announce_stop()
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            background.cancel()
+            await background.wait()
 
     async def _adopt_sessions(self) -> AdoptionResult | None:
         """Go on with what an earlier daemon left; None where a stop comes first.
@@ -542,13 +542,5 @@ class Daemon:
         await asyncio.wait([self._runtime.ended], timeout=STOP_ALL_S + 1.0)
 
 
-def _keep(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # Any: asyncio's own
-    """Do something in the background for as long as the daemon serves; its failure is logged."""
-
-    def done(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("background.failed", task=name, exc_info=error)
-
-    task = asyncio.create_task(work, name=name)
-    task.add_done_callback(done)
-    return task
+def _log_failed(task: str, error: BaseException) -> None:
+    log.error("background.failed", task=task, exc_info=error)

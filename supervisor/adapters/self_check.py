@@ -24,9 +24,9 @@ from cmdc_runtime.requests import GetFacts
 from cmdc_runtime.wire.codec import decode, encode, raw
 from cmdc_runtime.wire.frames import HEADER, Ask, FailedReply, ToClient, ValueReply, of_router
 from cmdc_runtime.wire.sockets import Pump, Role, open_socket
-from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.journal.operations import FindLastIndex
 from supervisor.adapters.journal.store import Journal
+from supervisor.adapters.tasks import awake_timeout
 from supervisor.core.limits import FLUSH_PACE_S, FLUSH_ROUND_S_MAX
 
 # --- questions to the parts -----------------------------------------------------------------------

@@ -41,8 +41,8 @@ from cmdc_runtime.wire.forks import (
     encode,
 )
 from supervisor.adapters.accept_gate import check_descriptors
-from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.pidfd import is_over, reap
+from supervisor.adapters.tasks import awake_timeout
 
 log = structlog.get_logger()
 T = TypeVar("T")

@@ -13,11 +13,11 @@ more: the one who gets the report ends it.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -30,6 +30,7 @@ from supervisor.adapters.cgroups import Cgroup, Cgroups
 from supervisor.adapters.heartbeats import HeartbeatTable, HeartbeatWatch
 from supervisor.adapters.output import Outputs
 from supervisor.adapters.presence import KeptPath
+from supervisor.adapters.tasks import BackgroundTasks
 from supervisor.adapters.zygote import Boot, Handed
 from supervisor.core.cgroups import (
     Controller,
@@ -423,7 +424,7 @@ class Containments:
         """Those whose memory is limited."""
         self.bringing: dict[WorkerId, tuple[Containment, int]] = {}
         """Those whose processes, by pid, may bring the memory of their slots."""
-        self._tasks: set[asyncio.Future[object]] = set()
+        self._tasks = BackgroundTasks(_log_failed)
         self._started = ExitStack()
         """What ``start`` has made: a daemon whose journal is refused is closed without it."""
 
@@ -501,16 +502,9 @@ class Containments:
             group.create_task(_for_ever("oom", self._count_ooms))
             group.create_task(_for_ever("cgroups", self._retry_cgroups))
 
-    def spawn(self, work: Awaitable[object]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:  # Any: asyncio's own
         """Have something done in the background, and not forgotten."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Future[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("containment.failed", exc_info=error)
+        self._tasks.spawn(work, "containment")
 
     async def end_leftover(self, session_id: SessionId, incarnation: Incarnation) -> None:
         """End what is in the cgroup of an agent of an earlier daemon that is not adopted."""
@@ -518,14 +512,14 @@ class Containments:
 
     async def leave(self) -> None:
         """Give back what is the daemon's alone, and leave the rest to its successor."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.wait()
         self.outputs.close()
         self._started.close()
         self.cgroups.leave()
 
     async def close(self) -> None:
         """End what is left in any cgroup, and give everything back."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.wait()
         self.outputs.close()
         self._started.close()
         await asyncio.to_thread(self.cgroups.close)
@@ -550,6 +544,10 @@ class Containments:
             await asyncio.sleep(CGROUP_RETRY_S)
             if self.cgroups.quarantined:
                 await asyncio.to_thread(self.cgroups.retry)
+
+
+def _log_failed(_task: str, error: BaseException) -> None:
+    log.error("containment.failed", exc_info=error)
 
 
 async def _for_ever(name: str, watch: Callable[[], Awaitable[None]]) -> None:

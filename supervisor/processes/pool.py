@@ -12,10 +12,10 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -35,11 +35,11 @@ from cmdc_runtime.wire.frames import (
     Terminate,
     ToWorker,
 )
-from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.orphans import Survivor
 from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
 from supervisor.adapters.pidfd import Reaper
 from supervisor.adapters.router import Published, Router
+from supervisor.adapters.tasks import BackgroundTasks, awake_timeout
 from supervisor.adapters.zygote import (
     Boot,
     Zygote,
@@ -95,7 +95,7 @@ class WorkerPool:
     _forking: int = 0
     _number: int = 0
     _is_closing: bool = False
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks(_log_failed))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
     awaited: Mapping[WorkerId, int] = field(default_factory=dict)
@@ -381,7 +381,7 @@ class WorkerPool:
         elif isinstance(frame, HostWanted):
             worker.hosts.start(frame.address)
         elif isinstance(frame, SdkImported):
-            self._spawn(self.warming.sdk_imported(), "learn-sdk")
+            self._tasks.spawn(self.warming.sdk_imported(), "learn-sdk")
         elif worker.owner is not None:
             worker.owner.on_frame(frame, published)
             if isinstance(frame, Started) and not isinstance(worker.owner, _Spare):
@@ -429,9 +429,8 @@ class WorkerPool:
         for spare in self._spares:
             self.signal(spare, signal.SIGKILL)
         await self._close_zygotes()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.cancel()
+        await self._tasks.wait()
         self.reaper.close()
 
     async def close(self) -> None:
@@ -445,7 +444,7 @@ class WorkerPool:
                     await self._empty.wait()
         await self._close_zygotes()  # who still waits for a process, a tool host say, waits no more
         while self._tasks:  # the end of one may be what another one begins with
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.wait()
 
     async def _close_zygotes(self) -> None:
         await asyncio.gather(self.zygote.close(), self.full.close())
@@ -455,7 +454,7 @@ class WorkerPool:
             self.send(worker, HostLost(address=address, message=message))
 
         parts = self.zygote, self.reaper, worker.containment, on_lost
-        return ToolHosts(*parts, self._spawn, self._check_open, lambda: self.own_pids)
+        return ToolHosts(*parts, self._tasks.spawn, self._check_open, lambda: self.own_pids)
 
     def _has_processes(self) -> bool:
         return any(worker.is_forked for worker in self._workers.values())
@@ -521,7 +520,7 @@ class WorkerPool:
                 Overloaded(f"worker {worker.pid} ended before it was ready ({record.status})")
             )
             worker.ready.exception()  # whoever forked it may be gone
-        self._spawn(self._finalize(worker, record), f"finalize-{worker.id}")
+        self._tasks.spawn(self._finalize(worker, record), f"finalize-{worker.id}")
 
     async def _finalize(self, worker: Worker, record: ExitRecord) -> None:
         loop = asyncio.get_running_loop()
@@ -552,21 +551,15 @@ class WorkerPool:
         except Exception:  # its session would wait for its end for ever
             log.exception("worker.not_examined", worker_id=worker.id, pid=worker.pid)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:  # Any: asyncio's own
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("finalize.failed", task=task.get_name(), exc_info=error)
-
     def lose_spare(self, spare: Worker) -> None:
         """Have one spare less: it has ended."""
         if spare in self._spares:
             self._spares.remove(spare)
             self._wake.set()
+
+
+def _log_failed(task: str, error: BaseException) -> None:
+    log.error("finalize.failed", task=task, exc_info=error)
 
 
 @dataclass(slots=True, eq=False)

@@ -3,14 +3,13 @@
 A task that raises is a bug of ours: it is logged, its owner is notified, and nobody else is harmed.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
 
 from cmdc_runtime.ids import SessionId
-from supervisor.adapters.awake import AwakeTimer
+from supervisor.adapters.tasks import AwakeTimer, BackgroundTasks
 
 log = structlog.get_logger()
 
@@ -23,7 +22,7 @@ class SessionTasks:
         self._session_id = session_id
         self._on_bug = on_bug
         self._timers: list[AwakeTimer] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(self._failed)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call ``call`` in ``delay_s`` seconds of ours, unless the timers are cancelled before."""
@@ -42,15 +41,11 @@ class SessionTasks:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:  # Any: asyncio's own shape
         """Run ``work`` as a task."""
-        task = asyncio.create_task(work, name=f"session-{self._session_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._tasks.spawn(work, f"session-{self._session_id}")
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("session.failed", session_id=self._session_id, exc_info=error)
-            self._on_bug()
+    def _failed(self, _task: str, error: BaseException) -> None:
+        log.error("session.failed", session_id=self._session_id, exc_info=error)
+        self._on_bug()
 
 
 def _nothing() -> None:

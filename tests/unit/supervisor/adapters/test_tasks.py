@@ -1,10 +1,10 @@
-"""Limits in a loop whose clock is ours: what they count, and what a pause does not end."""
+"""Background tasks; limits in a loop whose clock is ours, and what a pause does not end."""
 
 import asyncio
 
 import pytest
 
-from supervisor.adapters.awake import LATE_MAX, TICK_S, AwakeTimer, awake_timeout
+from supervisor.adapters.tasks import LATE_MAX, TICK_S, AwakeTimer, BackgroundTasks, awake_timeout
 
 LIMIT_S = 4 * TICK_S
 TURNS = 10
@@ -129,3 +129,30 @@ def test_what_does_not_come_is_given_up():
             await waiting
 
     play(scenario)
+
+
+def test_a_task_that_raises_is_reported_by_its_name():
+    """Once it has ended it is held no longer, and the others go on."""
+
+    async def main():
+        reported = []
+        tasks = BackgroundTasks(lambda name, error: reported.append((name, type(error))))
+
+        async def fail():
+            raise LookupError("a bug")
+
+        async def end():
+            return "done"
+
+        tasks.spawn(fail(), "failing")
+        tasks.spawn(end(), "ending")
+        tasks.spawn(asyncio.Event().wait(), "waiting")
+        held = len(tasks)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        left = [task.get_name() for task in tasks]
+        tasks.cancel()
+        await tasks.wait()
+        return held, reported, left, len(tasks)
+
+    assert asyncio.run(main()) == (3, [("failing", LookupError)], ["waiting"], 0)

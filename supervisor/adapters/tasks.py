@@ -1,4 +1,4 @@
-"""Time limits that count only while this process runs.
+"""Background tasks that nobody forgets, and time limits that count only while this process runs.
 
 A daemon that was stopped, or had no processor, comes back to timers that are all due, and would act
 on them before it has heard what came meanwhile. A limit is counted in ticks here. One that comes
@@ -6,9 +6,54 @@ late counts as one tick, and is never the last: what has come is heard before th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+class BackgroundTasks:
+    """Tasks that nobody awaits, held until they end: the loop itself does not hold them.
+
+    One that raises is a bug of ours: ``report`` gets its name and the error, and logs it.
+    """
+
+    def __init__(self, report: Callable[[str, BaseException], None]) -> None:
+        """Hold none."""
+        self._report = report
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def __iter__(self) -> Iterator[asyncio.Task[object]]:
+        """Yield those that have not ended."""
+        return iter(list(self._tasks))
+
+    def __len__(self) -> int:
+        """Return how many have not ended."""
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:  # Any: asyncio's own
+        """Run ``work`` as a task of this name."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        """Cancel those that have not ended."""
+        for task in self:
+            task.cancel()
+
+    async def wait(self) -> None:
+        """Return when those that are here now have ended; it may be by an error."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._report(task.get_name(), error)
+
+
+# --- time limits ----------------------------------------------------------------------------------
 
 TICK_S: Final = 0.25
 """By so much a pause may be counted, and so late a tick may be without being one."""
