@@ -67,7 +67,7 @@ class AcceptGate:
     """The sockets of one runtime directory that libzmq listens at."""
 
     def __init__(self, directory: Path) -> None:
-        """Find the gate open."""
+        """Begin with the gate open."""
         self._sockets = [
             directory / name for name in (CONTROL_SOCKET, EVENTS_SOCKET, WORKERS_SOCKET)
         ]

@@ -430,7 +430,7 @@ class Hub:
                 self._cut_off(excessive)
 
     def bars(self, pid: int | None) -> bool:
-        """Say whether a process that followed too much has still to wait before it is let in."""
+        """Say whether a process that followed too much must still wait before it is let in."""
         return self._barred.holds(pid, time.monotonic())
 
     def _cut_off(self, pid: int) -> None:

@@ -187,7 +187,7 @@ _Key: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Word of which process a worker is."""
+    """Says which process a worker is."""
 
     worker_id: str
     pid: int
@@ -308,7 +308,7 @@ class Outputs:
             self._wake()
 
     def tail(self, worker_id: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
-        """Return the end of its stderr, of records those of tools; it kept a bounded tail."""
+        """Return the end of its stderr, records only where a tool wrote them; it is bounded."""
         worker = self._worker(worker_id)
         return "" if worker is None else last_lines(redact_text(worker.tail.text()), bytes_max)
 
@@ -445,7 +445,7 @@ class Outputs:
             os.eventfd_read(self._wake_fd)
 
     def _accept(self) -> bool:
-        """Take on whoever waits; False when that were not all."""
+        """Take on whoever waits; False: there are more."""
         turned_away = self._listener.turned_away
         accepted, is_all = self._listener.accept()
         for sock, pid in accepted:

@@ -233,7 +233,7 @@ class _Server:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def hang_up(self) -> None:
-        """Have it end by itself; one that is about something for us, which may hang, at once."""
+        """Have it end by itself, or at once while it works on an order, which may hang."""
         if self._forks or not self.preloaded.done():
             self.kill()
         elif not self.is_ended:
@@ -245,7 +245,7 @@ class _Server:
             self._end()
 
     def _send(self, frame: ToZygote, *fds: int) -> None:
-        """Send an order; where it can't be, the process is gone or hangs, which is found out."""
+        """Send an order; where that fails the process is gone or hangs, which shows elsewhere."""
         with suppress(ConnectionError, BlockingIOError):
             socket.send_fds(self._socket, [encode(frame)], fds)
 
@@ -315,7 +315,7 @@ class _Server:
 
 
 def _complete(waiting: "asyncio.Future[T]", reported: T) -> None:
-    """Give it to who waits, if somebody does."""
+    """Give it to whoever waits, if anybody does."""
     if not waiting.done():
         waiting.set_result(reported)
 
@@ -552,7 +552,7 @@ class Zygote:
 
 
 def _abandon(forked: "asyncio.Future[Child]") -> None:
-    """End a child that nobody waits for any more, now or when it is there."""
+    """End a child that nobody waits for any more, now or as soon as it is there."""
 
     def end(done: "asyncio.Future[Child]") -> None:
         if not done.cancelled() and done.exception() is None:

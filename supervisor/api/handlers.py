@@ -219,7 +219,7 @@ def _check_names(request: requests.StartSession) -> None:
 
 
 def check_body(body: msgspec.Raw) -> None:
-    """Refuse a command that could harm who opens it; what it says is the agent's to judge.
+    """Refuse a command that could harm whoever opens it; what it says is the agent's to judge.
 
     Raises:
         UsageError: it nests too deep, has too many values, or is none.
@@ -285,7 +285,7 @@ async def get_tree(context: ApiContext, _client: bytes, _request: requests.GetTr
 
 
 async def get_facts(context: ApiContext, client: bytes, _request: requests.GetFacts) -> DaemonFacts:
-    """Answer who the daemon is, and how many notices it has sent to who asks."""
+    """Answer who the daemon is, and how many notices it has sent to the client."""
     notices = context.monitors.notices(client)
     return msgspec.structs.replace(context.facts(), notices=notices)
 

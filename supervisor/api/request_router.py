@@ -4,12 +4,13 @@ A frame that has to wait for something is worked on in a task of its own, so not
 one session or one client.
 A frame that a client sends again is taken once: while it is worked on the second one is dropped,
 and afterwards a request is answered from memory and a durable command from the journal.
-Who gets an error may try again as if nothing had been: it is kept from who asks again for what
-may have been taken before, and who is answered in time, by this daemon or the next.
+A client that gets an error may try again as if nothing had happened. So none is sent to a client
+that asks again for what may have been taken before: it is answered in time, by this daemon or the
+next.
 
-A daemon that ends answers nothing but who it is, as if it had been killed: what it could say of its
-sessions is what its own end does to them, and they go on. Clients ask the next daemon, under the
-same ids.
+A daemon that ends answers nothing but who it is, as if it had been killed: all that it
+could report of its sessions is what its own end does to them, and they go on. Clients ask the next
+daemon, under the same ids.
 """
 
 import asyncio

@@ -166,7 +166,7 @@ class Refusals:
     _lines: int = 0
 
     def count(self, peer: bytes, now_s: float) -> int | None:
-        """Count one of ``peer``; return its how manyth it is where a line is due, else None."""
+        """Count one of ``peer``; return how many it has had where a line is due, else None."""
         self.total += 1
         of_peer = self._by_peer.pop(peer, 0) + 1
         self._by_peer[peer] = of_peer

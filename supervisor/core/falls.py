@@ -31,7 +31,7 @@ class Falls:
     def note(self, step: int | None, *, was_up: bool = False) -> None:
         """Record that a process died at this step, or, with None, that it had come through.
 
-        One that ``was_up`` and died of a parcel had come through, too, but for parcels: a command
+        One that ``was_up`` and died of packed code had come through, but for packed code: a command
         brings them again. Other steps have other numbers by then.
         """
         if step is None:

@@ -125,7 +125,7 @@ def session_path(parent: SupervisorPath | None, session_id: SessionId) -> Superv
 
 
 def own_ancestors(parents: Mapping[SessionId, SessionId]) -> frozenset[SessionId]:
-    """Return who is above themselves, by the parent of each: what no daemon has made so."""
+    """Return the sessions above themselves, by the parent of each; no daemon makes such."""
     found: set[SessionId] = set()
     looked_at: set[SessionId] = set()
     for first in parents:
@@ -198,7 +198,7 @@ def parks(reason: AnyReason | None) -> bool:
 
 
 def check_session(spec: StartSession) -> None:
-    """Refuse what no session can be kept by; a client of ours has looked at it before.
+    """Refuse options by which no session can be kept; our client has checked them.
 
     Raises:
         InvalidOptions: with one line for each problem.

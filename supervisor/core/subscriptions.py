@@ -113,5 +113,5 @@ class Barred:
             self._until_s.popitem(last=False)
 
     def holds(self, pid: int | None, now_s: float) -> bool:
-        """Say whether a process has still to wait."""
+        """Say whether a process must still wait."""
         return pid is not None and now_s < self._until_s.get(pid, now_s)

@@ -41,7 +41,7 @@ class Whom(IntEnum):
 
 @dataclass(slots=True)
 class Heard:
-    """When each process said something last that was taken; any thread may ask."""
+    """When each process last sent something that was taken; any thread may ask."""
 
     _at_s: OrderedDict[int, float] = field(default_factory=OrderedDict)
 

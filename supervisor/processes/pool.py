@@ -350,10 +350,10 @@ class WorkerPool:
         return is_old and worker.id in self._survivors
 
     def refused(self, peer: bytes, pid: int | None, error: CmdcError) -> None:
-        """End a worker whose own frame was refused: what it said is not there, and is leant upon.
+        """End a worker whose own frame was refused: what follows would build on it.
 
-        Of a stranger, whatever he calls himself, nothing follows. Nor of what the worker says
-        until it has ended: the router counts that among the refused frames.
+        A frame of a stranger, whatever name it gives, has no consequence. Nor has what the worker
+        says until it has ended: the router counts that among the refused frames.
         """
         worker = self._workers.get(peer)
         if worker is None or worker.pid != pid or worker.has_ended or worker.is_failed:

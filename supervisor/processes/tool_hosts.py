@@ -92,7 +92,7 @@ class ToolHosts:
                 )
 
     def retire(self) -> None:
-        """Notify the worker, which is finalized, of nothing any more."""
+        """Report nothing more to the worker, which is finalized."""
         self.on_lost = _ignored
 
     async def _acquire(self, address: str) -> None:

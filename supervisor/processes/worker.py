@@ -34,7 +34,10 @@ from supervisor.processes.tool_hosts import ToolHosts
 
 
 class WorkerOwner:
-    """Who has a worker: the pool while it is a spare, then an agent or a reader. Hears nothing."""
+    """Who has a worker: the pool while it is a spare, then an agent or a reader.
+
+    What an owner does not override is ignored.
+    """
 
     __slots__ = ()
 

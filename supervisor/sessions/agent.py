@@ -303,7 +303,7 @@ class Agent(WorkerOwner):
     # --- what it says -----------------------------------------------------------------------
 
     def on_frame(self, frame: FromWorker, published: Published) -> None:
-        """Take what it says, unless it leans on what is not there."""
+        """Take what it says, unless that builds on what was lost."""
         match frame:
             case Batch() | Write() | Answer() | Refusal() if self._has_lost:
                 pass  # it was sent before the process died, and leans on what is not there
@@ -353,7 +353,7 @@ class Agent(WorkerOwner):
             self.answer_looks()
 
     def answer_looks(self) -> None:
-        """Answer who looks how things are; what is behind a write waits for room on the disk."""
+        """Answer questions how things are; what is behind a write waits for room on the disk."""
         waiting, self._answers = self._answers, deque()
         for behind, frame in waiting:
             if not self.owner.is_look(frame.id):

@@ -159,7 +159,7 @@ class ServerHost(WorkerOwner):
     # --- as the owner of its process --------------------------------------------------------
 
     def on_frame(self, frame: FromWorker, _published: Published) -> None:
-        """Take that it listens, or why it ends."""
+        """Record that it listens, or why it ends."""
         match frame:
             case Started() if self._ref is not None and self.worker is not None:
                 self._is_up = True

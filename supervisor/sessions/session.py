@@ -248,7 +248,7 @@ class Session:
         self.ended.set_result(NoProcess())
 
     def stop(self, reason: str, grace_s: float | None) -> None:
-        """End the session; a second time may be more impatient than the first."""
+        """End the session; a second call may give it less time."""
         if self.phase is Phase.ENDED:
             return
         if self._enter(Happening.STOPPED):
@@ -309,7 +309,7 @@ class Session:
         self._start_attempt.begin(inherited)
 
     def ask(self, ref: Ref, reason: str) -> None:
-        """Ask the process politely to end; where there is none yet, there will be none."""
+        """Ask the process politely to end; where there is none yet, none is started."""
         over = self.phase is not Phase.HIBERNATING
         self._enter(Happening.ASKED)
         if self._process is None:

@@ -35,7 +35,7 @@ class SessionTasks:
         self._timers.clear()
 
     def close(self) -> None:
-        """Cancel the timers, and notify the owner of nothing any more; tasks run to their end."""
+        """Cancel the timers, and report nothing more to the owner; tasks run to their end."""
         self.cancel_timers()
         self._on_bug = _nothing
 

@@ -252,7 +252,7 @@ class Sessions:
         await session.ended
 
     def park(self, row: SessionRow, reason: AnyReason) -> None:
-        """Set a session aside that can't be adopted: its rows stay, and it is found by its id.
+        """Set aside a session that can't be adopted: its rows stay, and it is found by its id.
 
         What was begun of it is undone. It is parked until it is resumed or stopped.
         """

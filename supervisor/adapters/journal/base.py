@@ -1,4 +1,4 @@
-"""The rows, results and errors of a journal, and what of a row cannot be gone on with. Pure.
+"""The rows, results and errors of a journal, and what makes a row unusable. Pure.
 
 SQLite keeps any value in any column, and a file may have been edited, restored from elsewhere or
 written by a program with a fault: a row is looked at as what comes from a client is.
@@ -224,7 +224,7 @@ _NUMBERS: Final = (
 
 
 def row_problem(row: SessionRow) -> str | None:
-    """Return what of a row cannot be what a daemon has written, or None."""
+    """Return what in a row no daemon can have written, or None."""
     session_id: object = row.session_id
     if not isinstance(session_id, str) or not is_session_id(session_id):
         return f"session_id: no session can be called {ascii(session_id)[:80]}"
@@ -277,7 +277,7 @@ def shown_row(row: SessionRow) -> SessionRow:
 
 
 def checkpoint_problem(row: CheckpointRow) -> str | None:
-    """Return what of a checkpoint's row cannot be what a daemon has written, or None."""
+    """Return what in a checkpoint's row no daemon can have written, or None."""
     if not is_checkpoint_id(row.checkpoint_id):
         return f"checkpoint_id: no checkpoint can be called {ascii(row.checkpoint_id)[:80]}"
     for name, high in _CHECKPOINT_NUMBERS:
@@ -314,7 +314,7 @@ def shown_checkpoint(row: CheckpointRow) -> CheckpointRow:
 
 
 def down_problem(columns: Mapping[str, object]) -> str | None:
-    """Return what of an end's columns cannot be what a daemon has written, or None."""
+    """Return what in an end's columns no daemon can have written, or None."""
     for name, high in _DOWN_NUMBERS:
         value = columns[name]
         is_unset = name == "incarnation" and value is None  # its id was used again

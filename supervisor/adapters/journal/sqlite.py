@@ -329,7 +329,7 @@ class SqliteStore(SqlStore):
         return connection
 
     def _disconnect(self) -> None:
-        """Close without another word; what SQLite does then can fail no more than that."""
+        """Close, and log what fails: nothing can be done about it."""
         self._give_copy_up()
         if self._connection is not None:
             try:

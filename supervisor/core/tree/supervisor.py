@@ -196,7 +196,7 @@ class Supervisor:
         self._wind_down()
 
     def call_off(self, child: TreeChild, why: str) -> None:
-        """Let a child that was to be restarted be."""
+        """Drop the restart of a child that was about to be restarted."""
         if self.put_off == child.spec.id:
             self.put_off = None
             for other in self.children.values():

@@ -280,7 +280,7 @@ class Repairer:
             self._write({1: newer})
 
     def _was_edited(self) -> bool:
-        """Say whether the file is as a program leaves it that knows its format, and still ours."""
+        """Say whether a program that knows the format wrote the file, and it is still ours."""
         if self.sums.is_untouched or self.path.stat().st_size % PAGE_BYTES:
             return False
         return self._is_consistent(needs="SELECT count(*) FROM sessions")

@@ -82,7 +82,7 @@ class PageSums:
         return len(self._sums)
 
     def wrong(self, skip: Collection[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield the pages whose checksum is wrong but those of ``skip``, as they were read.
+        """Yield the pages whose checksum is wrong, except ``skip``, as they were read.
 
         One at a time: of an edited file all may be. A page that is missing or cannot be read comes
         as what there is of it. One that was never written (SQLite leaves one out at 1 GiB) has no
@@ -148,7 +148,7 @@ class PageSums:
             file.write((head[:-4] + _check(head[:-4])).ljust(_BLOCK_BYTES, b"\0"))
 
     def rebuild(self, file: BinaryIO) -> None:
-        """Take the file as it is for right.
+        """Take the file to be right as it is.
 
         It comes open: closing a file of ours drops the locks that SQLite has on it.
         """
@@ -165,7 +165,7 @@ class PageSums:
         self.is_known = True
 
     def drop(self) -> None:
-        """Have none any more."""
+        """Forget them, and remove their file."""
         self._path.unlink(missing_ok=True)
         self._sums = array("I")
         self.is_known = False

@@ -380,7 +380,7 @@ class LogCopy:
 
     @property
     def may_begin_anew(self) -> bool:
-        """Whether the next commit may: all that is here is in the journal's file."""
+        """Whether the log may begin anew: all that is here is in the journal's file."""
         return self.fresh_bytes == 0
 
     @property
