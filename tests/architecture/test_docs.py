@@ -8,6 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -20,6 +21,7 @@ CODE = re.compile(r"`[^`\n]+`")
 NAMED = re.compile(r"`([a-z_]+)[`(]")
 MAKE_CALL = re.compile(r"`make ([a-z-]+)|^ {4}make ([a-z-]+)", re.MULTILINE)
 MAKE_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
+BY_HAND_LINES_MAX = 150
 LOCKED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
@@ -108,9 +110,28 @@ def test_the_version_is_said_once():
     assert written.group(1) == project["version"]
 
 
-def test_the_invariants_name_tests_that_are_there():
-    """Every test that ARCHITECTURE.md relies on exists."""
+def test_the_view_from_above_is_short():
+    """What is written by hand in ARCHITECTURE.md is read in one go; detail has its own pages."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    by_hand = re.sub(r"<!-- (\S+):begin -->.*?<!-- \1:end -->", "", text, flags=re.DOTALL)
+
+    assert len(by_hand.splitlines()) <= BY_HAND_LINES_MAX
+
+
+@pytest.mark.parametrize("package", ["cmdc_runtime", "supervisor", "workers"])
+def test_the_map_has_every_package(package):
+    """Each folder right below one of the three, by its name."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = re.search(rf"^    {package}/ .*\n(?:      .*\n)+", text, re.MULTILINE)
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+
+    assert section is not None
+    assert folders <= set(re.findall(r"(\w+)/(?=\s)", section[0]))
+
+
+def test_the_invariants_name_tests_that_are_there():
+    """Every test that docs/invariants.md relies on exists."""
+    text = (ROOT / "docs/invariants.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[^`]+)`", text)
     missing = [name for name in named if not (ROOT / name).exists()]
 
