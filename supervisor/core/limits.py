@@ -1,7 +1,8 @@
-"""Every bound of the daemon, each with its unit in the name and its reason beside it.
+"""Bounds of the daemon, part by part, each with its unit in the name and its reason beside it.
 
-A bound that a person may choose is a field of ``config.DaemonConfig`` and has its default there.
-To add one, add a constant below the part that it belongs to, and a test that reaches it.
+A bound that concerns one module alone may stand there instead, written in the same way. One that a
+person may choose is a field of ``config.DaemonConfig`` and has its default there. To add one here,
+add a constant below the part that it belongs to, and a test that reaches it.
 """
 
 from typing import Final
