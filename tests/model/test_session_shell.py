@@ -1,8 +1,8 @@
 """Sessions in the real tree, with whatever may happen between two awaits drawn at random.
 
-Workers come up, fall asleep and die when they like, hires wait or fail, callers stop and ask,
-timers go off. In the end everything is stopped. However it went: each session is over, its end was
-reported once and last, nobody waits for it, and nothing of it is left.
+Workers come up, hibernate and die when they like, to acquire one takes time or fails, callers stop
+and ask, timers go off. In the end everything is stopped. However it went: each session is over, its
+end was reported once and last, nobody waits for it, and nothing of it is left.
 """
 
 import asyncio

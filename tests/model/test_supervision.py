@@ -77,7 +77,7 @@ def a_child(choose, name, flags, depth):
     is_tree = depth < 3 and choose(4) == 1
     return ChildSpec(
         id=name,
-        start=a_supervisor(choose, depth + 1) if is_tree else "post",
+        start=a_supervisor(choose, depth + 1) if is_tree else "handler",
         restart=restart,
         shutdown=pick_one(choose, (4.0, 0.0, None)),
         significant=may_matter and choose(2) == 1,

@@ -91,7 +91,7 @@ class WorkerPool:
     def __init__(self):
         self.workers, self.released = [], []
         self.problems = []
-        """What the next hires fail with."""
+        """What the next workers that are acquired fail with."""
         self.is_open = asyncio.Event()
         self.is_open.set()
         self.is_swept = asyncio.Event()
@@ -218,7 +218,7 @@ class Services:
 
 
 class Zygote:
-    """The post of a zygote that never gets warm, and is never missed."""
+    """The child handler of a zygote that never gets warm, and is never missed."""
 
     def launch(self, ref):
         pass
@@ -249,7 +249,7 @@ def session_of(services, session_id="s", parent=None, **policy):
     return Session(services, spec(session_id, **policy), session_path(above, session_id), 0)
 
 
-def desk_with_tree():
+def services_with_tree():
     """Return services and its real tree, which has begun."""
     zygote = Zygote()
     services = Services(TreeRuntime(root_spec(zygote), lambda _report: None))

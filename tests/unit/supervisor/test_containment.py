@@ -61,7 +61,7 @@ class Cgroup:
 
 
 class Watch:
-    """Who is watched, of the pulse and the footprint alike."""
+    """Who is watched, by heartbeats and footprint alike."""
 
     def __init__(self):
         self.watched = set()

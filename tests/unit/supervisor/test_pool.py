@@ -81,7 +81,7 @@ def test_who_does_not_wait_gets_an_error_at_once(problem):
 
 
 def test_who_waits_has_a_worker_from_the_next_zygote():
-    """While there is none nothing is forked: its post warms it at its own pace."""
+    """While there is none nothing is forked: its child handler warms it at its own pace."""
 
     async def scenario():
         forking = Forking(LOST, LOST)
@@ -154,7 +154,7 @@ def test_a_fork_that_fails_leaves_its_place_to_the_next_one():
 
 
 def test_spares_are_not_forked_while_there_is_no_zygote(monkeypatch):
-    """Each fork would try to start one, whatever the back-off of its post says."""
+    """Each fork would try to start one, whatever the back-off of its child handler says."""
     monkeypatch.setattr(module, "SPARE_RETRY_S", 0.0)
 
     async def scenario():
@@ -402,7 +402,7 @@ def test_a_worker_that_floods_with_refused_frames_is_condemned_once(setting):
     assert [pid for pid, _ in setting.failed] == [101, 102]
 
 
-def test_what_comes_for_a_buried_worker_is_dropped(setting):
+def test_what_comes_for_a_finalized_worker_is_dropped(setting):
     """A message may hold several frames, and the first may be the last that is heard of it."""
     setting.receive(b"gone", Write(records=(), completed=(), number=1), ())
 

@@ -1,4 +1,4 @@
-"""The zygote's post: what it reports to the tree, whatever warming a zygote comes to."""
+"""The zygote's child handler: what it reports to the tree, whatever warming a zygote comes to."""
 
 import asyncio
 from types import SimpleNamespace

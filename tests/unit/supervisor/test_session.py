@@ -121,7 +121,7 @@ def leave(case):
     ("end", "over"), [(stop_session, True), (fall_asleep, False), (leave, False)]
 )
 def test_a_process_learns_whether_its_session_is_over(end, over):
-    """Not when it sleeps, or goes on with the next daemon."""
+    """Not when it hibernates, or goes on with the next daemon."""
 
     async def scenario():
         case = Case()
@@ -297,7 +297,7 @@ def test_only_a_process_that_stays_may_have_children(phase):
 
 
 def test_polite_request_says_why():
-    """The words of a stop, of a parent's end and of sleep reach the process."""
+    """The words of a stop, of a parent's end and of hibernation reach the process."""
 
     async def words(*steps):
         case = Case()
@@ -320,7 +320,7 @@ def test_polite_request_says_why():
     ],
 )
 def test_caller_s_reason_stands_for_what_only_obeyed(stopped, said, reported):
-    """A process that fell asleep when it was stopped says so; a crash stays what it is."""
+    """A process that hibernates when it is stopped says so; a crash stays what it is."""
 
     async def scenario():
         case = Case()

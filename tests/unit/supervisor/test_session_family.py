@@ -10,8 +10,8 @@ from supervisor.core.session_tree import PARENT_ENDED
 from tests.unit.supervisor.services import (
     CLIENT,
     begin,
-    desk_with_tree,
     play,
+    services_with_tree,
     session_of,
     settle,
     up,
@@ -22,7 +22,7 @@ def test_second_stop_hastens_the_end_of_children_when_the_process_is_gone():
     """It ends with its agent; a caller in a hurry need not wait for the children's grace."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         parent = session_of(services, "p", restart="temporary")
         begin(parent)
         worker = await up(parent)
@@ -44,7 +44,7 @@ def test_child_that_dozes_when_its_parent_ends(is_wanted):
     """It sleeps for nobody: one Down, and no process is started for what it is asked then."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         parent = session_of(services, "p")
         begin(parent)
         above = await up(parent)
@@ -72,7 +72,7 @@ def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
     """Its supervisor takes no calls any more; the end that is under way is the one to report."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         parent = session_of(services, "p")
         begin(parent)
         above = await up(parent)

@@ -27,8 +27,8 @@ from tests.unit.supervisor.services import (
     NO_PROCESS,
     asleep,
     begin,
-    desk_with_tree,
     play,
+    services_with_tree,
     session_of,
     settle,
     up,
@@ -41,7 +41,7 @@ def test_session_that_is_stopped_before_it_is_in_the_tree_is_reported_to_its_mon
     """Who watched it while it was written down hears of its end, once."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services)
         session.stop("normal", 1.0)
         session.begun(NO_PROCESS)
@@ -60,7 +60,7 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
     """No other process takes its place, so nobody waits for one."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services)
         session.was_up, session.incarnation = True, 4  # of an earlier daemon: its start is tried
         begin(session)
@@ -79,11 +79,11 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 5.0])
-def test_stop_while_a_worker_is_hired(grace_s):
+def test_stop_while_a_worker_is_acquired(grace_s):
     """It ends at once, as its caller said, and the worker that comes later is given back."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         services.pool.is_open.clear()
         session = session_of(services)
         begin(session)
@@ -105,7 +105,7 @@ def test_stop_while_a_worker_is_briefed():
     """The process is asked to end before it learns who it is, and its end is the session's."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services)
         session.was_up, session.incarnation = True, 1
         loaded = asyncio.get_running_loop().create_future()
@@ -131,7 +131,7 @@ def test_zygote_that_dies_over_a_first_start_fails_it():
     """The caller learns why, and nothing is left."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         services.pool.problems.append(ZygoteDied("it died"))
         session = session_of(services)
         begin(session)
@@ -146,11 +146,11 @@ def test_zygote_that_dies_over_a_first_start_fails_it():
     assert phase is Phase.ENDED
 
 
-def test_hire_that_fails_for_a_bug_fails_the_start():
+def test_an_acquisition_that_fails_for_a_bug_fails_the_start():
     """Nobody waits for the tree's own limit, which is minutes."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         services.pool.problems.append(RuntimeError("a bug"))
         session = session_of(services)
         begin(session)
@@ -165,7 +165,7 @@ def test_end_that_cannot_be_judged_for_a_bug_is_an_end_all_the_same():
     """The next process comes; without that the session would be up for ever."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services)
         begin(session)
         worker = await up(session)
@@ -188,7 +188,7 @@ def test_crash_while_dozing_is_sleep():
     """It was idle: nobody is notified, and the next command starts another process."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services)
         begin(session)
         worker = await up(session)
@@ -212,7 +212,7 @@ def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
     """One Down, with the caller's reason, whenever the stop comes."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services)
         begin(session)
         worker = await up(session)
@@ -233,7 +233,7 @@ def test_temporary_session_sleeps_and_wakes_and_ends_with_its_process():
     """Its specification is kept while it sleeps, and only then."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services, restart="temporary")
         begin(session)
         await up(session)
@@ -252,7 +252,7 @@ def test_permanent_session_comes_back_from_a_normal_end_and_ends_when_asked():
     """Nothing of it is significant; a stop is a stop."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services, restart="permanent")
         begin(session)
         worker = await up(session)
@@ -271,7 +271,7 @@ def test_stop_during_the_back_off_is_reported_as_the_last_end():
     """A Down said that another process follows; the next one says that none does."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         session = session_of(services, restart_delay=(60.0, 60.0))
         begin(session)
         for _ in range(2):
@@ -298,7 +298,7 @@ def test_commands_that_wait_are_answered_when_it_ends():
     """Whatever it was about to do."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         services.pool.is_open.clear()
         session = session_of(services)
         begin(session)
@@ -315,7 +315,7 @@ def test_root_that_stops_ends_everything_and_writes_nothing_down():
     """A daemon that leaves sends no Down and closes no history: the next one goes on."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         sessions = [session_of(services, name) for name in ("up", "asleep", "acquiring")]
         for session in sessions[:2]:
             begin(session)
@@ -337,7 +337,7 @@ def test_nothing_is_left_in_the_runtime_of_sessions_that_ended():
     """Posts, callbacks and timers go with them, whatever became of their start."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         for number in range(3):
             session = session_of(services, f"s{number}")
             begin(session)
@@ -359,8 +359,8 @@ def test_nothing_is_left_in_the_runtime_of_sessions_that_ended():
             runtime.tree.which_children(),
         )
 
-    posts, on_end, timers, _ = play(scenario)
+    handlers, on_end, timers, _ = play(scenario)
 
-    assert posts == [()]
+    assert handlers == [()]
     assert on_end == {}
     assert timers == {}

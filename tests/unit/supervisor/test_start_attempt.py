@@ -16,8 +16,8 @@ from tests.unit.supervisor.services import (
     Services,
     Worker,
     begin,
-    desk_with_tree,
     play,
+    services_with_tree,
     session_of,
     settle,
 )
@@ -54,7 +54,7 @@ class Containments:
 
 def inheriting(left, adopt):
     """Return a session in its tree whose agent was left, and how many indexes were passed over."""
-    services = desk_with_tree()
+    services = services_with_tree()
     jumps = []
     services.hub.open_channel = lambda *_args: None
     services.hub.skip = lambda _session_id, count: jumps.append(count)
@@ -70,7 +70,7 @@ def no_place(_left):
     raise Overloaded("the heartbeat table is full")
 
 
-def test_an_agent_that_was_left_keeps_its_post():
+def test_an_agent_that_was_left_stays_the_agent():
     """It is the session's process when it is up; none is acquired, and no index is passed over."""
 
     async def scenario():
@@ -147,11 +147,11 @@ def test_a_post_that_was_given_up_is_not_filled_any_more():
     assert play(scenario) == (None, 1)
 
 
-def test_a_process_is_hired_when_what_the_last_one_left_is_gone():
+def test_a_process_is_acquired_when_what_the_last_one_left_is_gone():
     """It may need what that had."""
 
     async def scenario():
-        services = desk_with_tree()
+        services = services_with_tree()
         services.pool.is_swept.clear()
         begin(session_of(services))
         await settle()

@@ -1,4 +1,4 @@
-"""The tree in a real loop: its timers go off, its posts are asked, and inputs wait their turn."""
+"""The tree in a real loop: timers go off, child handlers are asked, and inputs wait their turn."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ STUBBORN = False
 
 
 class Scripted:
-    """A post that does at once what it is asked to, and writes down what it was asked."""
+    """A child handler that does at once what it is asked to, and writes down what it was asked."""
 
     def __init__(self, *, obeys=True, fails=0):
         self.said = []
@@ -50,17 +50,17 @@ class Scripted:
         self.said.append((restarting, departed.ref.generation))
 
 
-def play(work, post, *, flags=None, **spec):
-    """Return what ``work`` returns, given a runtime of one child with this post."""
+def play(work, handler, *, flags=None, **spec):
+    """Return what ``work`` returns, given a runtime of one child with this handler."""
 
     async def main():
         async with asyncio.timeout(WAIT_S):
-            child = ChildSpec(id="a", start=post, **spec)
+            child = ChildSpec(id="a", start=handler, **spec)
             runtime = TreeRuntime(
                 SupervisorSpec(flags=flags or Flags(resumes=True), children=(child,)),
                 lambda _report: None,
             )
-            post.runtime = runtime
+            handler.runtime = runtime
             runtime.begin()
             return await work(runtime)
 
@@ -68,15 +68,15 @@ def play(work, post, *, flags=None, **spec):
 
 
 def test_answer_within_an_effect_is_heard_when_the_step_is_over():
-    """A post that answers at once does not come between a decision and its effects."""
+    """A handler that answers at once does not come between a decision and its effects."""
 
     async def nothing(runtime):
         return runtime.tree.child((), "a").handle
 
-    post = Scripted(fails=2)
-    handle = play(nothing, post)
+    handler = Scripted(fails=2)
+    handle = play(nothing, handler)
 
-    assert post.said == [
+    assert handler.said == [
         ("launch", 1),
         ("restarting", 1),
         ("launch", 2),
@@ -92,12 +92,12 @@ def test_a_back_off_lasts_longer_by_chance():
     async def die_twice(runtime):
         runtime._chance = lambda: 1.0
         for _ in range(2):
-            runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
+            runtime.exited(handler.refs[-1], KILLED, Ending.CRASH)
         (timer,) = runtime._timers
         return timer.kind, runtime._timers[timer].when() - asyncio.get_running_loop().time()
 
-    post = Scripted()
-    kind, left_s = play(die_twice, post, restart_delay=(100.0, 100.0))
+    handler = Scripted()
+    kind, left_s = play(die_twice, handler, restart_delay=(100.0, 100.0))
 
     assert kind is TimerKind.DELAY
     assert 119.0 < left_s <= 120.0
@@ -110,11 +110,11 @@ def test_rungs_of_an_end_come_by_the_clock():
         runtime.stop("enough", 0.1)
         return await runtime.ended
 
-    post = Scripted(obeys=STUBBORN)
-    reason = play(stop, post)
+    handler = Scripted(obeys=STUBBORN)
+    reason = play(stop, handler)
 
     assert reason == Shutdown(detail="enough")
-    assert post.said == [
+    assert handler.said == [
         ("launch", 1),
         ("ask: enough", 1),
         ("terminate", 1),
@@ -148,13 +148,13 @@ def test_who_is_gone_is_not_called_unkillable(monkeypatch):
             return True
 
     async def hang(runtime):
-        runtime.fail(post.refs[-1], KILLED)
+        runtime.fail(handler.refs[-1], KILLED)
         await again.wait()
 
-    post = Slow()
-    play(hang, post)
+    handler = Slow()
+    play(hang, handler)
 
-    assert post.said == [("launch", 1), ("kill", 1), ("restarting", 1), ("launch", 2)]
+    assert handler.said == [("launch", 1), ("kill", 1), ("restarting", 1), ("launch", 2)]
 
 
 def test_back_off_is_waited_for_and_too_many_crashes_end_the_root():
@@ -163,12 +163,12 @@ def test_back_off_is_waited_for_and_too_many_crashes_end_the_root():
     async def wait(runtime):
         return await runtime.ended
 
-    post = Scripted(fails=9)
+    handler = Scripted(fails=9)
     flags = Flags(resumes=True, max_restarts=2, max_seconds=5.0)
-    reason = play(wait, post, flags=flags, restart_delay=(0.01, 0.01))
+    reason = play(wait, handler, flags=flags, restart_delay=(0.01, 0.01))
 
     assert reason == RestartIntensityExceeded(restarts=2, seconds=5.0, last=KILLED)
-    assert [generation for what, generation in post.said if what == "launch"] == [1, 2, 3]
+    assert [generation for what, generation in handler.said if what == "launch"] == [1, 2, 3]
 
 
 def test_calls_are_answered_and_supervisors_that_end_are_reported():
@@ -228,15 +228,15 @@ def test_a_child_that_rests_is_woken(grace_s):
 
     async def rest(runtime):
         answers = []
-        runtime.hibernate_child(post.refs[-1], answers.append, "sleep", 5.0)
-        runtime.wake_child(post.refs[-1], answers.append)
+        runtime.hibernate_child(handler.refs[-1], answers.append, "sleep", 5.0)
+        runtime.wake_child(handler.refs[-1], answers.append)
         runtime.terminate_child((), "a", answers.append, "bye", grace_s)
         return [one.outcome for one in answers], live(runtime)
 
-    post = Scripted()
+    handler = Scripted()
 
-    assert play(rest, post) == ([Outcome.OK] * 3, [])
-    assert [said for said, _ in post.said] == [
+    assert play(rest, handler) == ([Outcome.OK] * 3, [])
+    assert [said for said, _ in handler.said] == [
         *("launch", "ask: sleep", "gone"),
         *("launch", "ask: bye", "gone"),
     ]
@@ -246,14 +246,14 @@ def test_a_child_that_rests_has_its_time():
     """It is not terminated at once."""
 
     async def rest(runtime):
-        runtime.hibernate_child(post.refs[-1], ignored, "sleep", 100.0)
+        runtime.hibernate_child(handler.refs[-1], ignored, "sleep", 100.0)
         loop = asyncio.get_running_loop()
         return [runtime._timers[one].when() - loop.time() > 10.0 for one in runtime._timers]
 
-    post = Scripted(obeys=STUBBORN)
+    handler = Scripted(obeys=STUBBORN)
 
-    assert play(rest, post) == [True, True]
-    assert post.said == [("launch", 1), ("ask: sleep", 1)]
+    assert play(rest, handler) == [True, True]
+    assert handler.said == [("launch", 1), ("ask: sleep", 1)]
 
 
 def live(runtime):
@@ -273,12 +273,12 @@ def test_no_timer_outlives_what_it_is_for():
         first = len(live(runtime))
         runtime.terminate_child((), "a", ignored, "enough", 50.0)
         second = len(live(runtime))
-        runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
+        runtime.exited(handler.refs[-1], KILLED, Ending.CRASH)
         return first, second, live(runtime)
 
-    post = Scripted(obeys=STUBBORN)
+    handler = Scripted(obeys=STUBBORN)
 
-    assert play(stop_twice, post) == (4, 4, [])
+    assert play(stop_twice, handler) == (4, 4, [])
 
 
 def test_a_timer_that_went_off_is_forgotten():
@@ -286,14 +286,14 @@ def test_a_timer_that_went_off_is_forgotten():
 
     async def come_back(runtime):
         is_back = asyncio.Event()
-        post.launch = lambda ref: (Scripted.launch(post, ref), is_back.set())
-        runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
+        handler.launch = lambda ref: (Scripted.launch(handler, ref), is_back.set())
+        runtime.exited(handler.refs[-1], KILLED, Ending.CRASH)
         await is_back.wait()
         return live(runtime)
 
-    post = Scripted()
+    handler = Scripted()
 
-    assert play(come_back, post, restart_delay=(0.01, 0.01)) == []
+    assert play(come_back, handler, restart_delay=(0.01, 0.01)) == []
 
 
 def test_an_answer_comes_between_no_two_effects_of_a_step():
@@ -331,11 +331,11 @@ def test_what_the_tree_says_is_reported_and_recorded():
     reports = []
 
     async def main():
-        post = Scripted()
-        spec = SupervisorSpec(children=(ChildSpec(id="a", start=post),))
-        post.runtime = runtime = TreeRuntime(spec, reports.append)
+        handler = Scripted()
+        spec = SupervisorSpec(children=(ChildSpec(id="a", start=handler),))
+        handler.runtime = runtime = TreeRuntime(spec, reports.append)
         runtime.begin()
-        runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
+        runtime.exited(handler.refs[-1], KILLED, Ending.CRASH)
         return runtime.record("why")
 
     lines = asyncio.run(main())
@@ -356,7 +356,7 @@ def test_bug_of_one_post_takes_nothing_from_the_others():
         runtime.stop("enough", 5.0)
         return runtime.ended.done()
 
-    post = Broken()
+    handler = Broken()
 
-    assert play(stop, post)
-    assert post.said[-1] == ("gone", 1)
+    assert play(stop, handler)
+    assert handler.said[-1] == ("gone", 1)

@@ -36,7 +36,7 @@ def request(**more):
 
 def session(**more):
     numbers = {"incarnation": more.pop("incarnation", 0), "restarts": more.pop("restarts", 0)}
-    return session_spec(request(**more), "post", **numbers)
+    return session_spec(request(**more), "handler", **numbers)
 
 
 def test_every_phase_is_shown_as_one_that_clients_know():
@@ -184,7 +184,7 @@ def test_who_is_above_itself_is_found(parents, rings):
 
 def test_a_shared_server_ends_with_its_host_and_has_a_budget_of_its_own():
     """Its name is no session's, so nothing of a session is taken for its own."""
-    spec = server_spec("0123456789abcdef" * 2, "post")
+    spec = server_spec("0123456789abcdef" * 2, "handler")
 
     assert spec_problems(root_spec("nursery")) == []
     assert spec_problems(SupervisorSpec(children=(spec,))) == []

@@ -289,7 +289,7 @@ def test_a_refused_input_is_not_kept_and_one_that_raised_is(monkeypatch):
     tree = lived()
     before = lines(tree)
     with pytest.raises(InvalidOptions):
-        tree.handle(StartChild((), ChildSpec(id="", start="post"), 1), 2.0)
+        tree.handle(StartChild((), ChildSpec(id="", start="handler"), 1), 2.0)
     assert lines(tree) == before
 
     monkeypatch.setitem(Tree.HANDLERS, KillSupervisor, lambda *_: 1 // 0)
