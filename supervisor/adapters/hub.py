@@ -55,9 +55,8 @@ from supervisor.core.limits import (
     WATERMARKS_AFTER,
     WATERMARKS_AT_ONCE_MAX,
 )
+from supervisor.core.peer_memory import BARRED_S, TOPICS_MAX, Barred, Heard, Subscriptions
 from supervisor.core.ring import KeptBatch, Ring, filling
-from supervisor.core.subscriptions import BARRED_S, TOPICS_MAX, Barred, Subscriptions
-from supervisor.core.unfinished import Heard
 
 # --- one session's events -------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from cmdc_runtime.wire.frames import (
 from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
 from supervisor.core.authority import Refusals, SenderEnded
-from supervisor.core.unfinished import Heard
+from supervisor.core.peer_memory import Heard
 from supervisor.core.worker_frames import check_form
 
 log = structlog.get_logger()

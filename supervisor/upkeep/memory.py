@@ -1,6 +1,6 @@
 """Keeps the daemon's memory within bounds: what peers can make it remember, and what malloc holds.
 
-A thread looks at the first (see ``core.unfinished``), because one that floods the loop can hold it
+A thread looks at the first (see ``core.peer_memory``), because one that floods the loop can hold it
 up while the memory grows. It cuts connections and nothing else: an agent's is never cut, and a
 client connects again and asks again.
 
@@ -30,7 +30,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.core.unfinished import LOOK_S, SETTLE_S, Growth, Heard, Whom
+from supervisor.core.peer_memory import LOOK_S, SETTLE_S, Growth, Heard, Whom
 
 # --- the allocator --------------------------------------------------------------------------------
 

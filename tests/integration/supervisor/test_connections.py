@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from cmdc_runtime.wire.sockets import Role, open_socket
-from supervisor.core.unfinished import UNFINISHED_BYTES_MAX, Heard, Whom
+from supervisor.core.peer_memory import UNFINISHED_BYTES_MAX, Heard, Whom
 from supervisor.upkeep.memory import MemoryWatch, WatchedSocket, cut, used_bytes
 from tests.fault.cases.hoarders import hoarder
 

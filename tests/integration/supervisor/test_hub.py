@@ -12,9 +12,9 @@ from cmdc_runtime.wire.codec import decode
 from cmdc_runtime.wire.frames import Joined, Published, Watermark, group_topic_of
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
-from supervisor.core import subscriptions
+from supervisor.core import peer_memory
 from supervisor.core.limits import WATERMARKS_AFTER
-from supervisor.core.unfinished import Whom
+from supervisor.core.peer_memory import Whom
 
 WAIT_S = 10.0
 
@@ -128,8 +128,8 @@ def test_only_so_many_groups_are_remembered(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("cuts", "connections"), [(True, 1), (True, 0), (False, 0)])
 def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch, cuts, connections):
     """Once for all that it had said, and logged; it waits, and what it follows is counted anew."""
-    monkeypatch.setattr(subscriptions, "TOPICS_MAX", 100)
-    monkeypatch.setattr(subscriptions, "BARRED_S", 600.0)
+    monkeypatch.setattr(peer_memory, "TOPICS_MAX", 100)
+    monkeypatch.setattr(peer_memory, "BARRED_S", 600.0)
     cut = []
 
     async def main():

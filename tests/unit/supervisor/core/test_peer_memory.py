@@ -1,7 +1,7 @@
 """Growth of the memory is answered by cuts, step by step, and what stays is allowed."""
 
-from supervisor.core import unfinished
-from supervisor.core.unfinished import (
+from supervisor.core import peer_memory
+from supervisor.core.peer_memory import (
     CLOSE_BYTES,
     CLOSE_LOOK_S,
     LOOK_S,
@@ -116,7 +116,7 @@ def test_who_is_meant_by_each_step():
 
 def test_who_was_heard_longest_ago_is_forgotten(monkeypatch):
     """It counts as a stranger then."""
-    monkeypatch.setattr(unfinished, "PIDS_MAX", 2)
+    monkeypatch.setattr(peer_memory, "HEARD_MAX", 2)
     heard = Heard()
     for pid in (1, 2, 1, 3):
         heard.note(pid, 1.0)

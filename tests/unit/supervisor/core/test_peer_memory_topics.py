@@ -1,11 +1,11 @@
 """What each process follows is counted, bounded and forgotten."""
 
-from supervisor.core import subscriptions
-from supervisor.core.subscriptions import (
+from supervisor.core import peer_memory
+from supervisor.core.peer_memory import (
     ALL_TOPICS_BYTES_MAX,
     ALL_TOPICS_MAX,
     BARRED_S,
-    PIDS_MAX,
+    FOLLOWERS_MAX,
     TOPICS_BYTES_MAX,
     TOPICS_MAX,
     Barred,
@@ -61,16 +61,16 @@ def test_who_is_forgotten_is_counted_anew():
 def test_processes_are_bounded():
     """Each follows what somebody goes on to follow, and ends: none of them stays for ever."""
     found = Subscriptions()
-    for pid in range(2 * PIDS_MAX):
+    for pid in range(2 * FOLLOWERS_MAX):
         found.add(pid, b"%d" % pid)
 
-    assert len(found) == PIDS_MAX
+    assert len(found) == FOLLOWERS_MAX
 
 
 def test_who_subscribed_longest_ago_is_counted_anew(monkeypatch):
     """One that follows more and more for days is not forgotten for those that come and go."""
-    monkeypatch.setattr(subscriptions, "PIDS_MAX", 2)
-    monkeypatch.setattr(subscriptions, "TOPICS_MAX", 2)
+    monkeypatch.setattr(peer_memory, "FOLLOWERS_MAX", 2)
+    monkeypatch.setattr(peer_memory, "TOPICS_MAX", 2)
     found = Subscriptions()
     for pid, topic in ((1, b"a"), (2, b"b"), (1, b"c"), (3, b"d")):
         assert found.add(pid, topic) is None
@@ -80,8 +80,8 @@ def test_who_subscribed_longest_ago_is_counted_anew(monkeypatch):
 
 def test_what_is_left_or_forgotten_is_room_for_others(monkeypatch):
     """Of one process and of all together, byte by byte, and a topic that nobody had is none."""
-    monkeypatch.setattr(subscriptions, "TOPICS_BYTES_MAX", 10)
-    monkeypatch.setattr(subscriptions, "ALL_TOPICS_BYTES_MAX", 12)
+    monkeypatch.setattr(peer_memory, "TOPICS_BYTES_MAX", 10)
+    monkeypatch.setattr(peer_memory, "ALL_TOPICS_BYTES_MAX", 12)
     found = Subscriptions()
     found.add(1, b"keep")
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_what_is_left_or_forgotten_is_room_for_others(monkeypatch):
 
 def test_the_same_topic_by_ever_more_connections_is_too_much(monkeypatch):
     """Each costs memory, and nobody says when one has gone."""
-    monkeypatch.setattr(subscriptions, "REPEATS_MAX", 3)
+    monkeypatch.setattr(peer_memory, "REPEATS_MAX", 3)
     found = Subscriptions()
 
     assert [found.add(1, b"one") for _ in range(5)] == [None] * 4 + [1]
@@ -138,7 +138,7 @@ def test_the_bytes_of_all_together_are_bounded():
 
 def test_who_was_cut_waits_for_a_while(monkeypatch):
     """And nobody else; the table has an end."""
-    monkeypatch.setattr(subscriptions, "PIDS_MAX", 2)
+    monkeypatch.setattr(peer_memory, "FOLLOWERS_MAX", 2)
     barred = Barred()
     for pid in (1, 2, 1, 3):
         barred.add(pid, 10.0)
