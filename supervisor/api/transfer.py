@@ -62,8 +62,7 @@ from supervisor.adapters.journal.operations import (
     SaveCheckpoint,
 )
 from supervisor.core.limits import INDEX_JUMP, PIECES_IDLE_S, PIECES_OPEN_MAX
-from supervisor.sessions.assignment import spec_bytes, spec_of
-from supervisor.sessions.revival import Brought, checkpoint_row
+from supervisor.sessions.assignment import Brought, checkpoint_row, spec_bytes, spec_of
 from supervisor.sessions.sessions import Sessions
 
 # --- sessions from files --------------------------------------------------------------------------

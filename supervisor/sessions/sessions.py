@@ -60,10 +60,9 @@ from supervisor.core.session_phase import Phase
 from supervisor.core.session_tree import ALL_SESSIONS, check_session, session_path, session_spec
 from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.processes.pool import WorkerPool
-from supervisor.sessions.assignment import spec_bytes, spec_of
+from supervisor.sessions.assignment import Brought, brought_from, spec_bytes, spec_of
 from supervisor.sessions.ended import EndedSession, EndedSessions
 from supervisor.sessions.monitors import NOBODY, MonitorService
-from supervisor.sessions.revival import Brought, brought_from
 from supervisor.sessions.server_hosts import ServerHosts
 from supervisor.sessions.session import Session
 from supervisor.sessions.tree_runtime import TreeRuntime

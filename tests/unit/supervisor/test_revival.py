@@ -24,7 +24,7 @@ from supervisor.adapters.journal.operations import (
     SaveCheckpoint,
 )
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
-from supervisor.sessions.revival import all_events, brought_from, checkpoint_row
+from supervisor.sessions.assignment import all_events, brought_from, checkpoint_row
 
 EVENTS = 4 * REPLAY_BATCHES_MAX
 """In batches of two: more than one look into the journal finds."""
