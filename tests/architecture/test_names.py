@@ -79,7 +79,7 @@ NOT_YET = {
     "cmdc_runtime": set(),
     "supervisor": set(),
     "workers": {
-        *("Keeping", "_aside", "_at_home", "_call_when_settled", "_guidance", "_hands_over"),
+        *("Keeping", "_aside", "_at_home", "_call_when_settled", "_hands_over"),
         *("_home", "_home_of", "_keeping", "_needs_consent", "_settle_call", "_settle_choice"),
         *("_settle_in", "_settled", "_ways", "beat", "beat_again", "is_settled", "roll_back"),
         *("settle", "settle_event", "settled"),
