@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from cmdc_runtime import foreign
 from cmdc_runtime.client.address import offload
@@ -35,11 +35,10 @@ from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.resuming import definition_of
 from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.client.subscription import Subscription
-from cmdc_runtime.client.tool_session import SESSION_ELSEWHERE
 from cmdc_runtime.commands import AnswerToolCall, ClientAnswer, TakeToolCall
 from cmdc_runtime.errors import AskNotFound, CmdcError, SessionError, TransientError, UsageError
 from cmdc_runtime.events import ClientToolCalled, Envelope, ToolExecutionEnd
-from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.extensions.context import Context, SessionPort
 from cmdc_runtime.extensions.schema import text_of
 from cmdc_runtime.extensions.tool import Effect, Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
@@ -367,3 +366,30 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# --- the session of a call ------------------------------------------------------------------------
+
+
+class NotHereError(ToolError, AttributeError):
+    """What a call asked of its session is not to be had in this process."""
+
+
+class _SessionElsewhere:
+    """``context.session`` of these tools: it has nothing, and says so; ``hasattr`` is False.
+
+    What a call could ask of its session is the affair of the session's own process.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # what copies and inspectors look for
+            raise AttributeError(name)
+        raise NotHereError(
+            f'{name} is not to be had in a tool with where="client", which runs in the program '
+            "that has attached it: an async def tool without where has it; or return what your "
+            "program needs to know, and have it act by its session"
+        )
+
+
+# It stands in for every method of the protocol, and has none.
+SESSION_ELSEWHERE: Final = cast("SessionPort", _SessionElsewhere())
