@@ -303,17 +303,9 @@ class _OfObject:
             if callable(table := getattr(asked, name, None)):
                 setattr(self, name, table)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield what the object yields, and the end where its pieces are texts that say none."""
-        has_end, has_texts, has_calls = False, False, False
-        async with contextlib.aclosing(self._stream(request)) as pieces:
-            async for given in pieces:
-                has_texts = has_texts or isinstance(given, str)
-                has_end = has_end or isinstance(given, FinishChunk)
-                has_calls = has_calls or isinstance(given, ToolCallChunk)
-                yield TextChunk(text=given) if isinstance(given, str) else given
-        if has_texts and not has_end:
-            yield FinishChunk(reason="tool_calls" if has_calls else "stop")
+        return _chunks(self._stream(request), of_chunks_too=False)
 
 
 class _OfFunction:
@@ -322,17 +314,9 @@ class _OfFunction:
     def __init__(self, function: Callable[[ModelRequest], Any]) -> None:  # Any: of either kind
         self._function = function
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield what the function yields, or returns, and the end where it does not say it."""
-        has_end, has_calls = False, False
-        async with contextlib.aclosing(self._said(request)) as pieces:
-            async for given in pieces:
-                chunk = TextChunk(text=given) if isinstance(given, str) else given
-                has_end = has_end or isinstance(chunk, FinishChunk)
-                has_calls = has_calls or isinstance(chunk, ToolCallChunk)
-                yield chunk
-        if not has_end:
-            yield FinishChunk(reason="tool_calls" if has_calls else "stop")
+        return _chunks(self._said(request), of_chunks_too=True)
 
     async def _said(self, request: ModelRequest) -> AsyncGenerator[Chunk | str, None]:
         if inspect.iscoroutinefunction(self._function):
@@ -341,6 +325,21 @@ class _OfFunction:
         async with contextlib.aclosing(self._function(request)) as pieces:
             async for one in pieces:
                 yield one
+
+
+async def _chunks(
+    said: AsyncGenerator[Chunk | str, None], *, of_chunks_too: bool
+) -> AsyncGenerator[Chunk, None]:
+    """Yield pieces as chunks, and the end where none is said; without texts only if so wished."""
+    needs_end, has_end, has_calls = of_chunks_too, False, False
+    async with contextlib.aclosing(said) as pieces:
+        async for given in pieces:
+            needs_end = needs_end or isinstance(given, str)
+            has_end = has_end or isinstance(given, FinishChunk)
+            has_calls = has_calls or isinstance(given, ToolCallChunk)
+            yield TextChunk(text=given) if isinstance(given, str) else given
+    if needs_end and not has_end:
+        yield FinishChunk(reason="tool_calls" if has_calls else "stop")
 
 
 # --- kinds of failures ----------------------------------------------------------------------------

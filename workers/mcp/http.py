@@ -27,7 +27,7 @@ from workers.mcp.streams import Item, SaysTooMuchError, passed, said_too_much
 
 OLDER_EVENT_BYTES_MAX: Final = 2**20
 """Of one event in the older way: there the SDK takes no other bound."""
-REFUSALS_MAX: Final = 1_000
+STATUSES_MAX: Final = 1_000
 """That are remembered: of requests that the SDK has given up nobody asks."""
 
 _UNWANTED: Final = frozenset({401, 403})
@@ -139,7 +139,7 @@ class _Answers:
     def _remember(self, response: httpx2.Response) -> None:
         with contextlib.suppress(ValueError, LookupError, TypeError, httpx2.RequestNotRead):
             number = json.loads(response.request.content)["id"]
-            if len(self._statuses) < REFUSALS_MAX:
+            if len(self._statuses) < STATUSES_MAX:
                 self._statuses[number] = BadStatus.of(response)
 
     def named(self, item: Item) -> Item:

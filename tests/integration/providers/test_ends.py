@@ -75,6 +75,7 @@ def test_an_answer_that_its_server_gives_up_is_tried_again(ask, raw, word):
 
 REFUSALS = {
     "openai code": ("openai", {"error": {"message": "no such key", "code": 401}}),
+    "openai code as a text": ("openai", {"error": {"message": "no such key", "code": "401"}}),
     "openai word": ("openai", {"error": {"message": "no", "code": "invalid_api_key"}}),
     "anthropic key": (
         "anthropic",
@@ -96,6 +97,14 @@ def test_a_refusal_behind_a_good_status_is_not_tried_again(ask, raw, wire, said)
 
     assert failure.kind == FailureKind.PERMANENT
     assert said["error"]["message"] in failure.reason
+
+
+@pytest.mark.parametrize("code", ["4" * 5_000, 499.5, True, ["401"], None])
+def test_a_code_that_is_no_status_says_nothing(ask, raw, code):
+    """However it is written, the server has failed in the middle of its answer."""
+    raw.body = event(error={"message": "broken", "code": code})
+
+    assert ask(raw, "openai")[1].kind == FailureKind.TRANSIENT
 
 
 def test_a_limit_behind_a_good_status_is_tried_again(ask, raw):

@@ -162,7 +162,9 @@ STATUSES: Final[Mapping[str, int]] = {
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
 }
-"""What an error of these types and codes has for a status where it comes before the answer."""
+"""What an error of these types and codes has for a status where it comes as an event."""
+_REFUSING: Final = range(400, 500)
+_STATUS_OF_TEXT: Final = {**STATUSES, **{str(number): number for number in _REFUSING}}
 _ERROR_FIELDS: Final = ("code", "status", "type")
 
 
@@ -270,10 +272,7 @@ def _status_of(error: object) -> int | None:
     """Return the status of a refusal that comes as an event, None of a failure of the server's."""
     fields = error if isinstance(error, Mapping) else {}
     for value in (fields.get(name) for name in _ERROR_FIELDS):
-        number = int(value) if isinstance(value, str) and value.isdecimal() else value
-        status = STATUSES.get(value) if isinstance(value, str) else None
-        if status is None and isinstance(number, int) and number in range(400, 500):
-            status = number
-        if status is not None:
+        status = _STATUS_OF_TEXT.get(value) if isinstance(value, str) else value
+        if isinstance(status, int) and status in _REFUSING:
             return status
     return None
