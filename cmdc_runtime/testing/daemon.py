@@ -24,6 +24,7 @@ import psutil
 from cmdc_runtime.client.sync.session import Client
 from cmdc_runtime.errors import DaemonUnavailable
 from cmdc_runtime.requests import TreeNode
+from cmdc_runtime.runtime_dir import KEYS
 
 READY_S_MAX: Final = 120.0
 """Until the sockets are bound and the zygote is warm; litellm's first import compiles it."""
@@ -178,9 +179,14 @@ class DaemonProcess:
         return left
 
     def _litter(self) -> list[Path]:
-        """Return the temporary files and the sockets that are left, sorted."""
+        """Return the temporary files and the sockets that are left, sorted.
+
+        Keys of sessions are none: as the journal is, they are for the next daemon.
+        """
         sockets = [path for path in self._base.rglob("*") if stat.S_ISSOCK(path.lstat().st_mode)]
-        return sorted({*self._tmp.iterdir(), *sockets, *self.address.rglob("*")})
+        keys = self.address / KEYS
+        left = {*self._tmp.iterdir(), *sockets, *self.address.rglob("*")}
+        return sorted(left - {keys, *keys.glob("*")})
 
 
 def _is_warm_zygote(node: TreeNode) -> bool:

@@ -25,7 +25,7 @@ WHOLE: Final = 1_000
 """What the shares of all targets add up to."""
 GUIDED_SHARE: Final = 4
 """One in so many inputs of a target is bred, where that can be."""
-SHOWN_CHARS: Final = 3_000
+SHOWN_CHARS: Final = 1_500
 INTERRUPTED: Final = 130
 
 
@@ -97,8 +97,16 @@ def _show(found: Found) -> None:
     )
     for problem, example in found.examples.items():
         sys.stdout.write(f"  {found.problems[problem]} x {problem}\n    ")
-        sys.stdout.write(example[-SHOWN_CHARS:].replace("\n", "\n    ") + "\n")
+        sys.stdout.write(_shortened(example).replace("\n", "\n    ") + "\n")
     sys.stdout.flush()
+
+
+def _shortened(example: str) -> str:
+    """Return what went wrong, which is said first, and the last of what led to it."""
+    left_out = len(example) - 2 * SHOWN_CHARS
+    if left_out <= 0:
+        return example
+    return f"{example[:SHOWN_CHARS]}\n[{left_out} characters]\n{example[-SHOWN_CHARS:]}"
 
 
 def _record(found: Sequence[Found], arguments: argparse.Namespace) -> dict[str, object]:

@@ -6,7 +6,6 @@ machine is booted. What a session is started with counts until it ends; of one t
 stay, for who resumes it may have none.
 """
 
-import asyncio
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -42,17 +41,18 @@ class Keyring:
         """Return the keys of a session by their provider."""
         return self._keys.get(session_id, {})
 
-    async def put(self, session_id: SessionId, keys: Mapping[str, str]) -> None:
+    def put(self, session_id: SessionId, keys: Mapping[str, str]) -> None:
         """Keep the keys of a session in the place of those that it had; none leaves them.
 
-        Where they can't be written the next daemon will not have them, which is logged.
+        Where they can't be written the next daemon will not have them, which is logged. It is done
+        at once, as ``drop`` is: of two that overlap the later one could be undone by the first.
         """
         if not keys:
             return
         self._keys[session_id] = dict(keys)
         if self._folder is not None:
             try:
-                await asyncio.to_thread(_write, self._folder, session_id, dict(keys))
+                _write(self._folder, session_id, dict(keys))
             except OSError as error:
                 log.error("keys.not_kept", session_id=session_id, problem=str(error))
 

@@ -169,14 +169,16 @@ class Sessions:
             group_id=spec.group_id,
             incarnation=Incarnation(1),
         )
+        keys_before = self.keyring.keys_of(spec.session_id)
         try:
-            await self.keyring.put(spec.session_id, keys)
+            self.keyring.put(spec.session_id, keys)
             session.keys = self.keyring.keys_of(spec.session_id)
             last = await self._write_down(session, row, brought)
         except BaseException as error:
             self._unregister(session)
             if keys:
                 self.keyring.drop(spec.session_id)
+                self.keyring.put(spec.session_id, keys_before)  # those of a parked one
             session.unwritten(
                 error if isinstance(error, CmdcError) else DaemonUnavailable("the daemon ends")
             )

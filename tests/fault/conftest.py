@@ -24,6 +24,7 @@ from supervisor.core.cgroups import base_name
 GONE_S = 15.0
 """For every process of a dead daemon: an agent stops its work first, then the guard ends it."""
 POLL_S = 0.02
+LOG_SHOWN_CHARS = 8_000
 
 
 def poll_for(condition, timeout=GONE_S):
@@ -110,6 +111,10 @@ class OwnDaemon:
         """Return the processes that are there because of its daemons."""
         return processes_of(self.place)
 
+    def tail(self):
+        """Return the end of what its daemons have logged; nothing when it is closed."""
+        return self.log.read_text()[-LOG_SHOWN_CHARS:] if self.log.exists() else ""
+
     def close(self):
         """End what runs, and remove the directories."""
         if self.process is not None and self.process.poll() is None:
@@ -127,6 +132,25 @@ class OwnDaemon:
         assert left == []
 
 
+class Plans:
+    """The plans of fault points: who dies, by session, and whether that has come."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir()
+
+    def __call__(self, session_id, *steps):
+        """Have them die where the steps say."""
+        self._of(session_id).write_text("".join(f"{step}\n" for step in steps))
+
+    def wait_taken(self, session_id):
+        """Return when the last step of a session is taken, or raise."""
+        assert poll_for(lambda: not self._of(session_id).read_text()), self._of(session_id)
+
+    def _of(self, session_id):
+        return self.folder / f"{session_id}.plan"
+
+
 Cradle = OwnDaemon  # what tests/conformance calls it still
 
 
@@ -135,6 +159,16 @@ def pytest_report_header():
     with contextlib.closing(Cgroups.survey(base_name("who holds what here"))) as cgroups:
         held = ", ".join(f"{one.what} by {one.by}" for one in cgroups.layers)
     return f"bounds of sessions here: {held}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Show with a test that failed what its daemons have logged."""
+    report = yield
+    daemons = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, OwnDaemon)]
+    if report.failed:
+        report.sections += [("the daemon's log", found) for one in daemons if (found := one.tail())]
+    return report
 
 
 @pytest.fixture
@@ -175,15 +209,10 @@ def _processes_of():
 @pytest.fixture
 def armed(own_daemon, tmp_path):
     """A daemon that dies where ``armed(session_id, *steps)`` says; agents wait for the next one."""
-    plain, folder = own_daemon.environment, tmp_path / "plans"
-    folder.mkdir()
-    own_daemon.environment = lambda: plain() | {"CMDC_FAULTS": str(folder)}
+    plain, plans = own_daemon.environment, Plans(tmp_path / "plans")
+    own_daemon.environment = lambda: plain() | {"CMDC_FAULTS": str(plans.folder)}
     own_daemon.grace = 60.0
-
-    def plan(session_id, *steps):
-        (folder / f"{session_id}.plan").write_text("".join(f"{step}\n" for step in steps))
-
-    return plan
+    return plans
 
 
 @pytest.fixture

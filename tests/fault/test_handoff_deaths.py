@@ -51,8 +51,12 @@ class Handed:
             said = request["messages"][-1]["role"]
             return ToolCalls(ToolUse("transfer_to_desk", {})) if said == "user" else "lost"
 
+        def at_desk(_request):
+            plan.wait_taken(name)  # else the cycle may be over before the record is committed
+            return "paid"
+
         desk = cmdc.SubAgent(
-            "desk", "Pays.", system_prompt="Pay.", tools=[pay], model=scripted(default="paid")
+            "desk", "Pays.", system_prompt="Pay.", tools=[pay], model=scripted(default=at_desk)
         )
         self.name, self.log, self.events = name, Path(log), []
         with own_daemon.client() as client:

@@ -367,7 +367,7 @@ def test_keys_of_sessions_that_are_no_more_are_forgotten():
     async def main():
         async with asyncio.timeout(WAIT_S), begun(rows) as sessions:
             for name in ("s", "damaged", "ended"):
-                await sessions.keyring.put(name, {"openai": "k"})
+                sessions.keyring.put(name, {"openai": "k"})
             await Adoption(sessions, [], GONE).run()
             return {one for one in ("s", "damaged", "ended") if sessions.keyring.keys_of(one)}
 

@@ -1,7 +1,5 @@
 """Keys of sessions: a file for each, closed to others, that the next daemon reads."""
 
-import asyncio
-
 import pytest
 
 from cmdc_runtime.ids import SessionId
@@ -13,7 +11,7 @@ OURS = {"openai": "sk-1", "groq:m": "sk-2"}
 
 
 def put(keyring, session_id, keys):
-    asyncio.run(keyring.put(session_id, keys))
+    keyring.put(session_id, keys)
 
 
 def test_the_next_keyring_has_what_was_put(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cmdc_runtime.runtime_dir import KEYS
 from cmdc_runtime.testing.daemon import DaemonProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -58,6 +59,18 @@ def test_what_is_left_is_reported_and_ended(daemon):
     assert f"a process is left: pid {sleeper.pid}" in str(caught.value)
     assert "a file is left: run/left.sock" in str(caught.value)
     assert (sleeper.returncode, daemon.address.exists()) == (-signal.SIGKILL, False)
+
+
+def test_the_keys_of_a_session_that_is_alive_are_nothing_left(monkeypatch):
+    """As its history is, they are for the next daemon; they go with the directories."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-script")
+    daemon = DaemonProcess()
+    daemon.client().create_agent(model="openai:gpt-4o-mini", session_id="alive")
+    kept = daemon.address / KEYS / "alive"
+
+    assert "sk-of-the-script" in kept.read_text()
+    daemon.close()
+    assert not daemon.address.exists()
 
 
 @pytest.mark.fault
