@@ -12,7 +12,7 @@ records that it is given.
 """
 
 import sqlite3
-from asyncio import Future, ensure_future
+from asyncio import Future, ensure_future, get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -182,11 +182,26 @@ class _Faulted:
         point = operation.point
         faults.pass_point(session_id, f"{point}.before", victims)
         written = ensure_future(self._journal.write(operation))
+        known: Future[T] = get_running_loop().create_future()
 
         def committed(done: Future[T]) -> None:
-            # The first to be called back: nobody else knows of the commit yet.
+            # Nobody knows of the commit before: a future of the journal itself may be done by when
+            # somebody begins to wait for it, who then goes on ahead of all that it calls back.
             if not done.cancelled() and done.exception() is None:
                 faults.pass_point(session_id, f"{point}.after", victims)
+            _hand_on(done, known)
 
         written.add_done_callback(committed)
-        return written
+        return known
+
+
+def _hand_on(done: Future[T], known: Future[T]) -> None:
+    """Complete ``known`` as ``done`` was, unless who waits for it has gone."""
+    if known.done():
+        return
+    if done.cancelled():
+        known.cancel()
+    elif (error := done.exception()) is not None:
+        known.set_exception(error)
+    else:
+        known.set_result(done.result())
