@@ -7,7 +7,7 @@ POLL_S = 0.02
 
 
 def reviving(own_daemon, call):
-    """Return what a call returns, and how often the daemon died meanwhile; raises what it raises."""
+    """Return what a call returns, and how often the daemon died meanwhile; raise what it raises."""
     deaths = 0
     with ThreadPoolExecutor(1) as pool:
         called = pool.submit(call)
