@@ -260,7 +260,7 @@ def build_agent(
         if spec.provider is None and context.is_lean and _needs_litellm(memory, tools):
             raise LitellmNeeded
         plugins = session_code.plugins_of(memory, opened)
-        redact, backend = _keeping(assign, spec, session_code)
+        redact, backend = _checkpoint_code(assign, spec, session_code)
         sandbox = _sandbox(assign, spec, session_code)
         context.at(None)
         if session_code.code.news:
@@ -302,10 +302,10 @@ def _needs_litellm(memory: Memory, tools: Iterable[LoadedTool]) -> bool:
     return needs_litellm(memory.model, memory.provider_opts, schemas)
 
 
-def _keeping(
+def _checkpoint_code(
     assign: Assign, spec: AgentSpec, session_code: SessionCode
 ) -> tuple[Redact | None, OwnBackend | None]:
-    """Return what changes checkpoints before they are kept, and what keeps them."""
+    """Return the code that changes checkpoints before they are kept, and that which keeps them."""
     redact = None if spec.redact is None else session_code.function(spec.redact, "redact")
     thing = session_code.checkpoint_backend(spec.checkpoint_backend)
     return redact, None if thing is None else OwnBackend(thing, assign.session_id)

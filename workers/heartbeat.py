@@ -6,10 +6,10 @@ falls silent, whatever the process's other threads do. What was written last sta
 the process ends, and says what it was doing.
 
 A thousand idle agents must cost next to nothing, and what waking up costs is the code and memory
-that a sleeping process has to fetch again. So the beats of an idle loop happen inside its wait for
-events, in a few lines, where a timer would have the whole loop turn; and a calm process beats half
-as often while it waits. When something happens it has always beaten within one period, so that what
-it then does has the same time as anything else.
+that a sleeping process has to fetch again. So the heartbeats of an idle loop are written inside its
+wait for events, in a few lines, where a timer would have the whole loop turn; and a calm process
+writes half as often while it waits. When something happens there always is a heartbeat of less than
+one period ago, so that what it then does has the same time as anything else.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 CALM: Final = frozenset({"spare", "idle"})
 """States in which nothing is under way: what was used needs no other look."""
 CALM_PERIODS: Final = 2
-"""Periods between two beats of a calm process that waits: three beats in its limit."""
+"""Periods between two heartbeats of a calm process that waits: three of them in its limit."""
 
 _BYTES_PER_RSS: Final = 1024
 """``ru_maxrss`` is in kibibytes on Linux (getrusage(2))."""
@@ -78,7 +78,7 @@ class Heartbeat:
         self._last_index = 0
         self._period_ns = 0
         self.due_ns = _NEVER_NS
-        """When to beat next."""
+        """When to write next."""
 
     def use_own_memory(self) -> None:
         """Go on in the memory that this process has; raises OSError."""
@@ -101,16 +101,16 @@ class Heartbeat:
         self._page, self._slot = page, slot
         self._slot.index(self._last_index)
         self._slot.set_activity(self._written)
-        self.beat(time.monotonic_ns())
+        self.write(time.monotonic_ns())
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """Return an event loop like any other, which beats from ``start`` on."""
+        """Return an event loop like any other, whose heartbeats are written from ``start`` on."""
         return WorkerLoop(_Selector(self))
 
     def start(self, period_s: float) -> None:
-        """Beat now and every ``period_s`` seconds: for the first time, or with a new period."""
+        """Write now and every ``period_s`` seconds: for the first time, or with a new period."""
         self._period_ns = round(period_s * _NS_PER_S)
-        self.beat(time.monotonic_ns())
+        self.write(time.monotonic_ns())
 
     def note(self, state: str, turns: int, tools: tuple[str, ...], last_index: int) -> None:
         """Write what the process is doing, as far as it differs from what was written last."""
@@ -134,10 +134,10 @@ class Heartbeat:
         return self._written.state == REBUILDING or self._written.opening > 0
 
     def stop(self) -> None:
-        """Beat no more; what was written stays. Idempotent."""
+        """Write no more; what was written stays. Idempotent."""
         self.due_ns = _NEVER_NS
 
-    def beat(self, now_ns: int) -> None:
+    def write(self, now_ns: int) -> None:
         """Write that the loop turns, and what the process has used."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         usage = Usage(
@@ -149,16 +149,16 @@ class Heartbeat:
         self.due_ns = now_ns + self._period_ns
 
     def late_ns(self) -> int:
-        """Return when to beat at the latest while the loop waits."""
+        """Return when to write at the latest while the loop waits."""
         return self.due_ns + (CALM_PERIODS - 1) * self._period_ns * self._is_calm
 
-    def beat_again(self, now_ns: int) -> int:
+    def write_again(self, now_ns: int) -> int:
         """Write that the loop turns, where it has done nothing meanwhile; return ``late_ns``."""
         if self._is_calm:
             self._slot.repeat_heartbeat(now_ns)
             self.due_ns = now_ns + self._period_ns
         else:
-            self.beat(now_ns)  # a thread may be at work
+            self.write(now_ns)  # a thread may be at work
         return self.late_ns()
 
 
@@ -212,10 +212,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Selector(selectors.EpollSelector):
-    """Finds the loop's events, and beats meanwhile.
+    """Finds the loop's events, and writes its heartbeats meanwhile.
 
-    It waits for its own descriptor, which is readable when there is an event, and so wakes up for a
-    beat without making a list of events for the loop.
+    It waits for its own descriptor, which is readable when there is an event, and so wakes up to
+    write without making a list of events for the loop.
     """
 
     def __init__(self, heartbeat: Heartbeat) -> None:
@@ -229,7 +229,7 @@ class _Selector(selectors.EpollSelector):
         found = self._wait(timeout)
         now_ns = time.monotonic_ns()
         if now_ns >= self._heartbeat.due_ns:
-            self._heartbeat.beat(now_ns)
+            self._heartbeat.write(now_ns)
         return found
 
     def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -242,5 +242,5 @@ class _Selector(selectors.EpollSelector):
             if self._events.poll(max(0, late_ns - now_ns) / _NS_PER_MS):
                 return super().select(0)
             now_ns = time.monotonic_ns()
-            late_ns = heartbeat.beat_again(now_ns)
+            late_ns = heartbeat.write_again(now_ns)
         return super().select(max(0.0, (until_ns - now_ns) / _NS_PER_S))

@@ -378,7 +378,7 @@ class Pipeline:
             ran = await run_hook(slot, hook, seen)
             budget.take(slot, ran)
         except asyncio.CancelledError:  # ours: what a plugin cancels itself is an error of it
-            slot.roll_back()
+            slot.revert()
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything, only its run ends
             return self._failed(slot, hook.kind, error)
@@ -388,7 +388,7 @@ class Pipeline:
     def _failed(self, slot: Slot, where: str, error: Exception) -> Reaction:
         """Return what a failure of a plugin means, which goes on as it was before."""
         name, fail = slot.plugin.name, slot.plugin.fail
-        slot.roll_back()
+        slot.revert()
         trace = foreign.traceback_of(error)
         log.error("plugin.crashed", plugin=name, hook=where, fail=fail, exception=trace)
         why = short_text(error)

@@ -111,7 +111,7 @@ class Slot:
             return hook.name in tools
         return True
 
-    def roll_back(self) -> None:
+    def revert(self) -> None:
         """Go on with the state of before, as a copy if a stray thread has this instance.
 
         A plugin that can't be put back is off: what it knows is not what was written down.

@@ -175,14 +175,14 @@ class SessionCode:
         transfers = transfer_tools(spec.handoffs, agent.name)
         tools = self.tools((*(agent.tools or ()), *transfers))
         facts = [one.facts() for one in tools]
-        own = tuple(one for one in facts if not _hands_over(one))
+        own = tuple(one for one in facts if not _is_transfer(one))
         prompt = system_of(acting(spec, agent.name))
         return OpenedAgent(
             AgentFacts(
                 name=agent.name,
                 is_own=handoff.is_own,
                 tools=None if agent.tools is None else own,
-                transfers=tuple(one for one in facts if _hands_over(one)),
+                transfers=tuple(one for one in facts if _is_transfer(one)),
                 model=agent.model,
                 provider_opts=agent.provider_opts,
                 sees_all=handoff.sees_all,
@@ -302,7 +302,7 @@ class SessionCode:
             yield packed
 
 
-def _hands_over(tool: ToolFacts) -> bool:
+def _is_transfer(tool: ToolFacts) -> bool:
     return tool.packed is not None and tool.packed.ref == TRANSFER_TOOL
 
 

@@ -67,7 +67,7 @@ class Threads:
         done: asyncio.Future[_T] = loop.create_future()
         surroundings = contextvars.copy_context()
 
-        def settle(value: _T) -> None:
+        def set_result(value: _T) -> None:
             self._running.discard(thread)
             if not done.done():  # else cancelled meanwhile: the result is discarded
                 done.set_result(value)
@@ -75,7 +75,7 @@ class Threads:
         def run() -> None:
             value = surroundings.run(work)
             with suppress(RuntimeError):  # the loop is closed: nobody waits for it
-                loop.call_soon_threadsafe(settle, value)
+                loop.call_soon_threadsafe(set_result, value)
 
         thread = threading.Thread(target=run, name=self._name, daemon=True)
         thread.start()

@@ -351,7 +351,7 @@ class Worker:
         self._exit_callbacks.watch(asyncio.get_running_loop().create_task(listen(), name="listen"))
 
     def _expect(self, assign: Assign) -> None:
-        """Beat as often as the session's limit needs, and report that its agent is being made."""
+        """Set the period that the session's limit needs, and note that its agent is being made."""
         self._link.wait_for_cgroup(is_contained=assign.is_contained)
         if self._heartbeat is not None:
             self._heartbeat.note("starting", 0, (), assign.next_index - 1)

@@ -435,7 +435,7 @@ class _Watch:
             at = stop if is_one and not self._rule.overlaps else start + 1
             if at > unsure:
                 unsure = self._unsure(view, at)
-        return _settled(found, view.place(unsure))
+        return _ended_before(found, view.place(unsure))
 
     def _unsure(self, view: _View, at: int) -> int:
         """Return the first place from which on more text may decide otherwise."""
@@ -461,7 +461,7 @@ class _Watch:
             ) from error
 
 
-def _settled(found: list[Span], certain: int) -> tuple[list[Span], int]:
+def _ended_before(found: list[Span], certain: int) -> tuple[list[Span], int]:
     """Return what ends before ``certain``, and that place or the start of what does not."""
     for start, stop in reversed(found):
         if stop > certain:

@@ -1,6 +1,6 @@
 """What a session and all sessions below it may spend: tokens and US dollars.
 
-Spending is reserved before a call and settled after it. What is given to a running subagent is a
+Spending is reserved before a call and counted after it. What is given to a running subagent is a
 ``Grant``; as long as it is open it counts as spent, and when the subagent ends the caller drops it
 and adds what was really spent. So the limits hold for the whole tree, whoever spends first.
 

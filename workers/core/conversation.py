@@ -465,7 +465,7 @@ def count_child(memory: Memory, record: SubagentSpent) -> Memory:
         return memory
     left = tuple(one for one in memory.children if one is not child)
     memory = spend(replace(memory, children=left), record.usage)
-    memory = runs.settle(memory, record.child_id)
+    memory = runs.stop_waiting_for(memory, record.child_id)
     if not child.branch:
         return memory
     if record.ok is None:

@@ -146,10 +146,10 @@ def _hand_over(step: Step, wanted: AgentFacts, messages: tuple[Message, ...] | N
 def _tools_of(wanted: AgentFacts, own: OwnParts) -> tuple[ToolFacts, ...]:
     """Return the tools of an agent: its own or the session's, and those that hand over."""
     given = own.tools if wanted.tools is None else wanted.tools
-    return (*(tool for tool in given if not _hands_over(tool)), *wanted.transfers)
+    return (*(tool for tool in given if not _is_transfer(tool)), *wanted.transfers)
 
 
-def _hands_over(tool: ToolFacts) -> bool:
+def _is_transfer(tool: ToolFacts) -> bool:
     return tool.packed is not None and tool.packed.ref == TRANSFER_TOOL
 
 

@@ -215,7 +215,7 @@ def lost_usage(memory: Memory, ref: str) -> TokenUsage:
     return sum((one.usage for one in memory.lost_branches if one.ref == ref), TokenUsage())
 
 
-def settle(memory: Memory, child_id: SessionId) -> Memory:
+def stop_waiting_for(memory: Memory, child_id: SessionId) -> Memory:
     """Wait no more for a subagent that is gone; a run that waits for nobody is forgotten."""
     found = _waiting_for(memory, child_id)
     if found is None:
@@ -227,7 +227,10 @@ def settle(memory: Memory, child_id: SessionId) -> Memory:
 
 
 def ends_behind(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tuple[Event, ...]:
-    """Return the events of a subagent that is gone, before ``settle``: the last ends its run."""
+    """Return the events of a subagent that is gone, if a run waits for it: the last ends its run.
+
+    Ask before ``stop_waiting_for``.
+    """
     found = _waiting_for(memory, child_id)
     if found is None:
         return ()

@@ -1,4 +1,4 @@
-"""Subagents: started for a call or a plugin, within limits, and settled when they are done.
+"""Subagents: started for a call or a plugin, within limits, and counted when they are done.
 
 A *branch* is one that a call starts under a name of its own, so that the call, run again after a
 crash, finds what came of it.
@@ -73,7 +73,7 @@ def branch(step: Step, wanted: BranchWanted) -> None:
     """Start a subagent that a call has branched into, or give what came of it in the past.
 
     Where ``max_children`` run already it waits: when one has ended, its call is answered to ask
-    again. One that ends, or is counted after a death, answers when it is settled.
+    again. One that ends is answered for when it is counted, be it after a death.
     """
     if not is_running(step.memory, wanted.call_id):
         return

@@ -65,13 +65,13 @@ class TextPlace(msgspec.Struct, frozen=True):
             place = place._behind(found[0])
         return place
 
-    def settled(self) -> "TextPlace":
+    def after_run(self) -> "TextPlace":
         """Return the place where a run of backticks or tildes is over."""
         return self._run_over() if self.run else self
 
     @property
     def is_code(self) -> bool:
-        """Whether code stands here; ask a place that is settled."""
+        """Whether code stands here; ask a place whose run is over, as ``after_run`` returns it."""
         return bool(self.fence or self.span or self.is_indented)
 
     def _behind(self, part: str) -> "TextPlace":
@@ -79,7 +79,7 @@ class TextPlace(msgspec.Struct, frozen=True):
             if not self.run or self.run[0] == part[0]:
                 return replace(self, run=self.run + part)
             return replace(self._run_over(), run=part)
-        place = self.settled()
+        place = self.after_run()
         if part == "\n":
             return _line_over(place)
         words = part.rstrip()
@@ -205,7 +205,7 @@ def _scan(
     at = 0
     while (start := text.find("<", at)) != -1:
         clean.append(text[at:start])
-        place = place.after(text[at:start]).settled()
+        place = place.after(text[at:start]).after_run()
         is_read = not place.is_code and place.last != ">"
         piece = _piece(text, start, invited if is_read else _NONE, final=final)
         if piece is None:

@@ -81,8 +81,8 @@ class OnProgress(Protocol):
         """Report it."""
 
 
-class Keeping(Protocol):
-    """Where a call keeps what a later run of it goes on with: ``SessionPort`` has it."""
+class KeepPort(Protocol):
+    """The part of ``SessionPort`` by which a call keeps what a later run of it goes on with."""
 
     @property
     def kept(self) -> bytes:
@@ -164,7 +164,7 @@ class Connection:
         name: str,
         arguments: dict[str, Any],  # Any: whatever the tool takes
         on_progress: OnProgress,
-        keeping: Keeping,
+        port: KeepPort,
     ) -> str:
         """Call a tool and return what the model reads.
 
@@ -178,7 +178,7 @@ class Connection:
             ConnectionFailedError: the server refuses the call, or it is gone.
         """
         with translated():
-            result = await self._finished(name, arguments, on_progress, keeping)
+            result = await self._finished(name, arguments, on_progress, port)
         text = _text_of(result)
         if result.is_error:
             raise ToolError(text or "the tool failed, and does not say why")
@@ -189,7 +189,7 @@ class Connection:
         name: str,
         arguments: dict[str, Any],  # Any: as above
         on_progress: OnProgress,
-        keeping: Keeping,
+        port: KeepPort,
     ) -> types.CallToolResult:
         async def send(
             responses: types.InputResponses | None = None, state: str | None = None
@@ -207,20 +207,20 @@ class Connection:
                 raise UnusableAnswerError(one_line(str(error))) from error
 
         result: types.CallToolResult | types.InputRequiredResult
-        is_first = keeping.kept in {b"", AT_FIRST}
+        is_first = port.kept in {b"", AT_FIRST}
         if is_first:
             result = await send()
         else:
-            result = types.InputRequiredResult.model_validate_json(keeping.kept)
+            result = types.InputRequiredResult.model_validate_json(port.kept)
         for _ in range(ROUNDS_MAX):
             if not isinstance(result, types.InputRequiredResult):
                 return result
             kept = AT_FIRST if is_first else result.model_dump_json(by_alias=True).encode()
             with contextlib.suppress(ToolError):  # too large: then it is lost with its process
-                await keeping.keep(kept)
+                await port.keep(kept)
             is_first = False
             responses = await self._responses(result)
-            await keeping.keep(b"")  # from here on it may act
+            await port.keep(b"")  # from here on it may act
             result = await send(responses, result.request_state)
         raise ConnectionFailedError(f"it asks more than {ROUNDS_MAX} times in one call")
 

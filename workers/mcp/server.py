@@ -315,8 +315,8 @@ class ServerLink:
         self._calls[task] = (context, over)
         token = _CALL.set(context)
         try:
-            keeping = _NothingKept() if context.session is None else context.session
-            return await connection.call(own_name, args, _progress_of(name, context), keeping)
+            port = _NothingKept() if context.session is None else context.session
+            return await connection.call(own_name, args, _progress_of(name, context), port)
         except self._sdk.UnusableAnswerError as error:
             raise ToolError(
                 f"the MCP server {name!r} answered what can't be read: {error}"

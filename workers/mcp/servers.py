@@ -1,8 +1,8 @@
 """The MCP servers of one session: started when a request needs them, kept up, and called.
 
 Each server has one task, which holds what there is of it (``server``) from beginning to end. What
-follows from what happens to it is decided in ``core.mcp``. ``settled`` is what a request waits for,
-``tools`` what it then gets; nothing here holds up the start of an agent.
+follows from what happens to it is decided in ``core.mcp``. A request begins with ``wait``, and gets
+``tools`` then; nothing here holds up the start of an agent.
 """
 
 import asyncio
@@ -179,16 +179,16 @@ class McpServers:
     # --- for requests -----------------------------------------------------------------------------
 
     @property
-    def is_settled(self) -> bool:
-        """Whether a request has nothing to wait for; it starts what it needs."""
+    def must_wait(self) -> bool:
+        """Whether there is a server that a request waits for; it starts what it needs."""
         self._want()
-        return self._next_due_s() is None and not self._outdated()
+        return self._next_due_s() is not None or bool(self._outdated())
 
     def may_have(self, name: str) -> bool:
         """Say whether a tool of this name may be one of a server's."""
         return any(name.startswith(mcp.tool_name(server, "")) for server in self._servers)
 
-    async def settled(self) -> None:
+    async def wait(self) -> None:
         """Return when each server is ready or failed, or its time is over; it starts them.
 
         Of one that has announced other tools until now, these are listed then.
@@ -407,7 +407,7 @@ class McpServers:
     ) -> str:
         one = self._servers.get(server)
         if one is not None and one.link is None:
-            await self.settled()
+            await self.wait()
         if one is None or one.link is None:
             problem = "" if one is None else one.life.problem
             raise ToolError(

@@ -170,7 +170,7 @@ class OwnBackend:
                 backend = await self._made()
                 if inspect.iscoroutinefunction(getattr(backend, method)):
                     return await foreign.wait(lambda: _read(work(backend), read))
-                found: Any = await self._threads.run(lambda: _settled(work(backend), read))
+                found: Any = await self._threads.run(lambda: _read_or_awaited(work(backend), read))
                 if isinstance(found, _Awaited):
                     return await foreign.wait(lambda: _read(found.value, read))
                 value: _Value = found
@@ -212,7 +212,10 @@ class _Awaited:
     value: Awaitable[Any]  # Any: foreign
 
 
-def _settled(value: Any, read: Callable[[Any], _Value]) -> _Value | _Awaited:  # Any: foreign
+def _read_or_awaited(
+    value: Any,  # Any: foreign
+    read: Callable[[Any], _Value],
+) -> _Value | _Awaited:
     return _Awaited(value) if inspect.isawaitable(value) else read(value)
 
 

@@ -223,16 +223,16 @@ class Performers:
         await asyncio.gather(*closing)
 
     def _call_model(self, call: CallModel, memory: Memory) -> None:
-        if self._parts.servers.is_settled:
+        if not self._parts.servers.must_wait:
             self._send_request(call, memory)
             return
         if self._waiting is not None:
             self._waiting.cancel()
-        self._waiting = asyncio.create_task(self._call_when_settled(call, memory), name="mcp-wait")
+        self._waiting = asyncio.create_task(self._call_after_wait(call, memory), name="mcp-wait")
         self._watch(self._waiting)
 
-    async def _call_when_settled(self, call: CallModel, memory: Memory) -> None:
-        await self._parts.servers.settled()
+    async def _call_after_wait(self, call: CallModel, memory: Memory) -> None:
+        await self._parts.servers.wait()
         self._send_request(call, memory)
 
     def _send_request(self, call: CallModel, memory: Memory) -> None:

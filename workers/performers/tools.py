@@ -377,7 +377,7 @@ class ToolRunner:
         """Wait for MCP servers where a call's tool is not there: this process is a new one."""
         servers = self._settings.servers
         if servers is not None and servers.may_have(call.name) and not self.toolbox.find(call.name):
-            await servers.settled()
+            await servers.wait()
             self.toolbox.join(servers)
 
     async def _allowed(

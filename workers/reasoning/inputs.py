@@ -168,7 +168,7 @@ class Purse:
         """Keep a share for a branch."""
         self._reserved[branch_id] = share or 0
 
-    def settle(self, branch_id: str, spent: int | None) -> None:
+    def spend(self, branch_id: str, spent: int | None) -> None:
         """Take what a branch has spent, None where nobody knows: then all of its share."""
         share = self._reserved.pop(branch_id, 0)
         self._spent += share if spent is None else spent
@@ -214,12 +214,12 @@ class RunBudget:
         nano = self._nano.reserved(came.branch_id)
         return charge(came, self._tokens.reserved(came.branch_id), nano / _NANO)
 
-    def settle(self, branch_id: str, usage: TokenUsage) -> None:
-        """Give back what a branch has not used."""
-        self._tokens.settle(branch_id, usage.total_tokens)
+    def spend(self, branch_id: str, usage: TokenUsage) -> None:
+        """Take what a branch has used, and give back the rest of its share."""
+        self._tokens.spend(branch_id, usage.total_tokens)
         is_unpriced = usage.cost_usd is None and usage.total_tokens > 0
         nano = ceil(round((usage.cost_usd or 0) * _NANO, 3))  # never less than it was
-        self._nano.settle(branch_id, None if is_unpriced else nano)
+        self._nano.spend(branch_id, None if is_unpriced else nano)
 
 
 def charge(came: ThoughtCame, tokens: int, cost_usd: float) -> TokenUsage:

@@ -404,7 +404,7 @@ class Run:
         if node is None or node.branch is None or node.phase not in ACTIVE:
             return None  # it was published before, or nobody asked for it
         usage = self._budget.charged(came)
-        self._budget.settle(node.id, usage)
+        self._budget.spend(node.id, usage)
         node.phase = "ended"
         if node.thought is None:
             node.thought = thought_of(node.branch, came)

@@ -1,8 +1,8 @@
 """One call in the process that was forked for it, and what the host does with what it leaves.
 
-The call settles in, runs the tool and says how it ended, in a copy of the host which no other call
-sees. Rules: the process leaves only by ``os._exit``; nothing is said after the ending; arguments
-are checked anew, since what a check returns need not be anything that travels.
+The call prepares its process, runs the tool and says how it ended, in a copy of the host which no
+other call sees. Rules: the process leaves only by ``os._exit``; nothing is said after the ending;
+arguments are checked anew, since what a check returns need not be anything that travels.
 
 What has lost its parent comes to the host, which is a subreaper: see ``Strays``.
 """
@@ -156,7 +156,7 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
     """
     code = EXIT_CRASHED
     try:
-        sandbox = _settle_in(place)
+        sandbox = _prepare_process(place)
         order = _awaited_order(given) if isinstance(given, int) else given
         tool = place.tools[order.tool]
         assert isinstance(tool, Tool)  # noqa: S101 - for any other the host makes no call
@@ -176,7 +176,7 @@ def become_call(given: RunCall | int, place: CallPlace) -> NoReturn:
         os._exit(code)
 
 
-def _settle_in(place: CallPlace) -> Sandbox | Exception:
+def _prepare_process(place: CallPlace) -> Sandbox | Exception:
     """Be a group that can be killed as a whole, die with the host, and know who is served.
 
     It is a subreaper: what it starts descends from it for as long as it lives, setsid and double

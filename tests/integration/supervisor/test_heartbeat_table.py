@@ -71,7 +71,7 @@ def test_what_each_worker_writes_is_read_in_its_slot(tmp_path):
         for slot in slots:
             with writing(heartbeats.lend(slot)) as pulse:
                 pulse.note("running", slot, (f"shell call_{slot}",), 10 * slot)
-                pulse.beat(slot + 100)
+                pulse.write(slot + 100)
         found, beats = [heartbeats.read(slot) for slot in slots], heartbeats.times()
 
     assert slots == list(range(20))
@@ -120,12 +120,12 @@ def test_a_slot_is_taken_by_one_and_zeros_for_the_next(tmp_path):
     with new_table(tmp_path / "board", 2) as heartbeats:
         first, _ = heartbeats.take(), heartbeats.take()
         with writing(heartbeats.lend(first)) as pulse:
-            pulse.beat(1)
+            pulse.write(1)
             with pytest.raises(Overloaded, match="2 processes have a slot"):
                 heartbeats.take()
             heartbeats.release(first)
             again = heartbeats.take()
-            pulse.beat(2)
+            pulse.write(2)
             fresh = heartbeats.read(again)
 
     assert (again, fresh.heartbeat_ns, fresh.activity) == (first, 0, Activity())
@@ -222,7 +222,7 @@ def test_an_agent_of_an_earlier_release_finds_its_slot_at_the_path(tmp_path):
         for slot in slots:
             with by_path(path, slot) as pulse:
                 pulse.note("running", slot, (), slot)
-                pulse.beat(slot + 100)
+                pulse.write(slot + 100)
         found, beats = [heartbeats.read(slot) for slot in slots], heartbeats.times()
         mode = path.stat().st_mode
         for slot in slots:
@@ -241,7 +241,7 @@ def test_a_file_that_is_cut_short_ends_nobody_here(tmp_path):
     with new_table(tmp_path / "board") as heartbeats:
         slot = heartbeats.take_by_path()
         with by_path(tmp_path / "board", slot) as pulse:
-            pulse.beat(1)
+            pulse.write(1)
             assert heartbeats.times() == [1]
             pulse.use_own_memory()
         os.truncate(tmp_path / "board", 0)

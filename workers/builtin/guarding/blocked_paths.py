@@ -266,9 +266,9 @@ class BlockedPaths:
         """
         if "\0" in path or len(path) > PATH_CHARS_MAX:
             raise ValueError("no file can have this path")
-        for way in _ways(path, base, self.home):
+        for absolute in _absolute_paths(path, base, self.home):
             for pattern, _, expression in self._rules:
-                if expression.fullmatch(way):
+                if expression.fullmatch(absolute):
                     return Blocked(path, pattern)
         return None
 
@@ -317,7 +317,7 @@ def _shapes(pattern: str, working_dir: str, home: str) -> Iterator[Shape]:
         yield literal + shape_of(fold(rest))
 
 
-def _ways(path: str, base: str, home: str) -> set[str]:
+def _absolute_paths(path: str, base: str, home: str) -> set[str]:
     """Return the absolute paths that ``path`` may be, folded."""
     if path == "~" or path.startswith("~"):
         head, slash, rest = path.partition("/")
@@ -325,8 +325,8 @@ def _ways(path: str, base: str, home: str) -> set[str]:
     whole = posixpath.join(base, path)
     # Resolved name by name, so that a ``..`` behind a link goes up from where the link leads.
     written, real = posixpath.normpath(whole), posixpath.realpath(whole)
-    ways = {posixpath.normpath(fold(way)) for way in (written, real)}
-    return ways | {_ROOT_OF_ANY.sub("", way, count=1) for way in ways}
+    found = {posixpath.normpath(fold(one)) for one in (written, real)}
+    return found | {_ROOT_OF_ANY.sub("", one, count=1) for one in found}
 
 
 def _has_unknown(name: Name) -> bool:

@@ -321,7 +321,7 @@ def _choices(
     part: Part, values: Mapping[str, Sequence[Word]], around: Surroundings, depth: int
 ) -> list[tuple[Part, ...]]:
     if part.kind == "tilde":
-        return [(Part("text", _home_of(part.text, around)),)]
+        return [(Part("text", _path_of_tilde(part.text, around)),)]
     if part.kind != "expansion" or depth == 0:
         return [(part,)]
     known = {"HOME": around.home, "USER": around.user, "LOGNAME": around.user}
@@ -339,7 +339,7 @@ def _choices(
     return found or [(part,)]
 
 
-def _home_of(tilde: str, around: Surroundings) -> str:
+def _path_of_tilde(tilde: str, around: Surroundings) -> str:
     if tilde == "~":
         return around.home
     return around.working_dir if tilde == "~+" else posixpath.expanduser(tilde)

@@ -74,7 +74,8 @@ class SecurityGuard(Plugin):
     def _guards(self, working_dir: str) -> tuple[PathGuard, ShellGuard]:
         config = self.config
         defaults = BLOCKED_PATHS if config.default_blocked_paths else ()
-        around = Surroundings(home=_home(), user=_user(), working_dir=working_dir)
+        home = os.environ.get("HOME") or posixpath.expanduser("~")
+        around = Surroundings(home=home, user=_user(), working_dir=working_dir)
         paths = BlockedPaths([*defaults, *config.blocked_paths], working_dir, around.home)
         rules = ShellRules(
             destructive=config.default_blocked_commands,
@@ -94,10 +95,6 @@ def _expression(phrase: str) -> re.Pattern[str]:
     begin = r"(?<![\w-])" if re.match(r"[\w-]", phrase.strip()) else ""
     end = r"(?![\w-])" if re.search(r"[\w-]$", phrase.strip()) else ""
     return re.compile(begin + words + end, re.IGNORECASE)
-
-
-def _home() -> str:
-    return os.environ.get("HOME") or posixpath.expanduser("~")
 
 
 def _user() -> str:

@@ -124,7 +124,7 @@ class Skills(Plugin):
         """Hold a call that reads a skill of the project until a person has agreed to its text."""
         catalogue = self._looked(context)
         skill = catalogue.find(str(event.args.get("name", "")))
-        if skill is None or not self._needs_consent(skill):
+        if skill is None or not self._needs_approval(skill):
             return None
         family = f"{skill.name} {skill.digest}"
         if (TOOL, family) in context.always_approved:
@@ -176,7 +176,7 @@ class Skills(Plugin):
                 log.warning("skill.refused", path=problem.path, problem=problem.text)
         return self._catalogue
 
-    def _needs_consent(self, skill: Skill) -> bool:
+    def _needs_approval(self, skill: Skill) -> bool:
         return skill.is_of_project and not self._is_agreed(skill.digest)
 
     def _is_agreed(self, digest: str) -> bool:
@@ -197,7 +197,7 @@ class Skills(Plugin):
     def _named(self, skills: Iterable[Skill]) -> list[tuple[str, str]]:
         return [
             (one.name, "of the project; the user is asked before it is loaded")
-            if self._needs_consent(one)
+            if self._needs_approval(one)
             else (one.name, one.description)
             for one in skills
         ]
@@ -210,7 +210,7 @@ class Skills(Plugin):
                 source=one.source,
                 path=one.folder,
                 digest=one.digest,
-                needs_consent=self._needs_consent(one),
+                needs_consent=self._needs_approval(one),
             )
             for one in catalogue.skills
         ]

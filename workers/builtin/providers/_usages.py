@@ -6,9 +6,9 @@ has it: one that can't be true is unknown. What could not be read is taken out o
 reply goes on without it. What a vendor names a count of tokens is a whole number in the range of
 counts, or null: then it is not given.
 
-``settle_event`` is one edge for three wire formats. litellm takes an empty piece for what it can't
-read, so a field of a wrong type would be an answer with nothing in it. Here it is refused by its
-name. What vendors say in another way is put as litellm reads it: content in parts, a refusal, a
+``normalize_event`` is one edge for three wire formats. litellm takes an empty piece for what it
+can't read, so a field of a wrong type would be an answer with nothing in it. Here it is refused by
+its name. What vendors say in another way is put as litellm reads it: content in parts, a refusal, a
 call in the older form. A character that a stream has cut in two waits for its other half.
 """
 
@@ -84,7 +84,7 @@ _GOOGLES_CALL: Final = {"name": str, "args": dict, "id": str}
 _NAMES: Final[Mapping[type, str]] = {dict: "object", list: "array"}
 
 
-def settle_event(said: Mapping[str, Any]) -> bool:  # Any: JSON as it came
+def normalize_event(said: Mapping[str, Any]) -> bool:  # Any: JSON as it came
     """Put an event as litellm reads it; say whether anything was changed.
 
     Raises:
@@ -101,7 +101,8 @@ def settle_event(said: Mapping[str, Any]) -> bool:  # Any: JSON as it came
             _check(part, _PART, "a part")
             _check(part.get("functionCall") or {}, _GOOGLES_CALL, "a function call")
     is_changed = _drop_others(said)
-    return sum(_settle_choice(choice) for choice in _objects(said.get("choices"))) > 0 or is_changed
+    choices = _objects(said.get("choices"))
+    return sum(_normalize_choice(choice) for choice in choices) > 0 or is_changed
 
 
 def _drop_others(said: Mapping[str, Any]) -> bool:
@@ -122,7 +123,7 @@ def _is_other(choice: object) -> bool:
     return index != 0
 
 
-def _settle_choice(choice: dict[str, Any]) -> bool:
+def _normalize_choice(choice: dict[str, Any]) -> bool:
     _check(choice, {"delta": dict, "finish_reason": str}, "a choice")
     delta = choice.get("delta") or {}
     is_changed = _join_parts(delta) | _say_refusal(delta)
@@ -135,11 +136,11 @@ def _settle_choice(choice: dict[str, Any]) -> bool:
         choice["finish_reason"] = "tool_calls"
         is_changed = True
     for call in delta.get("tool_calls") or ():
-        is_changed |= _settle_call(call)
+        is_changed |= _normalize_call(call)
     return is_changed
 
 
-def _settle_call(call: object) -> bool:
+def _normalize_call(call: object) -> bool:
     if not isinstance(call, dict):
         raise _refused("a member", "tool_calls", call, dict)
     _check(call, _CALL, "a tool call")
@@ -295,7 +296,7 @@ class UsageSieve:
             if is_long_error and isinstance(said, dict):
                 is_changed |= cut_error(said)
             if isinstance(said, dict):
-                is_changed |= settle_event(said)
+                is_changed |= normalize_event(said)
             # What is no JSON is litellm's to refuse.
             body = json.dumps(said).encode() if is_changed else b""
         except (ValueError, RecursionError):

@@ -99,7 +99,7 @@ def braced(parts: Sequence[Part]) -> list[Word]:
         raise TooManyWordsError
     if [part.text for part in parts[:2] if part.kind == "brace"] == ["{", "}"]:
         parts = [Part("text", "{"), *parts[1:]]  # for ``find``
-    words = (_at_home(row) for row in _rows(list(parts)))
+    words = (_with_tilde(row) for row in _rows(list(parts)))
     return [word for word in words if word.parts]
 
 
@@ -121,8 +121,8 @@ def _rows(parts: list[Part]) -> list[list[Part]]:
     return [parts]
 
 
-def _at_home(row: list[Part]) -> Word:
-    """Return a word that braces made; a ``~`` that has come to its front is the home."""
+def _with_tilde(row: list[Part]) -> Word:
+    """Return a word that braces made; a ``~`` that has come to its front is a tilde."""
     if not row or not _is_brace(row[0], "~"):
         return word_of(_plain(row))
     word = word_of(_plain(row))

@@ -126,14 +126,14 @@ class Calls:
 
     def begin_cycle(self) -> None:
         """Forget the cycle before."""
-        self.settle()
+        self.close_left()
         self._ended.clear()
 
     def leave(self) -> None:
         """Take this as the end of what runs, unless more comes of it: the cycle was aborted."""
         self._left_ns = self._spans.now_ns
 
-    def settle(self) -> None:
+    def close_left(self) -> None:
         """Close what was left by an abort: whatever was ended with it has come."""
         if self._left_ns is not None:
             self.close_all("aborted", self._left_ns)

@@ -68,7 +68,7 @@ class Tracker:
             return []
         self._spans.turn(facts, at_ns)
         if type(event) not in _WITH_ABORT:
-            self.calls.settle()
+            self.calls.close_left()
         if type(event) in _IN_CYCLE and not self._spans.has(CYCLE):
             self._open({"cmdc.begin": "unknown"})
         handler(self, event)
@@ -77,7 +77,7 @@ class Tracker:
     def end(self, facts: Facts, at_ns: int) -> list[Operation]:
         """Return what ends all that is open, since the session ends."""
         self._spans.turn(facts, at_ns)
-        self.calls.settle()
+        self.calls.close_left()
         if self._spans.has(CYCLE):
             self._close(SpanEnding("stopped"))
         return self._spans.operations()

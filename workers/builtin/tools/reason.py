@@ -141,7 +141,7 @@ class Driver:
     async def _driven(self, begin: RunBegun) -> ReasoningResult:
         given: RunBegun | Recorded = begin
         try:
-            run = await self._aside(lambda: Run(self._make()))
+            run = await self._call_strategy(lambda: Run(self._make()))
             while (result := await self._carry_out(await self._handle(run, given))) is None:
                 given = await self._next()
             if run.trace:
@@ -252,9 +252,9 @@ class Driver:
     # --- what the machine wants -------------------------------------------------------------------
 
     async def _handle(self, run: Run, given: RunBegun | Recorded) -> list[Output]:
-        return await self._aside(lambda: run.handle(given))
+        return await self._call_strategy(lambda: run.handle(given))
 
-    async def _aside(self, work: Callable[[], T]) -> T:
+    async def _call_strategy(self, work: Callable[[], T]) -> T:
         """Return what the strategy's code comes to, within its time and that of the run.
 
         Raises:

@@ -25,8 +25,8 @@ from workers.builtin.providers._failures import Heard, cut_error, words_of
 from workers.builtin.providers._usages import (
     SplitPairs,
     drop_nulls,
+    normalize_event,
     read_whole,
-    settle_event,
     usage_problem,
 )
 from workers.builtin.wires.http import refusal
@@ -236,9 +236,9 @@ class StreamedReply(ABC):
         try:
             return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return self._settled(data, decoder)
+            return self._normalized(data, decoder)
 
-    def _settled(self, data: bytes, decoder: "msgspec.json.Decoder[_Event]") -> _Event:
+    def _normalized(self, data: bytes, decoder: "msgspec.json.Decoder[_Event]") -> _Event:
         """Return an event that is not written as it should be."""
         try:
             parsed = json.loads(data, parse_int=read_whole)
@@ -246,7 +246,7 @@ class StreamedReply(ABC):
             torn = "the stream has an event that is no JSON"
             raise ProviderError(FailureKind.TRANSIENT, torn) from error
         if isinstance(parsed, dict):
-            settle_event(parsed)
+            normalize_event(parsed)
         event: _Event = msgspec.convert(parsed, decoder.type)
         return event
 

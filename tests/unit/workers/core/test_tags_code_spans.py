@@ -13,7 +13,7 @@ def place_of(*texts):
     place = TextPlace()
     for text in texts:
         place = place.after(text)
-    return place.settled()
+    return place.after_run()
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ def test_work_is_handed_to_who_can_do_it(effect, asked):
     spec = agent_spec(Options(model="x:m"))
     given = {"spec": spec, **dict.fromkeys(("session_id", "incarnation", "group_id"))}
     servers = SimpleNamespace(
-        is_settled=True, change=lambda _servers: recorder.asked.append("servers.change")
+        must_wait=False, change=lambda _servers: recorder.asked.append("servers.change")
     )
     performing = {name: recorder.part(name) for name in VERBS}
     parts = PerformerParts(**given, **performing, servers=servers)
