@@ -25,7 +25,7 @@ import supervisor
 from cmdc_runtime.errors import CmdcError, InvalidOptions
 from cmdc_runtime.installation import has_supervisor_beside, package_problem
 from cmdc_runtime.lines import unbroken
-from cmdc_runtime.prctl import set_dumpable, set_title
+from cmdc_runtime.prctl import answer_others, set_dumpable, set_title
 from cmdc_runtime.process import DAEMON_TITLE, SWITCH_INTERVAL_S
 from supervisor.adapters import systemd
 from supervisor.adapters.endpoint import DaemonRunning
@@ -40,6 +40,9 @@ log = structlog.get_logger()
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_RUNNING: Final = 3
+NICE_STEPS: Final = 5
+"""By so many the daemon goes before its sessions, for all of which it does little at a time: where
+both want a processor it gets three times as much of it as one of them."""
 
 
 def main() -> None:
@@ -59,6 +62,7 @@ def main() -> None:
     set_title(DAEMON_TITLE, " ".join((DAEMON_TITLE, *sys.argv[1:])))
     bound_arenas()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    answer_others(steps=NICE_STEPS)
     configure_logs(config.log_level, config.log_format)
     _warn_of_neighbours()
     # The stacks of all threads, when a watchdog's SIGABRT or a crash ends the process.

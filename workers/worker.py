@@ -26,7 +26,7 @@ from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError, SandboxUnav
 from cmdc_runtime.faults import rebuild_point
 from cmdc_runtime.heartbeats import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
 from cmdc_runtime.ids import WorkerId
-from cmdc_runtime.prctl import set_title
+from cmdc_runtime.prctl import answer_others, set_title
 from cmdc_runtime.process import (
     CODE_STAGE,
     EXIT_BAD_OPTIONS,
@@ -346,7 +346,7 @@ class Worker:
 
         async def listen() -> None:
             await host.listen()
-            self._link.send(Started())
+            self._say_up()
 
         self._exit_callbacks.watch(asyncio.get_running_loop().create_task(listen(), name="listen"))
 
@@ -449,10 +449,7 @@ class Worker:
         if aside.is_left_out(snapshot, records):
             snapshot = b""
         elif snapshot and SNAPSHOT_STEP in killing:
-            left_out = (
-                aside.set_aside(aside.SNAPSHOT, snapshot, aside.KILLED),
-                *left_out,
-            )
+            left_out = (aside.set_aside(aside.SNAPSHOT, snapshot, aside.KILLED), *left_out)
             snapshot = b""
         return SessionHistory(snapshot, records, size, left_out)
 
@@ -473,7 +470,7 @@ class Worker:
     def _answer_only(self, agent: Agent) -> None:
         """Answer how the session stands, and end: no other process goes on from this one."""
         self._agent, self._grace_s = agent, 0.0
-        self._link.send(Started())
+        self._say_up()
 
     async def _start_plugins(self, agent: Agent) -> None:
         """Run ``session_start`` first: a plugin may abort the session there."""
@@ -484,18 +481,21 @@ class Worker:
             self._give_up("plugin", problem)
 
     def _present(self, agent: Agent) -> None:
-        assert self._assign is not None  # noqa: S101 - the agent is made of it
-        self._agent = agent
-        assign = self._assign
+        self._agent, assign = agent, self._assign
+        assert assign is not None  # noqa: S101 - the agent is made of it
         if self._grace_s > 0:
             own = own_registration(self._id, assign.session_id, assign.incarnation)
             self._grace_s = self._grace_s if can_register(self._runtime_dir, own) else 0.0
             self._watchdog.allow(self._grace_s)
-        self._link.send(Started())
-        agent.begin(self._assign.last_reason, self._unanswered, self._report_step)
+        self._say_up()
+        agent.begin(assign.last_reason, self._unanswered, self._report_step)
         if self._heartbeat is not None:
             agent.report_activity_to(self._heartbeat.note)
         self._snapshot, self._records, self._unanswered = b"", [], []
+
+    def _say_up(self) -> None:
+        answer_others()
+        self._link.send(Started())
 
     def _give_up(self, stage: str, message: str) -> None:
         self._link.send(NotStarted(stage=stage, message=message))

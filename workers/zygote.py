@@ -1,14 +1,16 @@
 """The zygote: a process that has all worker code in memory, and forks the workers.
 
-The daemon starts it as ``python -P -m workers.zygote <socket> <daemon's pid>``, and both speak the
-frames of ``cmdc_runtime.wire.forks``. It ends with its daemon, whatever it is about, and its
-children live on. Rules: it has one thread, and forks no more when it has got another one, whose
+The daemon starts it as ``python -P -m workers.zygote <socket> <daemon's pid> <niceness>``, and both
+speak the frames of ``cmdc_runtime.wire.forks``. It ends with its daemon, whatever it is about, and
+its children live on. Rules: it has one thread, and forks no more when it has got another one, whose
 locks a child would have for ever; a child has none of its descriptors; a fork that the kernel
-refuses costs nobody anything; each child that has ended is reaped, and said so.
+refuses costs nobody anything; each child that has ended is reaped, and said so. It and what it
+forks yield to whoever is at work: an agent until it is up, a tool's process as long as it runs.
 """
 
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -23,7 +25,13 @@ from typing import Any, Final, NoReturn
 
 import multiprocess
 
-from cmdc_runtime.prctl import is_eager, keep_small, set_parent_death_signal, set_title
+from cmdc_runtime.prctl import (
+    is_eager,
+    keep_small,
+    set_parent_death_signal,
+    set_title,
+    yield_to_others,
+)
 from cmdc_runtime.process import EXIT_OK, EXIT_ORPHANED, TITLE_PREFIX, run_module
 from cmdc_runtime.wire.forks import (
     FAILURE_CHARS_MAX,
@@ -272,8 +280,11 @@ def _do_nothing(*_: object) -> None:
 
 def main() -> NoReturn:
     """Be the zygote of the daemon that has started this process; never returns."""
-    fd, daemon = map(int, sys.argv[1:])
+    fd, daemon, nice = map(int, sys.argv[1:])
     set_parent_death_signal()
+    resource.setrlimit(resource.RLIMIT_NICE, (0, 0))  # the daemon's alone
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    yield_to_others()
     if os.getppid() != daemon:  # it ended before the kernel was asked
         os._exit(EXIT_ORPHANED)
     sys.modules["__main__"] = ModuleType("__main__")  # a child's is its session's

@@ -24,6 +24,7 @@ import structlog
 
 import cmdc_runtime
 from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.prctl import NICE_AT_FIRST
 from cmdc_runtime.process import PRELOAD_MODULE, WORKER_MODULE, ZYGOTE_MODULE
 from cmdc_runtime.wire.forks import (
     MESSAGE_BYTES_MAX,
@@ -179,7 +180,7 @@ class _Server:
         """Start it; the kernel ties it to the calling thread. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line = [sys.executable, "-P", "-m", ZYGOTE_MODULE]
-        line += [str(theirs.fileno()), str(os.getpid())]
+        line += map(str, (theirs.fileno(), os.getpid(), NICE_AT_FIRST))
         try:
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 - our own program
