@@ -21,7 +21,7 @@ from cmdc_runtime.extensions.sandbox import Sandbox, SandboxPlace
 from cmdc_runtime.heartbeats import greeting_step, packed_step
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.spec import AgentSpec, acting
-from cmdc_runtime.subagent import TRANSFER_TOOL, HandoffSpec, transfer_tools
+from cmdc_runtime.subagent import HandoffSpec, transfer_tools
 from workers.core import aside
 from workers.core.records import Record, SetAside
 from workers.core.state import AgentFacts, Memory, ToolFacts
@@ -175,14 +175,14 @@ class SessionCode:
         transfers = transfer_tools(spec.handoffs, agent.name)
         tools = self.tools((*(agent.tools or ()), *transfers))
         facts = [one.facts() for one in tools]
-        own = tuple(one for one in facts if not _is_transfer(one))
+        own = tuple(one for one in facts if not one.is_transfer)
         prompt = system_of(acting(spec, agent.name))
         return OpenedAgent(
             AgentFacts(
                 name=agent.name,
                 is_own=handoff.is_own,
                 tools=None if agent.tools is None else own,
-                transfers=tuple(one for one in facts if _is_transfer(one)),
+                transfers=tuple(one for one in facts if one.is_transfer),
                 model=agent.model,
                 provider_opts=agent.provider_opts,
                 sees_all=handoff.sees_all,
@@ -300,10 +300,6 @@ class SessionCode:
         for packed in all_packed:
             self.at(packed_step(named.digest_of(packed)))
             yield packed
-
-
-def _is_transfer(tool: ToolFacts) -> bool:
-    return tool.packed is not None and tool.packed.ref == TRANSFER_TOOL
 
 
 def _all_tools(memory: Memory) -> tuple[ToolFacts, ...]:

@@ -15,7 +15,7 @@ from cmdc_runtime.events import HandoffFailed as HandoffFailedEvent
 from cmdc_runtime.ids import MessageId
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.provider_options import model_parts
-from cmdc_runtime.subagent import TRANSFER_TOOL, transfer_name
+from cmdc_runtime.subagent import transfer_name
 from workers.core.conversation import attached_tool, place, repair, since
 from workers.core.evolve import patched
 from workers.core.inputs import HistoryFiltered
@@ -39,7 +39,7 @@ _UNASKED: Final = "the function that decides on the history left an answer as th
 def asked_for(memory: Memory, call: ToolCall) -> AgentFacts | None:
     """Return the agent that a call hands the session to; None: it is another call."""
     tool = memory.tool(call.name)
-    if tool is None or tool.packed is None or tool.packed.ref != TRANSFER_TOOL:
+    if tool is None or not tool.is_transfer:
         return None
     named = (one for one in memory.policy.agents if transfer_name(one.name) == call.name)
     return next(named, None)
@@ -146,11 +146,7 @@ def _hand_over(step: Step, wanted: AgentFacts, messages: tuple[Message, ...] | N
 def _tools_of(wanted: AgentFacts, own: OwnParts) -> tuple[ToolFacts, ...]:
     """Return the tools of an agent: its own or the session's, and those that hand over."""
     given = own.tools if wanted.tools is None else wanted.tools
-    return (*(tool for tool in given if not _is_transfer(tool)), *wanted.transfers)
-
-
-def _is_transfer(tool: ToolFacts) -> bool:
-    return tool.packed is not None and tool.packed.ref == TRANSFER_TOOL
+    return (*(tool for tool in given if not tool.is_transfer), *wanted.transfers)
 
 
 def _opts_of(wanted: AgentFacts, own: OwnParts) -> dict[str, Any]:  # Any: litellm's own arguments

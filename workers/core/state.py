@@ -21,6 +21,7 @@ from cmdc_runtime.mcp_servers import McpServer
 from cmdc_runtime.message_parts import Medium, MessagePart
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.subagent import TRANSFER_TOOL
 from workers.core.budget import Budget
 from workers.core.children import Branch, Child, EndedRun, LostBranch, OpenRun
 from workers.core.records import OutcomeKind
@@ -146,6 +147,11 @@ class ToolFacts(msgspec.Struct, frozen=True):
     """Of its description in every request."""
     run_strategy: str = ""
     """As ``Tool.run_strategy``."""
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether a call of it hands the session to another agent."""
+        return self.packed is not None and self.packed.ref == TRANSFER_TOOL
 
 
 class SeenTool(msgspec.Struct, frozen=True):
