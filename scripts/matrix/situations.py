@@ -15,7 +15,7 @@ from scripts.soak.model import Call, prompt_text
 from scripts.soak.plan import QUICK, Move, Plan
 from scripts.soak.tools import CHOICES
 from scripts.soak.waves import BRANCHES
-from supervisor.core.falls import DEATHS_MAX
+from supervisor.core.exits import DEATHS_MAX
 from supervisor.processes.worker import (
     ALL,
     BOTH,

@@ -61,9 +61,8 @@ from supervisor.core.session_phase import Phase
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ending, Ref
 from supervisor.processes.worker import Worker, WorkerOwner
-from supervisor.sessions.assignment import SessionView, deliveries
+from supervisor.sessions.assignment import Services, SessionView, deliveries
 from supervisor.sessions.pending import answer_of
-from supervisor.sessions.services import Services
 from supervisor.sessions.session_tasks import SessionTasks
 
 # --- acks -------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ log = structlog.get_logger()
 
 
 class AgentOwner(SessionView, Protocol):
-    """What an agent needs of its session beside that."""
+    """What an agent needs of its session beside that; a protocol, as ``Session`` imports this."""
 
     phase: Phase
     was_up: bool
@@ -356,7 +355,7 @@ class Agent(WorkerOwner):
         """Answer questions how things are; what is behind a write waits for room on the disk."""
         waiting, self._answers = self._answers, deque()
         for behind, frame in waiting:
-            if not self.owner.is_look(frame.id):
+            if not self.owner.pending.is_look(frame.id):
                 self._answers.append((behind, frame))
             elif isinstance(frame, ValueReply):
                 self.owner.reply(frame.id, msgspec.structs.replace(frame, unsaved=True))

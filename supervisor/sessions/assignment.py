@@ -1,4 +1,4 @@
-"""What a session begins with, and what each new process of it gets before it is its agent.
+"""What a session begins with, and what each process that works for it gets and needs.
 
 A session's definition is in the journal as the request that started it. A session may begin with a
 history: of a checkpoint, of another session, of another daemon. What it begins with, events and
@@ -6,6 +6,7 @@ checkpoints included, is one transaction of the journal: where the daemon dies m
 as it was before.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import Origin, StartSession
 from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import Assign, ToClient, ToWorker
+from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import (
     BlobRow,
     CheckpointRow,
@@ -41,9 +43,13 @@ from supervisor.adapters.journal.operations import (
     ReplayEvents,
 )
 from supervisor.adapters.journal.store import Journal
+from supervisor.adapters.self_check import FlushBarrier
 from supervisor.core.history import command_problem, delivery, hole_text, slices
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
-from supervisor.sessions.services import Services
+from supervisor.processes.pool import WorkerPool
+from supervisor.sessions.pending import PendingCommands
+from supervisor.sessions.server_hosts import ServerHosts
+from supervisor.sessions.tree_runtime import TreeRuntime
 
 # --- definitions ----------------------------------------------------------------------------------
 
@@ -159,14 +165,37 @@ async def all_events(journal: Journal, session_id: SessionId) -> tuple[EventRow,
 log = structlog.get_logger()
 
 
+class Services(Protocol):
+    """What each process that works for a session needs of the rest of the daemon.
+
+    ``Sessions`` is that. It is a protocol, since the module of that class imports this one.
+    """
+
+    runtime: TreeRuntime
+    pool: WorkerPool
+    hub: Hub
+    journal: Journal
+    flush_barrier: FlushBarrier
+    server_hosts: ServerHosts
+    is_leaving: bool
+    state_dir: str
+    """The folder for what outlives the daemon."""
+    readers: asyncio.Semaphore
+    """Places for processes that answer for sessions without one."""
+
+    def answer(self, client: bytes, frame: ToClient | bytes) -> None:
+        """Send one frame to one client."""
+
+
 class SessionView(Protocol):
-    """What every process that works for a session needs of it; the session stands above them."""
+    """What each process that works for a session needs of it, be it alive or ended."""
 
     spec: StartSession
     incarnation: Incarnation
     restarts: int
     last_reason: AnyReason | None
     keys: Mapping[str, str]
+    pending: PendingCommands
 
     @property
     def id(self) -> SessionId:
@@ -178,9 +207,6 @@ class SessionView(Protocol):
 
     def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
         """Answer a command or a question."""
-
-    def is_look(self, command_id: CommandId) -> bool:
-        """Say whether a command only asks how things are, and has its answer now."""
 
     def reader_fell(self, step: int) -> bool:
         """Record the step of rebuilding that a reader died at; say whether to try again."""

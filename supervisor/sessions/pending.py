@@ -15,7 +15,7 @@ from cmdc_runtime.errors import CommandDropped, Overloaded
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.wire.codec import encode, failed
 from cmdc_runtime.wire.frames import Answer, Deliver, FailedReply, PagedReply, Refusal, ValueReply
-from supervisor.core.falls import DEATHS_MAX
+from supervisor.core.exits import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, EARLY_ANSWERS_MAX
 
 

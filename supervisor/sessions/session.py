@@ -8,7 +8,7 @@ start and its end. Everything runs in the loop; the awaits are in tasks that thi
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -34,8 +34,7 @@ from cmdc_runtime.reasons import (
 from cmdc_runtime.requests import SessionInfo, StartSession
 from cmdc_runtime.wire.codec import failed
 from cmdc_runtime.wire.frames import Deliver, ToClient
-from supervisor.core.exits import Asked, ExitRecord, fell_at
-from supervisor.core.falls import Falls
+from supervisor.core.exits import Asked, ExitRecord, Falls, fell_at
 from supervisor.core.limits import STATUS_BYTES_MAX
 from supervisor.core.session_phase import SHOWN, Happening, Phase, after
 from supervisor.core.session_tree import AGENT, HIBERNATE_GRACE_S, check_parent, parks
@@ -50,9 +49,9 @@ from supervisor.core.tree.messages import (
 )
 from supervisor.processes.worker import Worker
 from supervisor.sessions.agent import Agent
+from supervisor.sessions.assignment import Services
 from supervisor.sessions.pending import PendingCommands
 from supervisor.sessions.reader import Reader
-from supervisor.sessions.services import Services
 from supervisor.sessions.session_tasks import SessionTasks
 from supervisor.sessions.start_attempt import Inherited, StartAttempt
 from supervisor.sessions.tree_runtime import ignored
@@ -65,11 +64,24 @@ _NOT_ITS_OWN: Final = (Shutdown(detail=HIBERNATE), Shutdown(detail="normal"))
 """What a process says, or is said of it, that is stopped while it hibernates or has not started."""
 
 
+class SessionServices(Services, Protocol):
+    """What the session needs beside that; a protocol, since ``Sessions`` imports this module."""
+
+    def notify(self, session: "Session", departed: Departed, record: ExitRecord) -> None:
+        """Notify the monitors that a process ended."""
+
+    def record_hibernation(self, session: "Session") -> None:
+        """Record that a process ended and nobody is notified."""
+
+    def forget(self, session: "Session", reason: AnyReason) -> None:
+        """Remove an ended session."""
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """One session; ``spec`` is the StartSession request that it is started from."""
 
-    services: Services
+    services: SessionServices
     spec: StartSession
     path: SupervisorPath
     created_ms: int
@@ -218,13 +230,12 @@ class Session:
 
     def _read(self) -> None:
         """Have the questions that wait answered without a process of the session."""
-        questions = self.pending.looks()
-        if not questions:
+        if not self.pending.looks():
             return
         if self._reader is None or self._reader.is_over:
             self._reader = Reader(self.services, self)
             self._tasks.spawn(self._reader.run())
-        self._reader.ask(questions)
+        self._reader.ask()
 
     def _enter(self, happening: Happening) -> bool:
         """Go to the phase that something leads to, and say whether that is another one."""
@@ -382,10 +393,6 @@ class Session:
         """Record the step of rebuilding that a reader died at; say whether to try again."""
         self._falls.note(step)
         return self._falls.may_try_again
-
-    def is_look(self, command_id: CommandId) -> bool:
-        """Say whether a command only asks how things are."""
-        return self.pending.is_look(command_id)
 
     def disk_full(self) -> None:
         """Answer the questions whose answers wait behind what there is no room for."""

@@ -2,7 +2,7 @@
 
 A session with a parent belongs to one process of it: it is started only for a live one, and ends
 with it. Of those that an earlier daemon left, each goes on with its process where that lives, and
-else with a new one; ``takeover`` says how.
+else with a new one; ``adoption`` says how.
 """
 
 import asyncio
@@ -61,8 +61,8 @@ from supervisor.core.session_tree import ALL_SESSIONS, check_session, session_pa
 from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions.assignment import Brought, brought_from, spec_bytes, spec_of
-from supervisor.sessions.ended import EndedSession, EndedSessions
 from supervisor.sessions.monitors import NOBODY, MonitorService
+from supervisor.sessions.reader import EndedSession, EndedSessions
 from supervisor.sessions.server_hosts import ServerHosts
 from supervisor.sessions.session import Session
 from supervisor.sessions.tree_runtime import TreeRuntime
@@ -99,8 +99,8 @@ class Sessions:
     monitors: MonitorService = field(init=False)
     server_hosts: ServerHosts = field(init=False)
     is_leaving: bool = False
-    state_dir: str = ""
     """The daemon ends: what stops now is not over, the next daemon goes on with it."""
+    state_dir: str = ""
     readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READERS_MAX))
     live: dict[SessionId, Session] = field(default_factory=dict)
     _ended: OrderedDict[SessionId, SessionInfo] = field(default_factory=OrderedDict)

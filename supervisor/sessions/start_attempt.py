@@ -26,8 +26,7 @@ from supervisor.core.tree.messages import Ending, Ref
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.tool_hosts import SpawnErrors, spawn_failure
 from supervisor.sessions.agent import Agent, AgentOwner
-from supervisor.sessions.assignment import assignment_frames
-from supervisor.sessions.services import Services
+from supervisor.sessions.assignment import Services, assignment_frames
 from supervisor.sessions.session_tasks import SessionTasks
 
 log = structlog.get_logger()

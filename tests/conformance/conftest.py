@@ -23,7 +23,7 @@ from supervisor.core.cgroups import Version
 from tests.conformance.house import Troupe, containments_at
 from tests.conformance.proc_stage import ProcStage
 from tests.conformance.sim_stage import SimStage
-from tests.fault.conftest import Cradle
+from tests.fault.conftest import OwnDaemon
 
 FOLDER = Path(__file__).parent
 _TALLY = pytest.StashKey()
@@ -202,9 +202,9 @@ def proc_in_cells(tmp_path):
 
 
 @pytest.fixture
-def cradle():
-    """Have a place for daemons that the test may kill."""
-    found = Cradle()
+def own_daemon():
+    """A daemon that the test may kill; the test starts it."""
+    found = OwnDaemon()
     yield found
     found.close()
 

@@ -73,7 +73,7 @@ def test_the_page_is_of_a_run_of_these_tests(pytestconfig):
 
 def test_whoever_needs_processes_says_so():
     """A test that takes real processes has the marker that the count is made from."""
-    real = {"proc", "proc_in_cells", "cradle", "cmdc_session", "cmdc_daemon"}
+    real = {"proc", "proc_in_cells", "own_daemon", "cmdc_session", "cmdc_daemon"}
     takes = {
         (str(path.relative_to(conformance.ROOT)), node.name): {one.arg for one in node.args.args}
         for path in conformance.FOLDER.glob("test_*.py")

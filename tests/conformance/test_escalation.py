@@ -230,14 +230,14 @@ def find(client, name):
 @case("C62")
 @pytest.mark.fault
 @pytest.mark.process
-def test_a_root_that_gives_up_ends_its_process(cradle):
+def test_a_root_that_gives_up_ends_its_process(own_daemon):
     """Its status is not 0 and its log says why, so that who started it can do better."""
-    cradle.command = lambda *flags: [sys.executable, "-P", "-c", NO_BUDGET, *flags]
-    cradle.start()
-    with cradle.client() as client:
-        os.kill(cradle.poll(lambda: find(client, "nursery").pid, TURN_S), signal.SIGKILL)
-    status = cradle.process.wait(TURN_S)
+    own_daemon.command = lambda *flags: [sys.executable, "-P", "-c", NO_BUDGET, *flags]
+    own_daemon.start()
+    with own_daemon.client() as client:
+        os.kill(own_daemon.poll(lambda: find(client, "nursery").pid, TURN_S), signal.SIGKILL)
+    status = own_daemon.process.wait(TURN_S)
 
     assert status == 1
-    assert "gave up" in cradle.log.read_text()
-    assert cradle.left() == []
+    assert "gave up" in own_daemon.log.read_text()
+    assert own_daemon.left() == []

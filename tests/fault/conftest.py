@@ -151,9 +151,6 @@ class Plans:
         return self.folder / f"{session_id}.plan"
 
 
-Cradle = OwnDaemon  # what tests/conformance calls it still
-
-
 def pytest_report_header():
     """Say who holds each bound of sessions on this machine: what the tests play depends on it."""
     with contextlib.closing(Cgroups.survey(base_name("who holds what here"))) as cgroups:

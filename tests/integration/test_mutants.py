@@ -81,7 +81,7 @@ from scripts.mutants.belongs import Module
 from scripts.mutants.operators import mutants_of
 from scripts.mutants.run import Bench
 bench, found = Bench(), []
-for name in ("self_check_status", "falls"):
+for name in ("self_check_status", "ring"):
     tests = f"tests/unit/supervisor/core/test_{name}.py"
     module = Module("supervisor/core/self_check.py", (tests,), ())
     mutants = list(mutants_of(Path(module.file).read_text(encoding="utf-8")))

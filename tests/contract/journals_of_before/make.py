@@ -25,7 +25,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.testing import Hold, ScriptedModel, ToolCalls, ToolUse
 from cmdc_runtime.testing.daemon import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
-from supervisor.core.falls import DEATHS_MAX
+from supervisor.core.exits import DEATHS_MAX
 from workers.core.aside import fold, read_records
 from workers.core.snapshot import STRIPPED, restore
 from workers.core.state import Memory, Policy

@@ -18,7 +18,7 @@ from cmdc_runtime.heartbeats import RESUME_STEP, SNAPSHOT_STEP
 from cmdc_runtime.testing import Hold
 from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
-from supervisor.core.falls import DEATHS_MAX
+from supervisor.core.exits import DEATHS_MAX
 from tests.fault.cases.conftest import WARM_S, is_warm
 from tests.fault.cases.journals import with_journal
 from workers.core.snapshot import encode as encode_state

@@ -11,7 +11,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from supervisor.core.falls import DEATHS_MAX, STEPS_MAX
+from supervisor.core.exits import DEATHS_MAX, STEPS_MAX
 from tests.fault.audit import SLEEPER
 from tests.fault.cases.test_poison import TURN_S, kill, replayed, set_aside
 

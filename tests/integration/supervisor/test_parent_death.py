@@ -75,7 +75,7 @@ def test_a_zygote_whose_daemon_ended_first_does_nothing():
     with ours, theirs:
         stranger = os.getppid()
         begun = subprocess.run(
-            [sys.executable, "-m", ZYGOTE_MODULE, str(theirs.fileno()), str(stranger)],
+            [sys.executable, "-m", ZYGOTE_MODULE, str(theirs.fileno()), str(stranger), "0"],
             pass_fds=[theirs.fileno()],
             capture_output=True,
             timeout=WAIT_S,

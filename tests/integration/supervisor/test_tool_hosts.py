@@ -158,7 +158,7 @@ def test_a_zygote_that_cannot_fork_is_reported(folder):
     assert "the zygote is closed" in lost.message
 
 
-def test_a_worker_is_buried_when_its_host_is_gone(folder):
+def test_a_worker_is_finalized_when_its_host_is_gone(folder):
     """Only then may the next one start, and be alone with what the calls write."""
     seen = []
 

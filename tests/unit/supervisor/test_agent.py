@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -218,7 +219,7 @@ def test_who_looks_while_the_disk_is_full_waits_for_no_room():
         services, owner, worker = Services(), AgentOwner(), Worker(7)
         owner.replies = []
         owner.reply = lambda _id, frame: owner.replies.append((frame.id, frame.unsaved))
-        owner.is_look = lambda command_id: command_id.startswith("look")
+        owner.pending = SimpleNamespace(is_look=lambda command_id: command_id.startswith("look"))
         written = asyncio.get_running_loop().create_future()
         services.journal.answers[AppendRecords] = lambda _write: written
         process = Agent(

@@ -45,12 +45,10 @@ class AgentOwner:
 
     def __init__(self):
         self.replies, self.ended, self.lean, self.ups = [], [], [], 0
+        self.pending = SimpleNamespace(is_look=lambda _command_id: True)
 
     def reply(self, command_id, frame):
         self.replies.append((command_id, frame))
-
-    def is_look(self, _command_id):
-        return True
 
     def process_up(self, _process):
         self.ups += 1

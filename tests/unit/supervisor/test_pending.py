@@ -6,7 +6,7 @@ import pytest
 from cmdc_runtime.errors import CommandDropped, Overloaded
 from cmdc_runtime.wire.codec import decode
 from cmdc_runtime.wire.frames import Deliver, FailedReply, ToClient
-from supervisor.core.falls import DEATHS_MAX
+from supervisor.core.exits import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, EARLY_ANSWERS_MAX
 from supervisor.sessions.pending import PendingCommands
 

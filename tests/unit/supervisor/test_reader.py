@@ -1,10 +1,11 @@
-"""Questions to a session that sleeps: who answers them, and what that leaves behind."""
+"""Questions to a session that sleeps or has ended: who answers, and what that leaves behind."""
 
 from functools import partial
 
 import pytest
 
 from cmdc_runtime.errors import Overloaded, SessionError, TransientError
+from cmdc_runtime.reasons import Shutdown
 from cmdc_runtime.wire.frames import (
     Answer,
     Assign,
@@ -17,12 +18,14 @@ from cmdc_runtime.wire.frames import (
     Started,
     ValueReply,
 )
-from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
-from supervisor.core.falls import DEATHS_MAX, STEPS_MAX
+from supervisor.core.exits import DEATHS_MAX, STEPS_MAX
 from supervisor.core.session_phase import Phase
 from supervisor.sessions import reader
-from tests.unit.supervisor.services import CLIENT, play, settle
+from supervisor.sessions.assignment import spec_bytes
+from supervisor.sessions.reader import EndedSessions
+from tests.unit.supervisor.services import CLIENT, Services, play, settle, spec
 from tests.unit.supervisor.test_session import NIL, Case
 
 
@@ -294,6 +297,29 @@ def test_a_session_that_is_woken_answers_for_itself():
     assert case.answers == [(ValueReply, "q-1")]
 
 
+def test_a_reader_is_not_asked_what_is_answered_before_it_is_up(monkeypatch):
+    """It ends as one that has answered; asked again, the question is a new one."""
+    monkeypatch.setattr(reader, "READER_IDLE_S", 0.0)
+
+    async def scenario(*, again):
+        case = await Asleep().begin()
+        case.session.deliver(CLIENT, "c-1", NIL, durable=True)
+        await case.do("launch")
+        case.services.worker.says(Started())
+        case.services.worker.says(Answer(id="q-1", body=b"\xc0"))
+        case.services.worker.says(Answer(id="c-1", body=b"\xc0"))
+        for step in ("idle", "died", "gone", "hibernated"):
+            await case.do(step)
+        if again:
+            case.session.look(CLIENT, "q-1", NIL)
+        case.reader.says(Started())
+        await settle()
+        return case.asked(), case.reader.signals
+
+    assert play(partial(scenario, again=False)) == ([], [9])
+    assert play(partial(scenario, again=True)) == (["q-1"], [])
+
+
 def test_a_question_that_comes_while_it_falls_asleep_keeps_nobody_awake():
     """Nor does one that its process takes along: a reader is asked then."""
 
@@ -328,6 +354,99 @@ def test_the_end_of_a_session_is_the_end_of_its_reader():
 
     assert case.reader.signals[0] == 9
     assert [frame.code for _, frame in case.services.answers] == ["session_not_alive"]
+
+
+class Ended:
+    """A session that has ended, and is known as long as it is read."""
+
+    def __init__(self):
+        self.services = Services()
+        self.known = EndedSessions(self.services)
+
+    @property
+    def session(self):
+        return self.known.of(ROW, LEFT)
+
+    @property
+    def reader(self):
+        return self.services.worker
+
+    @property
+    def answers(self):
+        return [(type(frame), frame.id) for _, frame in self.services.answers]
+
+    async def begin(self):
+        self.session.look(CLIENT, "q-1", NIL)
+        await settle()
+        return self
+
+
+LEFT = Shutdown(detail="enough")
+ROW = SessionRow(session_id="s", created_ms=0, spec=spec_bytes(spec()), incarnation=2, restarts=1)
+
+
+def test_a_session_that_has_ended_is_read_as_it_was():
+    """It is known until its reader is gone; the next question then makes it known anew."""
+
+    async def scenario():
+        case = await Ended().begin()
+        before = case.session
+        case.session.look(CLIENT, "q-1", NIL)
+        case.reader.says(Started())
+        case.session.look(CLIENT, "q-2", NIL)
+        asked = [one.id for one in case.reader.sent if isinstance(one, Deliver)]
+        for question in asked:
+            case.reader.says(Answer(id=question, body=b"\xc0"))
+        stays = case.session is before
+        before.close()
+        case.reader.ends(-9)
+        await settle()
+        return case, asked, stays, case.session is before
+
+    case, asked, stays, stays_behind = play(scenario)
+    assign = case.reader.sent[0]
+
+    assert (assign.looks, assign.incarnation, assign.restarts) == (True, 2, 1)
+    assert assign.last_reason == LEFT
+    assert asked == ["q-1", "q-2"]
+    assert case.answers == [(ValueReply, "q-1"), (ValueReply, "q-2")]
+    assert (stays, stays_behind) == (True, False)
+
+
+def test_readers_of_an_ended_session_leave_out_what_has_killed_two():
+    """And who asked gets an error where none comes through."""
+
+    async def scenario():
+        case = await Ended().begin()
+        for step in [4] * DEATHS_MAX:
+            case.reader.ends(-9, step=step)
+            await settle()
+        set_aside = case.reader.sent[0].set_aside
+        case.reader.ends(-9)
+        await settle()
+        return case, set_aside
+
+    case, set_aside = play(scenario)
+    ((_, failed),) = case.services.answers
+
+    assert set_aside == (4,)
+    assert (failed.id, failed.code) == ("q-1", TransientError.code)
+    assert failed.message.startswith("session s has ended, and ")
+
+
+def test_an_ended_session_that_goes_on_under_its_id_is_read_no_more():
+    """Who asked gets an error at once, and its reader is ended; others are as they were."""
+
+    async def scenario():
+        case = await Ended().begin()
+        case.known.forget("s")
+        case.known.forget("other")
+        return case, list(case.answers)
+
+    case, answers = play(scenario)
+
+    assert answers == [(FailedReply, "q-1")]
+    assert case.reader.signals == [9]
 
 
 def test_a_status_that_is_no_status_is_not_kept():
