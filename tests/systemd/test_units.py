@@ -58,6 +58,7 @@ def test_both_units_run_the_daemon_alike():
     assert system.keys() - user.keys() == {
         "After",
         "CapabilityBoundingSet",
+        "LimitNICE",
         "NoNewPrivileges",
         "ProtectKernelLogs",
         "ProtectKernelModules",
