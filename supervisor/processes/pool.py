@@ -411,12 +411,10 @@ class WorkerPool:
         if self.grace_s <= 0:
             return
         there, folder = registered_ids(self.folder), str(self.folder / REGISTRY)
-        # One that has not called this daemon yet may be ending, and has taken itself out then.
         missed = (
             one for one in self._workers.values() if one.is_registered and one.id not in there
         )
-        alive = (one for one in missed if not (one.is_detached or one.has_ended))
-        lost = [entry for one in alive if (entry := one.entry())]
+        lost = [entry for one in missed if not one.has_ended and (entry := one.entry())]
         if lost:
             log.error("registry.lost", path=folder, agents=len(lost))
             for entry in lost:

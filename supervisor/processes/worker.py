@@ -70,7 +70,10 @@ class Worker:
     mark: Mark | None = None
     """What its orphans are known by, once it is an agent."""
     is_registered: bool = False
-    """Whether it is in the registry, by which the next daemon finds it."""
+    """Whether it has said so: it is in the registry then, by which the next daemon finds it.
+
+    An agent that has no daemon takes itself out as it ends, and this daemon is its own from when it
+    knows that it was adopted."""
     is_detached: bool = False
     """It has an earlier daemon still, or none: until it announces itself nothing of it counts."""
     has_ended: bool = False

@@ -196,7 +196,7 @@ class Agent(WorkerOwner):
     def adopt(self, policy: Supervision, written: int) -> None:
         """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""
         self.is_adopted = self._is_behind = self._was_up = True
-        self.worker.is_registered = self.worker.is_detached = True
+        self.worker.is_detached = True
         self._acks.written = self._given = written
         self.events_max = policy.event_buffer_size
         self._hear(policy)

@@ -180,16 +180,18 @@ def test_its_ward_learns_whose_it_is(how):
     assert play(scenario) == ([(7, "s", 4, POLICY)], [7.0])
 
 
-def test_who_was_taken_over_or_is_up_has_signed():
-    """A worker that was never heard of is nobody's."""
+def test_a_worker_is_registered_when_it_says_that_it_is_up():
+    """One that was adopted, too: until it knows of that it takes itself out where it ends."""
 
     async def scenario():
         new, kept = acquired(), adopted()
-        before = new.worker.is_registered
+        kept.worker.says(ADRIFT)
+        before = new.worker.is_registered, kept.worker.is_registered
         new.worker.says(Started())
+        kept.worker.says(Started())
         return before, new.worker.is_registered, kept.worker.is_registered, new.owner.ups
 
-    assert play(scenario) == (False, True, True, 1)
+    assert play(scenario) == ((False, False), True, True, 1)
 
 
 @pytest.mark.parametrize(("process_of", "given"), [(acquired, []), (adopted, ["c-1", "c-2"])])

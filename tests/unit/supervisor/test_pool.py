@@ -461,12 +461,12 @@ def test_who_follows_a_dead_process_waits_for_the_sweep_behind_it(monkeypatch):
     assert reported == ["ended", "s-1 goes on", "s-2 goes on", "swept"]
 
 
-def test_only_agents_that_have_called_are_missed_in_the_registry(setting, tmp_path):
-    """One whose daemon has died takes itself out where it ends, a moment before it is gone."""
+def test_only_agents_that_are_up_are_missed_in_the_registry(setting, tmp_path):
+    """One that knows of no daemon takes itself out where it ends, a moment before it is gone."""
     setting.address, setting.grace_s = f"ipc://{tmp_path}/workers.sock", 60.0
     for one in (FIRST, SECOND):
         worker = setting._workers[one.encode()]
-        worker.is_registered, worker.pid, worker.is_detached = True, os.getpid(), one == FIRST
+        worker.is_registered, worker.pid = one == SECOND, os.getpid()
     setting.register_again()
 
     assert registered_ids(tmp_path) == {SECOND}
