@@ -133,8 +133,9 @@ def answer_others(*, steps: int = 0) -> None:
     ``steps`` of niceness are taken off as well, where this process may do that: root may, and who
     has RLIMIT_NICE for it (getrlimit(2)).
     """
-    with suppress(OSError):  # not allowed: then the slice has to do
-        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) - steps)
+    if steps:
+        with suppress(OSError):  # not allowed: then the slice has to do
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) - steps)
     _take_turns(os.SCHED_OTHER, round(SLICE_S * 1e9))
 
 
