@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.bounded_check import CheckTooLongError
+from cmdc_runtime.bounded_check import CheckTooLongError, bounded
 from cmdc_runtime.foreign_types import holds_models, unheeded
 from cmdc_runtime.lines import one_line
-from cmdc_runtime.plain import TOO_DEEP, json_problem, reason_of, short
+from cmdc_runtime.plain import TOO_DEEP, json_problem, reason_of, short, unread_reason
 
 # --- values ---------------------------------------------------------------------------------------
 
@@ -154,9 +154,16 @@ def _specification_of(kind: Any) -> Any:
 Schema = dict[str, Any]  # Any: JSON
 Reader = Callable[[bytes], Any]  # Any: a value of the type
 
+PROBLEMS_MAX: Final = 5
+"""So many problems of one value go to the model; the first one usually explains the rest."""
 PROBLEM_CHARS_MAX: Final = 280
+"""Of each of them."""
 FORM_BYTES_MAX: Final = 2**20
 """Of a schema that travels with a prompt or a task, as MessagePack."""
+
+
+def _one_line(text: str) -> str:
+    return one_line(text, PROBLEM_CHARS_MAX)
 
 
 def answer_schema(response_format: object) -> Schema:
@@ -203,16 +210,16 @@ def schema_problem(schema: Schema) -> str | None:
     import jsonschema  # noqa: PLC0415 - 100 ms, for sessions with a response_format alone
 
     if (problem := values_problem(schema)) is not None:
-        return one_line(f"no JSON: {problem}", PROBLEM_CHARS_MAX)
+        return _one_line(f"no JSON: {problem}")
     kind = validator_class(schema)
     try:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
-        return one_line(f"no JSON Schema: {error.message} at {error.json_path}", PROBLEM_CHARS_MAX)
+        return _one_line(f"no JSON Schema: {error.message} at {error.json_path}")
     except (ValueError, OverflowError, RecursionError) as error:  # a pattern that re cannot take
-        return one_line(f"no JSON Schema: {error}", PROBLEM_CHARS_MAX)
+        return _one_line(f"no JSON Schema: {error}")
     problem = reference_problem(kind, schema)
-    return None if problem is None else one_line(f"the schema {problem}", PROBLEM_CHARS_MAX)
+    return None if problem is None else _one_line(f"the schema {problem}")
 
 
 def form_problem(schema: Schema) -> str | None:
@@ -227,9 +234,7 @@ def _made_by(make: Any) -> Schema:  # Any: a maker of schemas, the library's or 
     try:
         made = make()
     except Exception as error:  # the class of an application may do anything
-        raise TypeError(
-            one_line(f"this type has no JSON Schema: {reason_of(error)}", PROBLEM_CHARS_MAX)
-        ) from error
+        raise TypeError(_one_line(f"this type has no JSON Schema: {reason_of(error)}")) from error
     if not isinstance(made, dict):
         raise TypeError(f"model_json_schema() gave {type(made).__name__}, not a dict")
     return made
@@ -265,6 +270,36 @@ def parsed_text(text: str) -> str:
         case [first, last] if _is_block(lines[first], lines[last]):
             return "\n".join(lines[first + 1 : last]).strip()
     return text.strip()
+
+
+def answer_problem(schema: Mapping[str, Any], text: str) -> str | None:  # Any: JSON Schema
+    """Return in one line what is wrong with an answer, or None where it fits ``schema``.
+
+    The schema was checked when the session was started. References outside of it are never fetched,
+    and a check has a bound of CPU time: a pattern may take for ever on some texts.
+    """
+    bare = parsed_text(text)
+    if not bare:
+        return "the answer is empty"
+    try:
+        value = msgspec.json.decode(bare)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return _one_line(f"the answer is no JSON: {unread_reason(bare, error)}")
+    return _mismatch(schema, value)
+
+
+def _mismatch(schema: Mapping[str, Any], value: object) -> str | None:  # Any: JSON Schema
+    kind = validator_class(dict(schema))
+    try:
+        found = bounded(lambda: mismatches(kind, schema, value))
+    except CheckTooLongError as error:
+        return f"the answer cannot be checked: {error}, perhaps for a pattern of response_format"
+    except UncheckableError as error:
+        return _one_line(f"response_format {error}")
+    lines = [_one_line(f"{error.message} at {error.json_path}") for error in found[:PROBLEMS_MAX]]
+    if len(found) > PROBLEMS_MAX:
+        lines.append(f"and {len(found) - PROBLEMS_MAX} more")
+    return "; ".join(lines) or None
 
 
 def repair_request(problem: str) -> str:

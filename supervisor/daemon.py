@@ -67,6 +67,7 @@ from supervisor.processes.containment import Containments
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.starts import Starts
 from supervisor.processes.worker import VICTIMS, pids_of
+from supervisor.processes.zygotes import Zygotes
 from supervisor.sessions.adoption import Adoption, AdoptionResult
 from supervisor.sessions.monitors import MonitorService
 from supervisor.sessions.sessions import Sessions
@@ -258,7 +259,7 @@ class Daemon:
 
     def _make_pool(self, config: DaemonConfig) -> WorkerPool:
         return WorkerPool(
-            self._zygote,
+            Zygotes(self._zygote),
             self._reaper,
             self._containments,
             self._endpoint.workers,
@@ -331,7 +332,7 @@ class Daemon:
         background = BackgroundTasks(_log_failed)
         background.spawn(self._pool.keep_spares(), "spares")
         if not self._config.embedded:
-            background.spawn(self._pool.warming.warm_full(), "zygote")
+            background.spawn(self._pool.zygotes.warm_full(), "zygote")
         background.spawn(self._containments.watch(), "containments")
         background.spawn(self._pruning.keep(), "pruning")
         background.spawn(accept_gate.keep(), "accept_gate")

@@ -61,7 +61,6 @@ from workers.performers.histories import HistoryFilters
 from workers.performers.model import (
     Asker,
     CallSettings,
-    KeyedProvider,
     ModelCallbacks,
     ModelCaller,
     Patience,
@@ -70,6 +69,7 @@ from workers.performers.model import (
     system_of,
 )
 from workers.performers.plugin_port import PluginLoader, PluginPorts
+from workers.performers.provider_edge import KeyedProvider
 from workers.performers.publish import Publisher
 from workers.performers.replies import Replies
 from workers.performers.subagents import Subagents

@@ -27,6 +27,8 @@ import msgspec
 from msgspec import inspect as kinds
 
 from cmdc_runtime.answer_schema import (
+    PROBLEM_CHARS_MAX,
+    PROBLEMS_MAX,
     UncheckableError,
     mismatches,
     reference_problem,
@@ -131,10 +133,6 @@ def _valid(text: str) -> str:
 # --- signatures and arguments ---------------------------------------------------------------------
 
 Fields = tuple[Parameter, ...]
-
-PROBLEMS_MAX: Final = 5
-"""So many problems of one call go to the model; the first one usually explains the rest."""
-PROBLEM_CHARS_MAX: Final = 300
 
 _KEYS: Final = (
     *(kinds.AnyType, kinds.StrType, kinds.IntType, kinds.FloatType, kinds.DecimalType),

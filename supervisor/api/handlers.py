@@ -460,9 +460,9 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
         kind="worker",
         restart="permanent",
         state=facts.nursery,
-        pid=sessions.pool.zygote.pid,
+        pid=sessions.pool.zygotes.lean.pid,
     )
-    full = sessions.pool.full
+    full = sessions.pool.zygotes.full
     zygotes = [zygote]
     if full.pid is not None:
         state = "ready" if full.is_warm else "warming"

@@ -40,13 +40,7 @@ from supervisor.adapters.peers import Origin, SessionProcesses, own_origin
 from supervisor.adapters.pidfd import Reaper
 from supervisor.adapters.router import Published, Router
 from supervisor.adapters.tasks import BackgroundTasks, awake_timeout
-from supervisor.adapters.zygote import (
-    Boot,
-    Zygote,
-    ZygoteFailed,
-    ZygoteLost,
-    ZygoteOptions,
-)
+from supervisor.adapters.zygote import Boot, ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import (
     FORK_RETRY_S,
@@ -61,8 +55,8 @@ from supervisor.core.limits import (
 from supervisor.processes.containment import Containments
 from supervisor.processes.starts import Starts
 from supervisor.processes.tool_hosts import SpawnErrors, ToolHosts
-from supervisor.processes.warming import Warming
 from supervisor.processes.worker import Sweeper, Worker, WorkerOwner
+from supervisor.processes.zygotes import Zygotes
 
 log = structlog.get_logger()
 
@@ -72,23 +66,17 @@ _SHOWN_CHARS: Final = 120
 """Of an address in an error."""
 
 
-def _zygote_with_litellm() -> Zygote:
-    return Zygote(ZygoteOptions(needs=("litellm",)))
-
-
 @dataclass(slots=True)
 class WorkerPool:
     """All workers of the daemon."""
 
-    zygote: Zygote
+    zygotes: Zygotes
     reaper: Reaper
     containments: Containments
     address: str
     spares_wanted: int
     grace_s: float = 0.0
     """How long agents go on without a daemon."""
-    full: Zygote = field(default_factory=_zygote_with_litellm)
-    """That of the processes which have litellm; it is warmed when the first one is wanted."""
     router: Router[FromWorker, ToWorker] = field(init=False)
     _workers: dict[bytes, Worker] = field(default_factory=dict)
     _spares: deque[Worker] = field(default_factory=deque)
@@ -103,7 +91,6 @@ class WorkerPool:
     _survivors: dict[WorkerId, Worker] = field(default_factory=dict)
     """Those that were adopted, until they are finalized."""
     sweeper: Sweeper = field(init=False)
-    warming: Warming = field(init=False)
     hung: int = 0
     """Spares that were killed since they did not answer."""
     starts: Starts = field(default_factory=Starts)
@@ -113,7 +100,6 @@ class WorkerPool:
     def __post_init__(self) -> None:
         """Sweep behind the workers, and leave alone what is waited for."""
         self.sweeper = Sweeper(lambda: self.own_pids)
-        self.warming = Warming(self.zygote, self.full, lambda: self._number)
 
     @property
     def folder(self) -> Path:
@@ -139,7 +125,7 @@ class WorkerPool:
     @property
     def own_pids(self) -> frozenset[int]:
         """Children of the daemon that are waited for elsewhere."""
-        return self.zygote.pids | self.full.pids | self.reaper.pids
+        return self.zygotes.pids | self.reaper.pids
 
     async def acquire(self, is_waiting: Callable[[], bool], *, has_litellm: bool = False) -> Worker:
         """Return a worker that waits for its Assign: a spare, or a new one.
@@ -157,7 +143,7 @@ class WorkerPool:
         while is_waiting():
             try:
                 if not self._spares and not has_litellm:
-                    await self.zygote.warmed.wait()  # its handler warms it, at its own pace
+                    await self.zygotes.lean.warmed.wait()  # its handler warms it, at its own pace
                 return await self._acquire_in_turn(is_waiting, has_litellm=has_litellm)
             except (ZygoteFailed, ZygoteLost):
                 await asyncio.sleep(pause_s)
@@ -224,11 +210,10 @@ class WorkerPool:
             except BaseException:  # nobody waits for it any more, or it can't be looked at
                 self.release(worker)
                 raise
-        zygote = self.full if has_litellm else self.zygote
         try:
-            worker = await self._fork(zygote)
+            worker = await self._fork(has_litellm=has_litellm)
         except ZygoteLost:  # it died over this very fork: the next one comes from a new zygote
-            worker = await self._fork(zygote)
+            worker = await self._fork(has_litellm=has_litellm)
         self._wake.set()
         if not worker.has_ended:
             return worker
@@ -254,12 +239,12 @@ class WorkerPool:
         while True:
             try:
                 while len(self._spares) < self.spares_wanted:
-                    self._keep(await self._fork(self.zygote))
+                    self._keep(await self._fork())
             except SpawnErrors as error:
                 log.warning("spare.not_forked", problem=str(error), retry_s=SPARE_RETRY_S)
                 await asyncio.sleep(SPARE_RETRY_S)
                 if isinstance(error, (ZygoteFailed, ZygoteLost)):
-                    await self.zygote.warmed.wait()  # as in ``acquire``
+                    await self.zygotes.lean.warmed.wait()  # as in ``acquire``
                 continue
             self._wake.clear()
             await self._wake.wait()
@@ -381,7 +366,7 @@ class WorkerPool:
         elif isinstance(frame, HostWanted):
             worker.hosts.start(frame.address)
         elif isinstance(frame, SdkImported):
-            self._tasks.spawn(self.warming.sdk_imported(), "learn-sdk")
+            self._tasks.spawn(self.zygotes.sdk_imported(), "learn-sdk")
         elif worker.owner is not None:
             worker.owner.on_frame(frame, published)
             if isinstance(frame, Started) and not isinstance(worker.owner, _Spare):
@@ -426,7 +411,7 @@ class WorkerPool:
         self._is_closing = True
         for spare in self._spares:
             self.signal(spare, signal.SIGKILL)
-        await self._close_zygotes()
+        await self.zygotes.close()
         self._tasks.cancel()
         await self._tasks.wait()
         self.reaper.close()
@@ -440,18 +425,15 @@ class WorkerPool:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._empty.wait()
-        await self._close_zygotes()  # who still waits for a process, a tool host say, waits no more
+        await self.zygotes.close()  # who still waits for a process, a tool host say, waits no more
         while self._tasks:  # the end of one may be what another one begins with
             await self._tasks.wait()
-
-    async def _close_zygotes(self) -> None:
-        await asyncio.gather(self.zygote.close(), self.full.close())
 
     def _hosts_of(self, worker: Worker) -> ToolHosts:
         def on_lost(address: str, message: str) -> None:
             self.send(worker, HostLost(address=address, message=message))
 
-        parts = self.zygote, self.reaper, worker.containment, on_lost
+        parts = self.zygotes.lean, self.reaper, worker.containment, on_lost
         return ToolHosts(*parts, self._tasks.spawn, self._check_open, lambda: self.own_pids)
 
     def _has_processes(self) -> bool:
@@ -461,7 +443,7 @@ class WorkerPool:
         if self._is_closing:
             raise Overloaded("the daemon is about to end")
 
-    async def _fork(self, zygote: Zygote) -> Worker:
+    async def _fork(self, *, has_litellm: bool = False) -> Worker:
         self._check_open()
         self._number += 1
         worker_id = new_worker_id(self._number)
@@ -474,7 +456,6 @@ class WorkerPool:
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
             "grace_s": self.grace_s,
-            "is_lean": int(zygote is not self.full),
             "slot_fd": containment.lend_slot(),
             **containment.boot,
         }
@@ -482,11 +463,11 @@ class WorkerPool:
         ready: asyncio.Future[None] = loop.create_future()
         # Known before it is forked: its first frame may be faster than the fork's return.
         worker = Worker(worker_id, containment, pid=0, pidfd=-1, ready=ready)
-        worker.has_litellm = zygote is self.full
+        worker.has_litellm = has_litellm
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = worker
         try:
-            child = await zygote.fork(boot)
+            child = await self.zygotes.fork(boot, has_litellm=has_litellm)
         except BaseException:
             del self._workers[worker.peer]
             await containment.close()

@@ -28,6 +28,7 @@ from supervisor.adapters.cgroups import Cgroups
 from supervisor.adapters.pidfd import Reaper, is_over
 from supervisor.processes.containment import Containments
 from supervisor.processes.pool import WorkerPool
+from supervisor.processes.zygotes import Zygotes
 from tests.conformance.script import CHOSEN, HOPELESS, RAISED
 from tests.unit.supervisor.services import Hub, Journal
 
@@ -275,12 +276,11 @@ class StageServices:
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
         zygote = Zygote(troupe, self.wire)
         self.pool = WorkerPool(
-            zygote,
+            Zygotes(lean=zygote, full=zygote),
             Reaper(),
             containments,
             f"ipc://{containments.heartbeats_path}",
             0,
-            full=zygote,
         )
         self.pool.hear(self.wire)
         self._on_down = stage.saw_down

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
-from cmdc_runtime.answer_schema import refusal, repair_request
+from cmdc_runtime.answer_schema import answer_problem, refusal, repair_request
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.errors import CollectTimeout
 from cmdc_runtime.events import (
@@ -40,7 +40,7 @@ from cmdc_runtime.extensions.hooks import (
 )
 from cmdc_runtime.messages import OPENING, Message
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
-from workers.core import answer_format, compaction, handoffs, loops, opening_call
+from workers.core import compaction, handoffs, loops, opening_call
 from workers.core.conversation import (
     APPROVAL,
     NOTES,
@@ -379,7 +379,7 @@ def conclude(step: Step, at_ms: int) -> None:
         ask(step, at_ms)
         return
     schema, answer = form_of(memory), memory.messages[-1].content
-    problem = answer_format.problem(schema, answer) if schema else None
+    problem = answer_problem(schema, answer) if schema else None
     if problem is None and memory.policy.guards_output:
         step.become(Guarding())
         step.change(work=memory.work + 1)

@@ -20,11 +20,10 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import structlog
 
 from cmdc_runtime import foreign, plain
@@ -47,7 +46,6 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message, TokenUsage
-from cmdc_runtime.provider_options import model_parts
 from cmdc_runtime.spec import AgentSpec, acting
 from workers.core.assemble import assemble, credible, fit, usage_problem
 from workers.core.budget import estimate_tokens
@@ -76,25 +74,6 @@ from workers.mcp.servers import McpServers
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 from workers.performers.provider_edge import provided
 from workers.performers.toolbox import Toolbox
-
-# --- the provider's code --------------------------------------------------------------------------
-
-
-class KeyedProvider:
-    """A provider that asks with the keys of the session where a request has none."""
-
-    def __init__(self, provider: Provider, keys: Mapping[str, str]) -> None:
-        """Ask by ``provider``; ``keys`` are by model, or by the provider that models name."""
-        self._provider, self._keys = provider, keys
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        """Return the chunks of the reply; see ``Provider.stream``."""
-        key = self._keys.get(request.model) or self._keys.get(model_parts(request.model)[0])
-        if key is not None and request.provider_opts.get("api_key") is None:
-            opts = {**request.provider_opts, "api_key": key}
-            request = msgspec.structs.replace(request, provider_opts=opts)
-        return self._provider.stream(request)
-
 
 # --- a request of a cycle -------------------------------------------------------------------------
 

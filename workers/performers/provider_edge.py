@@ -1,23 +1,48 @@
-"""The edge to a provider's code, which may be an application's own.
+"""The edge to a provider's code, which may be an application's own: what goes in, what comes out.
 
-Whatever it raises ends at worst the request that it was asked: an exit of it is a failure of the
-request, and a ``ProviderError`` has fields that the kernel can decide by.
+A request has the key of its session. Whatever the code raises ends at worst the request that it was
+asked: an exit of it is a failure of the request, and a ``ProviderError`` has fields that the kernel
+can decide by.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from cmdc_runtime import foreign
 from cmdc_runtime.errors import InvalidFields
-from cmdc_runtime.extensions.provider import FailureKind, ProviderError
+from cmdc_runtime.extensions.provider import (
+    Chunk,
+    FailureKind,
+    ModelRequest,
+    Provider,
+    ProviderError,
+)
 from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.provider_options import model_parts
 
 log = structlog.get_logger()
 
 _T = TypeVar("_T")
+
+
+class KeyedProvider:
+    """A provider that asks with the keys of the session where a request has none."""
+
+    def __init__(self, provider: Provider, keys: Mapping[str, str]) -> None:
+        """Ask by ``provider``; ``keys`` are by model, or by the provider that models name."""
+        self._provider, self._keys = provider, keys
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """Return the chunks of the reply; see ``Provider.stream``."""
+        key = self._keys.get(request.model) or self._keys.get(model_parts(request.model)[0])
+        if key is not None and request.provider_opts.get("api_key") is None:
+            opts = {**request.provider_opts, "api_key": key}
+            request = msgspec.structs.replace(request, provider_opts=opts)
+        return self._provider.stream(request)
 
 
 async def provided(work: Callable[[], Awaitable[_T]]) -> _T:

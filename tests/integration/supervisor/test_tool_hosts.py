@@ -19,6 +19,7 @@ from supervisor.core.exits import ExitRecord
 from supervisor.processes.containment import Containments
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.worker import Worker
+from supervisor.processes.zygotes import Zygotes
 from tests.ended import has_ended
 
 pytestmark = pytest.mark.process
@@ -65,7 +66,7 @@ async def pool_in(folder):
     reaper, router = Reaper(), Router()
     containments = Containments(folder, folder, "info")
     containments.start()
-    pool = WorkerPool(zygote, reaper, containments, f"ipc://{folder}/workers.sock", 0)
+    pool = WorkerPool(Zygotes(zygote), reaper, containments, f"ipc://{folder}/workers.sock", 0)
     pool.router = router
     ready = asyncio.get_running_loop().create_future()
     worker_id = new_worker_id(1)
@@ -148,7 +149,7 @@ def test_a_zygote_that_cannot_fork_is_reported(folder):
 
     async def scenario():
         async with pool_in(folder) as (pool, worker, router):
-            await pool.zygote.close()
+            await pool.zygotes.lean.close()
             await ask(pool, worker, folder / "h-1")
             return router.sent
 

@@ -34,13 +34,13 @@ class Forking(WorkerPool):
 
     def __init__(self, *problems):
         zygote = SimpleNamespace(warmed=asyncio.Event())
-        super().__init__(zygote, None, None, "ipc://x", 0)
+        super().__init__(SimpleNamespace(lean=zygote), None, None, "ipc://x", 0)
         self.problems = list(problems)
         self.forks = self.at_once = self.most = 0
         self.may_fork = asyncio.Event()
         self.may_fork.set()
 
-    async def _fork(self, _zygote):
+    async def _fork(self, *, has_litellm=False):
         self.forks = number = self.forks + 1
         self.at_once += 1
         self.most = max(self.most, self.at_once)
@@ -88,7 +88,7 @@ def test_who_waits_has_a_worker_from_the_next_zygote():
         acquiring = asyncio.create_task(forking.acquire(always))
         await settle()
         before = forking.forks
-        forking.zygote.warmed.set()
+        forking.zygotes.lean.warmed.set()
         worker = await acquiring
         return before, worker.pid
 
@@ -104,7 +104,7 @@ def test_who_waits_for_nothing_any_more_forks_nothing():
         acquiring = asyncio.create_task(forking.acquire(lambda: bool(wanted)))
         await settle()
         wanted.clear()
-        forking.zygote.warmed.set()
+        forking.zygotes.lean.warmed.set()
         with pytest.raises(ZygoteLost):
             await acquiring
         return forking.forks
@@ -118,7 +118,7 @@ def test_as_many_are_forked_as_may_become_agents_together():
     async def scenario():
         forking = Forking()
         forking.starts = Starts(AT_ONCE)
-        forking.zygote.warmed.set()
+        forking.zygotes.lean.warmed.set()
         forking.may_fork.clear()
         acquiring = [asyncio.create_task(forking.acquire(always)) for _ in range(9 * AT_ONCE)]
         await settle()
@@ -144,7 +144,7 @@ def test_a_fork_that_fails_leaves_its_place_to_the_next_one():
     async def scenario():
         forking = Forking(ZygoteFailed("fork", "no"), ZygoteFailed("fork", "no"))
         forking.starts = Starts(1)
-        forking.zygote.warmed.set()
+        forking.zygotes.lean.warmed.set()
         again = asyncio.create_task(forking.acquire(always))
         with pytest.raises(ZygoteFailed):
             await forking.acquire(never)

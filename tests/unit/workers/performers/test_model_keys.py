@@ -3,7 +3,7 @@
 import pytest
 
 from cmdc_runtime.extensions.provider import ModelRequest
-from workers.performers.model import KeyedProvider
+from workers.performers.provider_edge import KeyedProvider
 
 KEYS = {"openai": "of all", "openai:local": "of one"}
 

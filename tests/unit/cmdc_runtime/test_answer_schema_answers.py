@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime import bounded_check
-from cmdc_runtime.answer_schema import parsed_text, repair_request, schema_problem
-from workers.core.answer_format import problem
+from cmdc_runtime.answer_schema import answer_problem, parsed_text, repair_request, schema_problem
 
 PERSON = {
     "type": "object",
@@ -65,7 +64,7 @@ def test_one_code_block_is_taken_off(text, bare):
 )
 def test_a_problem_is_reported_with_its_place(text, found):
     """The line says what is wrong and where, so that a model can mend it."""
-    reported = problem(PERSON, text)
+    reported = answer_problem(PERSON, text)
 
     assert reported is None if found is None else reported.startswith(found)
 
@@ -73,7 +72,7 @@ def test_a_problem_is_reported_with_its_place(text, found):
 def test_a_pattern_without_an_end_is_reported(monkeypatch):
     """Whoever wrote the pattern reads of it, and no process is lost."""
     monkeypatch.setattr(bounded_check, "CHECK_CPU_S", 0.05)
-    reported = problem({"pattern": "^(a+)+$"}, json.dumps("a" * 40 + "b"))
+    reported = answer_problem({"pattern": "^(a+)+$"}, json.dumps("a" * 40 + "b"))
 
     assert reported.startswith(
         "the answer cannot be checked: it took more than 0.05 s of CPU time, "
@@ -83,7 +82,7 @@ def test_a_pattern_without_an_end_is_reported(monkeypatch):
 
 def test_a_problem_is_one_bounded_line():
     """Five problems explain the rest, and none brings the whole answer along."""
-    reported = problem({"items": {"type": "string"}}, json.dumps([["x\ny" * 5000]] * 9))
+    reported = answer_problem({"items": {"type": "string"}}, json.dumps([["x\ny" * 5000]] * 9))
 
     assert "\n" not in reported
     assert reported.endswith("; and 4 more")
@@ -93,7 +92,7 @@ def test_a_problem_is_one_bounded_line():
 @pytest.mark.parametrize(("wrong", "more"), [(5, ""), (6, "; and 1 more")])
 def test_as_many_problems_as_are_named_leave_none_out(wrong, more):
     """What is left out is counted, and only then."""
-    reported = problem({"items": {"type": "string"}}, json.dumps([1] * wrong))
+    reported = answer_problem({"items": {"type": "string"}}, json.dumps([1] * wrong))
 
     assert reported == "; ".join(f"1 is not of type 'string' at $[{at}]" for at in range(5)) + more
 
@@ -107,7 +106,7 @@ def test_schemas_of_types_are_understood(text, fits):
     schema = msgspec.json.schema(Point)
 
     assert schema_problem(schema) is None
-    assert (problem(schema, text) is None) is fits
+    assert (answer_problem(schema, text) is None) is fits
 
 
 def test_a_schema_may_name_its_draft():
@@ -116,14 +115,14 @@ def test_a_schema_may_name_its_draft():
     draft7 = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
 
     assert schema_problem(draft7) is None
-    assert problem(draft7, '["x"]') == "'x' is not of type 'integer' at $[0]"
+    assert answer_problem(draft7, '["x"]') == "'x' is not of type 'integer' at $[0]"
     assert schema_problem(items) is not None
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/Gone", "https://example.invalid/schema.json"])
 def test_references_are_not_fetched(reference):
     """A schema that refers to something outside is reported, without asking the network."""
-    reported = problem({"$ref": reference}, "{}")
+    reported = answer_problem({"$ref": reference}, "{}")
 
     assert reported == f"response_format refers to {reference!r}, which is nowhere"
 
@@ -134,8 +133,8 @@ def test_an_unknown_draft_is_read_as_the_newest(draft):
     schema = {"$schema": draft, "type": "integer"}
 
     assert schema_problem(schema) is None
-    assert problem(schema, "7") is None
-    assert problem(schema, "[]") == "[] is not of type 'integer' at $"
+    assert answer_problem(schema, "7") is None
+    assert answer_problem(schema, "[]") == "[] is not of type 'integer' at $"
 
 
 def test_a_schema_that_refers_to_itself_ends():
@@ -143,7 +142,7 @@ def test_a_schema_that_refers_to_itself_ends():
     schema = {"allOf": [{"$ref": "#"}]}
 
     assert schema_problem(schema) is None
-    assert "nested too deeply" in problem(schema, "{}")
+    assert "nested too deeply" in answer_problem(schema, "{}")
 
 
 def test_the_model_is_asked_once_more():
