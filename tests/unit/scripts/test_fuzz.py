@@ -116,15 +116,16 @@ def test_the_shares_are_the_whole():
 @pytest.mark.parametrize(
     ("answers", "problem"),
     [
-        ({}, "of 100 frames 0 were answered"),
-        ({"Failed": 49}, "of 100 frames 49 were answered"),
-        ({"Reply": 40, "refused": 41}, "of 81 answers no handler gave 41"),
+        ({}, "of 300 frames 0 were answered"),
+        ({"Failed": 149}, "of 300 frames 149 were answered"),
+        ({"Reply": 120, "refused": 121}, "of 241 answers no handler gave 121"),
     ],
     ids=["none", "too few", "by the gate"],
 )
 def test_a_daemon_that_leaves_frames_unanswered_is_found(answers, problem):
-    """No answer at all is no proof of anything."""
-    check_answers({"Reply": 25, "refused": 25}, 100)
+    """No answer at all is no proof of anything, and of a few frames each may be nonsense."""
+    check_answers({"Reply": 75, "refused": 75}, 300)
+    check_answers(answers, 299)
 
     with pytest.raises(AssertionError, match=problem):
-        check_answers(answers, 100)
+        check_answers(answers, 300)
