@@ -1,6 +1,8 @@
 """What every event is, and the facts about one that stand on its class."""
 
-from typing import ClassVar, Final, Literal, TypeAlias
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +21,14 @@ Notice: TypeAlias = Literal["", "quiet", "good", "warning", "bad"]
 Span: TypeAlias = Literal["", "invoke_agent", "chat", "execute_tool", "reason"]
 
 
+class SpanNote(NamedTuple):
+    """What an event is in a trace that neither begins nor ends a span: an event of the span."""
+
+    name: str
+    attributes: Mapping[str, str] = MappingProxyType({})
+    """By field the name of the attribute that has its value."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=snake):
     """Base of all events; as text an event is one line for people."""
 
@@ -32,6 +42,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=sna
     """The style in which the command line shows it beside an answer; "" shows it in `tail` only."""
     span: ClassVar[Span] = ""
     """The span of a trace that it begins, ends or adds to; "" is none."""
+    span_note: ClassVar[SpanNote | None] = None
+    """What it adds there, if that is all it does."""
     theme: ClassVar[str] = ""
     """The section of the catalogue that it stands in; "" is that of its module."""
 

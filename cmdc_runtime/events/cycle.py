@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypeAlias
 
-from cmdc_runtime.events.base import Event
+from cmdc_runtime.events.base import Event, SpanNote
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, MessageId
 from cmdc_runtime.lines import duration, one_line
 from cmdc_runtime.message_parts import MessagePart
@@ -298,6 +298,7 @@ class StreamStalled(Event, frozen=True, kw_only=True):
     level = "warning"
     notice = "warning"
     span = "chat"
+    span_note = SpanNote("llm.stalled", {"elapsed_s": "cmdc.elapsed_s"})
 
     elapsed_s: float
 
@@ -310,6 +311,7 @@ class StreamReset(Event, frozen=True, kw_only=True):
 
     notice = "warning"
     span = "chat"
+    span_note = SpanNote("llm.reset")
 
     def _line(self) -> str:
         return "the answer begins anew"
@@ -336,6 +338,7 @@ class ContextOverflow(Event, frozen=True, kw_only=True):
     level = "warning"
     notice = "bad"
     span = "chat"
+    span_note = SpanNote("llm.overflow")
 
     reason: str
 
@@ -404,6 +407,7 @@ class ModelSwitched(Event, frozen=True, kw_only=True):
 
     notice = "quiet"
     span = "chat"
+    span_note = SpanNote("model.switched", {"from_": "cmdc.model.from", "to": "cmdc.model.to"})
 
     from_: str
     to: str

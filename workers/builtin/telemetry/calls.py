@@ -364,23 +364,6 @@ class RequestSpans:
         facts: Attributes = {"cmdc.attempt": event.attempt, "cmdc.delay_ms": event.delay_ms}
         self._spans.note(names.LLM_RETRY, facts)
 
-    def reset(self, _event: events.StreamReset) -> None:
-        """Record that what was shown of the answer is void."""
-        self._spans.note(names.LLM_RESET, {})
-
-    def stall(self, event: events.StreamStalled) -> None:
-        """Publish that nothing comes."""
-        self._spans.note(names.LLM_STALLED, {"cmdc.elapsed_s": event.elapsed_s})
-
-    def overflow(self, _event: events.ContextOverflow) -> None:
-        """Record that the conversation is too long for the model."""
-        self._spans.note(names.LLM_OVERFLOW, {})
-
-    def switch_model(self, event: events.ModelSwitched) -> None:
-        """Record which model the next request goes to."""
-        facts: Attributes = {"cmdc.model.from": event.from_, "cmdc.model.to": event.to}
-        self._spans.note(names.MODEL_SWITCHED, facts)
-
     def compact(self, event: events.ConversationCompacted) -> None:
         """Record what was summed up, and count what that took."""
         trigger: Attributes = {"cmdc.trigger": event.trigger}

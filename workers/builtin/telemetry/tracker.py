@@ -11,7 +11,8 @@ Any event may be missing, since a process dies or an observer cannot keep up. Wh
 having begun is a span without length. What never ends is ended by the next thing that cannot come
 before its end; its outcome is "unknown". What is open when a process dies is lost.
 
-An event whose class names a span has a row in ``_HANDLERS``; a test says which are missing.
+An event that is no more than an event of its span says so on its class; any other one whose class
+names a span has a row in ``_ROWS``. A test says which have neither.
 """
 
 from collections.abc import Callable, Mapping
@@ -181,6 +182,15 @@ class Tracker:
         spans.measure(names.AGENT_TURN_DURATION, spans.elapsed_s(CYCLE), kinds)
         spans.close(CYCLE, ending)
 
+    # --- notes ----------------------------------------------------------------------------------
+
+    def note(self, event: events.Event) -> None:
+        """Add to a span what the event's class says."""
+        if event.span_note is not None:
+            name, attributes = event.span_note
+            facts = {attributes[field]: getattr(event, field) for field in attributes}
+            self._spans.note(name, facts)
+
     # --- calls ----------------------------------------------------------------------------------
 
     def end_call(self, event: events.ToolExecutionEnd) -> None:
@@ -229,18 +239,16 @@ class Tracker:
 
 Handler = Callable[[Tracker, Any], None]  # Any: the event of the row
 # fmt: off
-_HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
+_ROWS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.AgentAbort:            Tracker.abort,
     events.AgentEnd:              Tracker.finish,
     events.AgentError:            Tracker.fail,
     events.AgentRecovered:        Tracker.recover,
     events.AgentResumed:          Tracker.keep_trigger,
     events.AgentStart:            Tracker.start,
-    events.ContextOverflow:       lambda one, event: one.requests.overflow(event),
     events.ConversationCompacted: lambda one, event: one.requests.compact(event),
     events.LoopDetected:          lambda one, event: one.calls.loop(event),
     events.MessageStart:          lambda one, event: one.requests.begin_answer(event),
-    events.ModelSwitched:         lambda one, event: one.requests.switch_model(event),
     events.PluginCrashed:         Tracker.crash_plugin,
     events.PluginModelCall:       lambda one, event: one.requests.spend_by_plugin(event),
     events.PromptDropped:         Tracker.drop_prompt,
@@ -255,8 +263,6 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.ResponseComplete:      lambda one, event: one.requests.complete(event),
     events.Retry:                 lambda one, event: one.requests.retry(event),
     events.StreamError:           lambda one, event: one.requests.fail(event),
-    events.StreamReset:           lambda one, event: one.requests.reset(event),
-    events.StreamStalled:         lambda one, event: one.requests.stall(event),
     events.SubagentEnd:           lambda one, event: one.calls.end_subagent(event),
     events.SubagentStart:         Tracker.start_subagent,
     events.ThinkingStart:         lambda one, event: one.requests.begin_answer(event),
@@ -269,6 +275,9 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     PipelineRun:                  Tracker.run_pipeline,
 })
 # fmt: on
+_HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType(
+    {**{kind: Tracker.note for kind in events.Event.__subclasses__() if kind.span_note}, **_ROWS}
+)
 TRACKED: Final = frozenset(_HANDLERS)
 """What the tracker makes spans of."""
 _WITH_ABORT: Final = frozenset(

@@ -282,5 +282,15 @@ def test_any_sequence_keeps_the_rules(heard, ends, captures, drawing_of):
 
 
 def test_every_event_of_a_span_is_taken():
-    """An event whose class names a span needs a row in _HANDLERS of telemetry/tracker.py."""
+    """An event whose class names a span needs a span_note, or a row in _ROWS of its tracker.py."""
     assert {*(kind for kind in declared(ev.Event) if kind.span), PipelineRun} == TRACKED
+
+
+def test_a_note_names_fields_that_there_are():
+    """It is in a span that its class names, and holds no content."""
+    noted = [kind for kind in declared(ev.Event) if kind.span_note is not None]
+
+    assert noted
+    for kind in noted:
+        assert kind.span
+        assert {*kind.span_note.attributes} <= {*kind.__struct_fields__} - {*kind.content_fields}
