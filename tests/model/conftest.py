@@ -24,7 +24,7 @@ from cmdc_runtime.reasons import Signal
 from workers.core import commands, inputs, recovery, results, step
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
-from workers.core.conversation import repair
+from workers.core.conversation import plugin_call, repair
 from workers.core.evolve import replay
 from workers.core.records import TurnSpent, decode_record
 from workers.core.snapshot import STRIPPED
@@ -220,7 +220,8 @@ class Life:
         running = {one.call.call_id for one in memory.calls if one.result is None}
         assert {ask.call_id for ask in memory.asks} <= running
         assert {one.call_id for one in memory.approvals if one.ref} <= running
-        assert {child.call_id for child in memory.children if child.ref} <= running
+        waited_for = {child.call_id for child in memory.children if child.ref}
+        assert {one for one in waited_for if one != plugin_call("p")} <= running
         for named in (memory.messages, memory.approvals):
             assert len({one.id for one in named}) == len(named)
 

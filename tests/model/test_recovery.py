@@ -66,6 +66,8 @@ ALWAYS = (
     "child",
     "judge",
     "speak_up",
+    "delegate",
+    "let_go",
     "lag",
     "expire",
     "change_plugins",
@@ -181,6 +183,20 @@ def speak_up(session, number):
     session.feed(spoken)
 
 
+def delegate(session, number):
+    """A plugin that is asked wants a subagent, of a kind that there is or not."""
+    session.number += 1
+    ref, kind = f"plugin:p-{session.number}", ("none", "any", "any", "any")[number]
+    session.feed(inputs.PluginDelegated("p", ref, kind, "look"))
+
+
+def let_go(session, number):
+    """It waits no longer for one of those that it has asked for, or for one that is over."""
+    refs = [one.ref for one in session.memory.children if one.call_id.startswith("plugin:")]
+    ref = refs[number % len(refs)] if refs else "plugin:p-404"
+    session.feed(inputs.DelegationDropped(ref or "plugin:p-404"))
+
+
 def stop(session, number):
     if number == 0:
         session.post(inputs.PluginsAborted, Aborted("plugin", "no"), 7)
@@ -196,7 +212,7 @@ INPUTS = {
     happens.__name__: happens
     for happens in (
         *(prompt, prompt_a_call, steer, abort, wait, decide, change_tools, change_plugins, switch),
-        *(speak, fail, retry, speak_up, stop, lag),
+        *(speak, fail, retry, speak_up, delegate, let_go, stop, lag),
     )
 }
 

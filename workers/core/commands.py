@@ -147,7 +147,7 @@ def await_cycle(step: Step, order: Order, command: AwaitCycle) -> None:
     within_s = command.within_s
     due_ms = None if within_s is None else order.at_ms + round(within_s * 1000)
     others = (seen for seen in memory.waiters if seen.id != order.id)
-    step.change(waiters=(*others, Waiter(order.id, prompt_id, due_ms)))
+    step.keep_waiting((*others, Waiter(order.id, prompt_id, due_ms)))
 
 
 def _wait_problem(memory: Memory, prompt_id: CommandId | None) -> CmdcError | None:
@@ -167,7 +167,7 @@ def forget_wait(step: Step, order: Order, command: ForgetWait) -> None:
     if len(left) < len(step.memory.waiters):
         error = CollectTimeout("the wait was given up; the cycle goes on")
         step.perform(Refuse(command.wait_id, error))
-        step.change(waiters=left)
+        step.keep_waiting(left)
     step.perform(Answer(order.id, None))
 
 

@@ -248,7 +248,7 @@ def ask_again(step: Step) -> None:
 def send(step: Step, messages: tuple[Message, ...]) -> None:
     """Send a request with these messages."""
     step.become(Asking(replace(step.memory.answering, is_delayed=False)))
-    step.change(work=step.memory.work + 1)
+    step.begin_work()
     model = step.memory.model
     step.publish(RequestStart(model=model, messages=len(messages)))
     step.perform(CallModel(step.memory.work, model, messages, guarded_prompt(step.memory)))
@@ -282,7 +282,7 @@ def do_without_summary(step: Step, wanted: Compacting, at_ms: int) -> None:
 def summarize(step: Step, wanted: Compacting) -> None:
     """Have the model sum up what is to go before the request is sent."""
     step.become(Summarizing(wanted, step.memory.answering))
-    step.change(work=step.memory.work + 1)
+    step.begin_work()
     memory = step.memory
     step.perform(Summarize(memory.work, memory.model, memory.messages[: wanted.evicted]))
 
@@ -382,7 +382,7 @@ def conclude(step: Step, at_ms: int) -> None:
     problem = answer_problem(schema, answer) if schema else None
     if problem is None and memory.policy.guards_output:
         step.become(Guarding())
-        step.change(work=memory.work + 1)
+        step.begin_work()
         step.perform(CheckAnswer(step.memory.work, answer))
         return
     if problem is None:
@@ -461,7 +461,7 @@ def close(step: Step, outcome: OutcomeKind, reason: Any, at_ms: int) -> None:
     # A result that is still to come belongs to work that is over, and so does half an answer: the
     # next cycle may be aborted before it asks a model, and must not say it again.
     step.become(Resting())
-    step.change(work=step.memory.work + 1)
+    step.begin_work()
     if children:
         step.perform(EndSubagents(children))
     result = cycle_result(step.memory, step.memory.outcomes[-1])
@@ -485,7 +485,7 @@ def answer_waiters(step: Step, *results: tuple[str, CycleResult]) -> None:
             waiting.append(waiter)
         else:
             step.perform(Answer(waiter.id, value))
-    step.change(waiters=tuple(waiting))
+    step.keep_waiting(waiting)
 
 
 def expire_waits(step: Step, expired: WaitExpired) -> None:
@@ -497,7 +497,7 @@ def expire_waits(step: Step, expired: WaitExpired) -> None:
             waiting.append(waiter)
         else:
             step.perform(Refuse(waiter.id, error))
-    step.change(waiters=tuple(waiting))
+    step.keep_waiting(waiting)
 
 
 def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:

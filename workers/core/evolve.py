@@ -339,7 +339,8 @@ def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> 
 def close_cycle(memory: Memory, outcome: OutcomeKind, reason: Any) -> Memory:
     """End the running cycle and remember how."""
     cycle, memory = memory.cycle, agents.drop_handoff(memory)
-    assert cycle is not None  # noqa: S101 - only a running cycle ends
+    if cycle is None:
+        raise ContradictionError("a cycle ended, and none had begun")
     ended = Outcome(
         command_id=cycle.command_id,
         outcome=outcome,
@@ -420,8 +421,6 @@ def _tool_ended(memory: Memory, record: ToolEnded) -> Memory:
 
 
 def _cycle_ended(memory: Memory, record: CycleEnded) -> Memory:
-    if memory.cycle is None:
-        raise ContradictionError("a cycle ended, and none had begun")
     return close_cycle(memory, record.outcome, record.reason)
 
 

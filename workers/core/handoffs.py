@@ -72,7 +72,7 @@ def begin(step: Step) -> bool:
         _hand_over(step, wanted, None if wanted.sees_all else _said_by_user(memory))
         return False
     step.become(HandingOver(wanted.name))
-    step.change(work=memory.work + 1)
+    step.begin_work()
     step.perform(FilterHistory(step.memory.work, wanted.name, repair(patched(memory))))
     return True
 

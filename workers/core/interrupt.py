@@ -200,7 +200,7 @@ def stop_tools(step: Step, _stopped: Stopped) -> None:
         return None if open_.call.call_id in waiting_ids else _NOT_BEGUN
 
     end_calls(step, end_of)
-    step.change(work=before.work + 1)
+    step.begin_work()
 
 
 def _is_over(memory: Memory, expired: CycleExpired) -> bool:

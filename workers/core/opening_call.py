@@ -77,7 +77,7 @@ def guard(step: Step) -> bool:
     if text is None or APPROVAL in step.memory.messages[-1].metadata:
         return False
     step.become(Guarding(is_input=True))
-    step.change(work=step.memory.work + 1)
+    step.begin_work()
     step.perform(CheckPrompt(step.memory.work, text))
     return True
 

@@ -54,7 +54,7 @@ def ask_plugins(step: Step, hook: AnyHook, compacting: Compacting | None = None)
         return False
     # A summary that a call of the batch before asked for is not waited for any more.
     step.become(AskingPlugins(hook.kind, compacting, step.memory.answering))
-    step.change(work=step.memory.work + 1)
+    step.begin_work()
     step.perform(AskPlugins(step.memory.work, hook))
     return True
 

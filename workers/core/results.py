@@ -381,7 +381,7 @@ def recover(step: Step, failed: StreamFailed) -> None:
     delay = delay_s(policy.backoff, attempt, failed.retry_after_s, failed.chance)
     _reset_answer(step, attempt)
     step.publish(Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason))
-    step.change(work=step.memory.work + 1)
+    step.begin_work()
     step.perform(Sleep(step.memory.work, delay))
 
 

@@ -5,7 +5,7 @@ Each work has a performer. To add one: its class here, its place in ``Work``, an
 table of ``workers/performers/table.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -23,7 +23,7 @@ from workers.core.budget import Grant
 from workers.core.evolve import evolve
 from workers.core.inputs import BranchTask, Order
 from workers.core.records import Record
-from workers.core.state import Activity, Cycle, Memory, State, ToolFacts
+from workers.core.state import Activity, Cycle, Memory, State, ToolFacts, Waiter
 
 # --- effects --------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class Step:
     """What one input does, decision by decision. Who called the table gets it; nobody else has it.
 
     What is durable changes by ``record`` alone, and by the same function that rebuilds it from the
-    journal. ``change`` is for what only the running process has.
+    journal. The other changes are of what only the running process has: ``snapshot.TRANSIENT``.
     """
 
     memory: Memory
@@ -386,8 +386,13 @@ class Step:
 
     @property
     def cycle(self) -> Cycle:
-        """The cycle that runs."""
-        assert self.memory.cycle is not None  # noqa: S101 - the tables ask only where one runs
+        """The cycle that runs; the tables ask only where one does.
+
+        Raises:
+            LookupError: none runs.
+        """
+        if self.memory.cycle is None:
+            raise LookupError("no cycle runs")
         return self.memory.cycle
 
     def record(self, record: Record) -> None:
@@ -416,11 +421,20 @@ class Step:
         """Have work done once all that this step sends is on its way."""
         self.work += work
 
-    # Any: fields of their own types.
-    def change(self, **live: Any) -> None:
-        """Change what is no part of the journal: a new process finds it empty."""
-        self.memory = replace(self.memory, **live)
+    # --- what a new process finds empty -----------------------------------------------------------
 
     def become(self, activity: Activity) -> None:
         """Set what the session is doing from here on."""
         self.memory = replace(self.memory, activity=activity)
+
+    def begin_work(self) -> None:
+        """Give the work that begins here a number: what comes of any before changes nothing."""
+        self.memory = replace(self.memory, work=self.memory.work + 1)
+
+    def keep_waiting(self, waiters: Iterable[Waiter]) -> None:
+        """Set who waits for the end of a cycle."""
+        self.memory = replace(self.memory, waiters=tuple(waiters))
+
+    def keep_branches_waiting(self, waiting: Iterable[tuple[CallId, str]]) -> None:
+        """Set which branches wait for room, by their calls."""
+        self.memory = replace(self.memory, waiting_branches=tuple(waiting))

@@ -8,7 +8,6 @@ import dataclasses
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
@@ -61,12 +60,8 @@ def drop(step: Step, dropped: DelegationDropped) -> None:
     """End the subagent of a plugin that waits for it no longer; what it used is counted still."""
     children = step.memory.children
     ids = tuple(child.session_id for child in children if child.ref == dropped.ref)
-    if not ids:
-        return
-    # Who waits is known to this process alone: a new one finds nobody.
-    left = (replace(one, ref=None) if one.ref == dropped.ref else one for one in children)
-    step.change(children=tuple(left))
-    step.perform(EndSubagents(ids))
+    if ids:  # its end is answered to nobody: no wait has this reference any more
+        step.perform(EndSubagents(ids))
 
 
 def branch(step: Step, wanted: BranchWanted) -> None:
@@ -97,7 +92,7 @@ def drop_branch(step: Step, dropped: BranchDropped) -> None:
         return
     waiting = step.memory.waiting_branches
     left = tuple(one for one in waiting if one[1] != dropped.ref)
-    step.change(waiting_branches=left)
+    step.keep_branches_waiting(left)
     if left != waiting:
         step.perform(AnswerTool(dropped.ref))
     lost = runs.lost_usage(step.memory, dropped.ref)
@@ -113,7 +108,7 @@ def _start_branch(step: Step, wanted: BranchWanted) -> None:
     if _is_full(memory):
         # Each waits once, in the order of asking.
         others = (one for one in memory.waiting_branches if one[1] != wanted.ref)
-        step.change(waiting_branches=(*others, (wanted.call_id, wanted.ref)))
+        step.keep_branches_waiting((*others, (wanted.call_id, wanted.ref)))
         return
     task, kind = wanted.task, GENERAL_PURPOSE.name
     lost = runs.lost_usage(memory, wanted.ref)
@@ -206,7 +201,7 @@ def subagent_done(step: Step, done: SubagentDone) -> None:
     waiting = step.memory.waiting_branches
     free = max(0, step.memory.policy.max_children - len(step.memory.children))
     step.perform(*(AnswerTool(ref) for _, ref in waiting[:free]))
-    step.change(waiting_branches=waiting[free:])
+    step.keep_branches_waiting(waiting[free:])
 
 
 def _answer(step: Step, child: Child, done: SubagentDone, used: TokenUsage) -> None:

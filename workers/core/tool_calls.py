@@ -40,7 +40,7 @@ def call_tools(step: Step, calls: tuple[ToolCall, ...]) -> None:
     """Run ``calls`` of the open batch."""
     # A compaction that a call of an earlier batch asked for ended with that call.
     step.become(Calling())
-    step.change(work=step.memory.work + 1)
+    step.begin_work()
     memory = step.memory
     run = RunTools(
         memory.work,

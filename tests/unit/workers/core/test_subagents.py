@@ -53,15 +53,16 @@ def test_limits_hold_for_plugins_too(session):
 
 
 def test_a_subagent_ends_with_the_wait_for_it(session):
-    """What it used is counted all the same; nobody is answered."""
+    """What it used is counted all the same; its answer has a reference that nobody waits by."""
     started = waiting(session)
     (run,) = started.of(RunSubagent)
     dropped = started.post(DelegationDropped(REF))
 
     assert dropped.effects == (EndSubagents((run.child_id,)),)
-    assert dropped.post(DelegationDropped(REF)).effects == ()
+    assert dropped.memory == started.memory
     done = dropped.post(SubagentDone(run.child_id, False, "ended", USED))
-    assert done.of(AnswerTool) == []
+    assert done.of(AnswerTool) == [AnswerTool(REF, error="ended")]
+    assert done.post(DelegationDropped(REF)).effects == ()
     assert done.memory.usage.total_tokens == started.memory.usage.total_tokens + 4
 
 
