@@ -8,10 +8,10 @@ import pytest
 
 from workers import core
 from workers.core.snapshot import STRIPPED, TRANSIENT
-from workers.core.state import Memory, Resting, Streaming, Waiter
+from workers.core.state import Answering, Asking, Memory, Resting, Waiter
 from workers.core.step import Step
 
-MEMORY = Memory(activity=Streaming(), work=3)
+MEMORY = Memory(activity=Asking(Answering()), work=3)
 LIVE = {
     "activity": lambda step: step.become(Resting()),
     "work": lambda step: step.begin_work(),
