@@ -157,7 +157,7 @@ def _likeness(scene: Scene) -> tuple[object, ...]:
         cycle and (cycle.turns, cycle.repairs, cycle.is_blocked and bool(memory.calls)),
         "steering" if memory.steering else "queue" if memory.queue else None,
         scene.state is State.IDLE and bool(memory.approvals),
-        any(one.ref is not None for one in memory.approvals),
+        any(one.is_held for one in memory.approvals),
         left if scene.state is State.EXECUTING_TOOLS else bool(left),
         memory.compacting and memory.compacting.trigger,
         memory.point,

@@ -52,7 +52,7 @@ from workers.core import commands, results
 from workers.core.assemble import Reply
 from workers.core.inputs import (
     ApprovalExpired,
-    ApprovalWanted,
+    ApprovalRequest,
     BranchDropped,
     BranchTask,
     BranchWanted,
@@ -193,7 +193,7 @@ def scene(state: State) -> Scene:
     """
     rested = new().give(Prompt(text="Tidy up."), "p-1")
     rested = rested.post(FirstChunk(rested.memory.work)).call("shell")
-    rested = rested.post(ApprovalWanted(rested.memory.work, CallId("shell"), ASKED, NOW_MS))
+    rested = rested.post(ApprovalRequest(rested.memory.work, CallId("shell"), ASKED, NOW_MS))
     if state is State.IDLE:
         return rested
     running = rested.give(Prompt(text="Then test."), "p-2").give(AwaitCycle(), "w-1")
@@ -286,12 +286,12 @@ def plugin_loaded(command_id: CommandId, command: AttachPlugin) -> PluginLoaded:
     return PluginLoaded(command_id, command, facts, Verdict())
 
 
-def _held(work: int, call_id: CallId) -> ApprovalWanted:
-    return ApprovalWanted(work, call_id, HELD, NOW_MS, ref=f"{call_id}:approval")
+def _held(work: int, call_id: CallId) -> ApprovalRequest:
+    return ApprovalRequest(work, call_id, HELD, NOW_MS, ref=f"{call_id}:approval")
 
 
 def _expired(memory: Memory) -> Result:
-    due = (one.id for one in memory.approvals if one.due_ms is not None)
+    due = (one.id for one in memory.approvals if one.due_at_ms is not None)
     return ApprovalExpired(next(due, "approval-0"), NOW_MS**2)
 
 
@@ -421,8 +421,8 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     HistoryFiltered: (_filtered(), _filtered("it raised")),
     GuardrailsAnswered: (_guarded(None), _guarded(Tripped("no_secrets", "it has one"))),
     ToolBegun: (_of_call(lambda work, call_id: ToolBegun(work, call_id, NOW_MS)),),
-    ApprovalWanted: (
-        _of_call(lambda work, call_id: ApprovalWanted(work, call_id, ASKED, NOW_MS)),
+    ApprovalRequest: (
+        _of_call(lambda work, call_id: ApprovalRequest(work, call_id, ASKED, NOW_MS)),
         _of_call(_held),
     ),
     ApprovalExpired: (_expired,),

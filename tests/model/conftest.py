@@ -287,12 +287,12 @@ class Life:
         if self.memory.tool(call.name) is None:
             self.end(call, inputs.ToolReturned, False, "no such tool", 5, is_unknown=True)
         elif call.name == "gated" and call.call_id not in self.approved:
-            self.end(call, inputs.ApprovalWanted, RequireApproval(hint="sure?"), 5)
+            self.end(call, inputs.ApprovalRequest, RequireApproval(hint="sure?"), 5)
         elif call.name == "held" and call.call_id not in self.approved:
             self.batch[call.call_id] = (call, f"{call.call_id}:approval")
             asked = RequireApproval(hint="sure?", hold=True, timeout_s=1, family="any")
             self.post(
-                inputs.ApprovalWanted, call.call_id, asked, 5, None, f"{call.call_id}:approval"
+                inputs.ApprovalRequest, call.call_id, asked, 5, None, f"{call.call_id}:approval"
             )
         elif call.name == "refused":
             self.end(call, inputs.ToolRefused, "not this one", 5)

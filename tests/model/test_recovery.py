@@ -314,7 +314,7 @@ def check_calls(journal):
 
     assert ends == Counter(dict.fromkeys(calls, 1))
     assert wrong_starts(journal, calls) == []
-    check_leaves(journal, calls)
+    check_granted(journal, calls)
 
 
 def wrong_starts(journal, calls):
@@ -332,24 +332,24 @@ def wrong_starts(journal, calls):
     return wrong
 
 
-def check_leaves(journal, calls):
-    """A leave is used once at most, and only for the call that it was given for."""
-    asked = {record.approval_id: record for record in of(journal, records.ApprovalRequested)}
+def check_granted(journal, calls):
+    """An approval is used once at most, and only for the call that it was granted for."""
+    asked = {record.id: record for record in of(journal, records.ApprovalRequested)}
     left, begun = Counter(), set()
     for record in of(journal, records.ApprovalDecided, records.ToolStarted):
         if isinstance(record, records.ApprovalDecided):
-            wanted = asked[record.approval_id]
-            leave = fingerprint(wanted.tool, wanted.args, None)
-            left[leave] += 1 if record.decision == "approve_once" else 0
-            left[wanted.tool] += 1 if record.decision == "approve_always" else 0
+            approval = asked[record.approval_id]
+            granted = fingerprint(approval.tool, approval.args, None)
+            left[granted] += 1 if record.decision == "approve_once" else 0
+            left[approval.tool] += 1 if record.decision == "approve_always" else 0
             continue
         call = calls[record.call_id]
-        leave = fingerprint(call.name, call.arguments, None)
+        granted = fingerprint(call.name, call.arguments, None)
         if call.name in {"gated", "held"} and call.call_id not in begun:
-            assert left[leave] + left[call.name] > 0
-        left[leave] -= 1 if record.granted == leave else 0
+            assert left[granted] + left[call.name] > 0
+        left[granted] -= 1 if record.granted == granted else 0
         begun.add(call.call_id)
-        assert left[leave] >= 0
+        assert left[granted] >= 0
 
 
 def check_outcomes(session):

@@ -26,11 +26,11 @@ from workers.core.conversation import (
     find_running,
     result_place,
 )
-from workers.core.inputs import ApprovalExpired, ApprovalWanted, Order, taken_ref
+from workers.core.inputs import ApprovalExpired, ApprovalRequest, Order, taken_ref
 from workers.core.loops import fingerprint
 from workers.core.opening_call import called_again
-from workers.core.records import ApprovalRequested, PromptQueued, UserAnswered
-from workers.core.state import Approval, Memory, OpenCall, QueuedPrompt, State
+from workers.core.records import Approval, PromptQueued, UserAnswered, approval_requested
+from workers.core.state import Memory, OpenCall, QueuedPrompt, State
 from workers.core.step import AnswerTool, CancelCalls, Step
 from workers.core.tool_calls import CallEnd, Why, close_call, decide_approval
 
@@ -43,7 +43,7 @@ _APPROVED: Final = (
 _REJECTED: Final = (
     "The call of `{tool}` with {args} was rejected. Do not make it again; go on without it."
 )
-_NOT_GRANTED: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
+_DENIED: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
 _WHY: Final[Mapping[Why, str]] = {
     None: "a person rejected it",
     "timeout": "nobody approved it in time",
@@ -53,98 +53,86 @@ _WHY: Final[Mapping[Why, str]] = {
 # --- a call asks ---
 
 
-def request_approval(step: Step, needed: ApprovalWanted) -> None:
+def request_approval(step: Step, request: ApprovalRequest) -> None:
     """Ask a person in place of running the call."""
-    open_ = find_running(step.memory, needed.call_id)
+    open_ = find_running(step.memory, request.call_id)
     if open_ is None:
         return
-    wanted = _approval(step.memory, open_, needed)
-    if wanted.ref is not None:
-        _hold(step, wanted, needed)
+    approval = _approval(step.memory, open_, request)
+    if approval.is_held:
+        _hold(step, approval, request)
         return
-    step.record(_request_record(wanted))
-    text, event = WAITS.format(approval_id=wanted.id), _request_event(step.memory, wanted, needed)
+    step.record(approval_requested(approval))
+    event = _required(step.memory, approval, request)
+    text = WAITS.format(approval_id=approval.id)
     close_call(step, open_, CallEnd(text, "approval_required", outgoing=(event,)))
-    cycle.after_call(step, needed.at_ms)
+    cycle.after_call(step, request.at_ms)
 
 
 def expire(step: Step, expired: ApprovalExpired) -> None:
-    """Reject what nobody decided in time."""
+    """Deny what nobody decided in time."""
     found = find_approval(step.memory, expired.approval_id)
-    if found is not None and found.due_ms is not None and found.due_ms <= expired.at_ms:
+    if found is not None and found.due_at_ms is not None and found.due_at_ms <= expired.at_ms:
         _deny(step, found, expired.at_ms, "timeout")
 
 
 def _deny(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
     """Deny an approval; a call that was held for it ends with that."""
     decide_approval(step, found, "reject", reason)
-    open_ = None if found.ref is None else find_running(step.memory, found.call_id)
+    open_ = find_running(step.memory, found.call_id) if found.is_held else None
     if open_ is None:
         return
     step.perform(CancelCalls((found.call_id,)))
-    text = _NOT_GRANTED.format(why=_WHY[reason], approval_id=found.id)
+    text = _DENIED.format(why=_WHY[reason], approval_id=found.id)
     close_call(step, open_, CallEnd(text, reason or "rejected"))
     cycle.after_call(step, at_ms)
 
 
-def _hold(step: Step, wanted: Approval, needed: ApprovalWanted) -> None:
+def _hold(step: Step, approval: Approval, request: ApprovalRequest) -> None:
     """Have the call wait, unless it is granted: that came while a process was being replaced.
 
     A call that is held again after a crash waits on under the approval that it has.
     """
     memory = step.memory
-    call_hash = fingerprint(wanted.tool, wanted.args, None)
-    kinds = {(wanted.tool, ""), (wanted.tool, wanted.family)}
+    call_hash = fingerprint(approval.tool, approval.args, None)
+    kinds = {(approval.tool, ""), (approval.tool, approval.family)}
     if call_hash in memory.granted or not kinds.isdisjoint(memory.always_approved):
-        step.perform(AnswerTool(str(wanted.ref), value=True))
-    elif find_approval(memory, wanted.id) is None:
-        step.record(_request_record(wanted))
-        step.publish(_request_event(memory, wanted, needed))
+        step.perform(AnswerTool(str(approval.ref), value=True))
+    elif find_approval(memory, approval.id) is None:
+        step.record(approval_requested(approval))
+        step.publish(_required(memory, approval, request))
 
 
-def _approval(memory: Memory, open_: OpenCall, needed: ApprovalWanted) -> Approval:
-    call, asked = open_.call, needed.asked
+def _approval(memory: Memory, open_: OpenCall, request: ApprovalRequest) -> Approval:
+    call, asked, at_ms = open_.call, request.asked, request.at_ms
     return Approval(
         id=f"approval-{result_place(memory, call.call_id)}",
         call_id=call.call_id,
         tool=call.name,
         args=call.arguments,
-        requested_at_ms=needed.at_ms,
+        requested_at_ms=at_ms,
         family=asked.family,
-        ref=needed.ref,
-        due_ms=None if asked.timeout_s is None else needed.at_ms + round(asked.timeout_s * 1000),
+        ref=request.ref,
+        due_at_ms=None if asked.timeout_s is None else at_ms + round(asked.timeout_s * 1000),
         options=asked.options,
     )
 
 
-def _request_record(wanted: Approval) -> ApprovalRequested:
-    return ApprovalRequested(
-        approval_id=wanted.id,
-        call_id=wanted.call_id,
-        tool=wanted.tool,
-        args=wanted.args,
-        at_ms=wanted.requested_at_ms,
-        family=wanted.family,
-        ref=wanted.ref,
-        due_ms=wanted.due_ms,
-        options=wanted.options,
-    )
-
-
-def _request_event(memory: Memory, wanted: Approval, needed: ApprovalWanted) -> ApprovalRequired:
+def _required(memory: Memory, approval: Approval, request: ApprovalRequest) -> ApprovalRequired:
+    """Return the event of an approval: all of it, and what only people see of its request."""
     return ApprovalRequired(
-        id=wanted.id,
-        tool=wanted.tool,
+        id=approval.id,
+        tool=approval.tool,
         # A person must see what would run. The approval is of what the model asks for.
-        args=wanted.args if needed.args is None else needed.args,
-        hint=needed.asked.hint,
-        requested_at_ms=wanted.requested_at_ms,
+        args=approval.args if request.args is None else request.args,
+        hint=request.asked.hint,
+        requested_at_ms=approval.requested_at_ms,
         session_id=memory.policy.session_id,
-        call_id=wanted.call_id,
-        family=wanted.family,
-        options=wanted.options,
-        hold=wanted.ref is not None,
-        due_at_ms=wanted.due_ms,
+        call_id=approval.call_id,
+        family=approval.family,
+        options=approval.options,
+        hold=approval.is_held,
+        due_at_ms=approval.due_at_ms,
     )
 
 
@@ -177,7 +165,7 @@ def reject(step: Step, order: Order, command: Reject) -> None:
     found = _find(step, order, command.approval_id)
     if found is None:
         return
-    if found.ref is not None:
+    if found.is_held:
         step.complete(order.id, None)
         _deny(step, found, order.at_ms)
     else:
@@ -235,7 +223,7 @@ def _decide(step: Step, order: Order, decision: _Decision, *, resumes: bool) -> 
 def _find(step: Step, order: Order, approval_id: str) -> Approval | None:
     """Return the approval that waits and whose time is not over, or refuse the command."""
     found = find_approval(step.memory, approval_id)
-    if found is not None and (found.due_ms is None or order.at_ms < found.due_ms):
+    if found is not None and (found.due_at_ms is None or order.at_ms < found.due_at_ms):
         return found
     waiting = ", ".join(one.id for one in step.memory.approvals) or "none"
     error = ApprovalNotFound(f"no approval {approval_id!r} waits; waiting: {waiting}")

@@ -239,7 +239,7 @@ class UnreadableCauseError(Exception):
 _WRITTEN: Final[Mapping[type, str]] = {
     AskingPlugins: "consulting",
     Restarted: "recovery",
-    inputs.ApprovalWanted: "approval_needed",
+    inputs.ApprovalRequest: "approval_needed",
     inputs.PluginsAnswered: "consulted",
     inputs.PluginsReported: "plugins_spoke",
     inputs.SteeringAnswered: "steering_judged",
@@ -326,7 +326,7 @@ def _without_texts(given: inputs.ToolStepReported) -> inputs.ToolStepReported:
 _SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
     inputs.ToolBegun: lambda given: replace(given, summary="", args=None),
     inputs.ToolStepReported: _without_texts,
-    inputs.ApprovalWanted: lambda given: replace(given, args=None),
+    inputs.ApprovalRequest: lambda given: replace(given, args=None),
     inputs.QuestionAsked: lambda given: replace(given, question="", options=()),
     inputs.ClientCallWanted: lambda given: replace(given, arguments={}),
     inputs.SubagentWanted: lambda given: replace(given, description=""),

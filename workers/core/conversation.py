@@ -26,13 +26,13 @@ from workers.core.children import Branch, Child, LostBranch
 from workers.core.loops import Loop, detect, fingerprint, tokens
 from workers.core.records import (
     AnswerRetracted,
+    Approval,
     AttachedPlugin,
     AttachedTool,
     Continued,
     SubagentSpent,
 )
 from workers.core.state import (
-    Approval,
     Memory,
     OpenCall,
     Outcome,
@@ -294,7 +294,7 @@ def add_approval(memory: Memory, approval: Approval) -> Memory:
     """Add a call that waits for a person: unless it is held, the cycle ends with its batch."""
     others = (one for one in memory.approvals if one.id != approval.id)
     memory = replace(memory, approvals=(*others, approval))
-    if memory.cycle is None or approval.ref is not None:
+    if memory.cycle is None or approval.is_held:
         return memory
     return replace(memory, cycle=replace(memory.cycle, is_blocked=True))
 
@@ -313,7 +313,7 @@ def end_approval(
     memory = replace(
         memory, approvals=tuple(one for one in memory.approvals if one.id != approval_id)
     )
-    if found.ref is None:
+    if not found.is_held:
         memory = _mark_result(memory, found, decision)
     if decision == "approve_once":
         call_hash = fingerprint(found.tool, found.args, None)

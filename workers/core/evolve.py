@@ -83,10 +83,10 @@ from workers.core.records import (
     TurnSpent,
     UserAnswered,
     UserAsked,
+    approval_of,
 )
 from workers.core.state import (
     OUTCOMES_MAX,
-    Approval,
     Cycle,
     Memory,
     OpenCall,
@@ -318,7 +318,7 @@ def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> 
         memory,
         asks=tuple(ask for ask in memory.asks if ask.call_id != result.call_id),
         approvals=tuple(
-            one for one in memory.approvals if one.ref is None or one.call_id != result.call_id
+            one for one in memory.approvals if not one.is_held or one.call_id != result.call_id
         ),
         answers=tuple(seen for seen in memory.answers if seen[0].call_id != result.call_id),
         children=tuple(
@@ -441,21 +441,6 @@ def _plugin_ordered(memory: Memory, record: PluginOrdered) -> Memory:
     return apply(memory, order)
 
 
-def _approval_requested(memory: Memory, record: ApprovalRequested) -> Memory:
-    asked = Approval(
-        record.approval_id,
-        record.call_id,
-        record.tool,
-        record.args,
-        record.at_ms,
-        family=record.family,
-        ref=record.ref,
-        due_ms=record.due_ms,
-        options=record.options,
-    )
-    return conversation.add_approval(memory, asked)
-
-
 def _subagent_spawned(memory: Memory, record: SubagentSpawned) -> Memory:
     grant = Grant(record.tokens, record.cost_usd)
     branch = record.ref if record.digest else ""
@@ -493,7 +478,9 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     Steered: lambda memory, record: conversation.add_steering(
         memory, Steering(record.ref, record.text, record.parts)
     ),
-    ApprovalRequested: _approval_requested,
+    ApprovalRequested: lambda memory, record: conversation.add_approval(
+        memory, approval_of(record)
+    ),
     ApprovalDecided: lambda memory, record: conversation.end_approval(
         memory, record.approval_id, record.decision
     ),

@@ -165,7 +165,7 @@ class ToolBegun:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalWanted:
+class ApprovalRequest:
     """Result of ``RunTools``: one call may not run before a person allows it; it has not run.
 
     ``args`` are those that plugins gave it, None where they are the model's own. A call that is
@@ -547,7 +547,7 @@ Result: TypeAlias = (
     | HistoryFiltered
     | GuardrailsAnswered
     | ToolBegun
-    | ApprovalWanted
+    | ApprovalRequest
     | ToolReturned
     | ToolEmitted
     | ToolStepReported

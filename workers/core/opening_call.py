@@ -14,8 +14,8 @@ from cmdc_runtime.ids import TOOL_NAME_RULE, CallId, is_tool_name
 from cmdc_runtime.messages import OPENING, Message, OpeningCall, ToolCall
 from cmdc_runtime.plain import problem_of, short, text_problem
 from workers.core.conversation import APPROVAL, guarded_prompt, next_id
-from workers.core.records import MessageAdded
-from workers.core.state import Approval, Guarding, Memory, QueuedPrompt
+from workers.core.records import Approval, MessageAdded
+from workers.core.state import Guarding, Memory, QueuedPrompt
 from workers.core.step import CheckPrompt, Step
 from workers.core.tool_calls import call_tools
 

@@ -4,9 +4,11 @@ To add a record: one class here and its row in ``workers/core/evolve.py``; a tes
 missing. A field is only ever added, with a default: old journals must stay readable.
 """
 
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast
 
 import msgspec
+from msgspec.structs import FieldInfo, asdict, fields
 
 from cmdc_runtime.checked_struct import Count, Milliseconds, Positive, Total
 from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
@@ -184,18 +186,66 @@ class Steered(Record, frozen=True, kw_only=True):
     parts: tuple[MessagePart, ...] = ()
 
 
-class ApprovalRequested(Record, frozen=True, kw_only=True, tag="approval_asked"):
-    """A call waits for a person."""
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits for a person: what is remembered, and recorded as ``ApprovalRequested``.
 
-    approval_id: str
+    A field goes to the end, with a default: causes quote what records have by its order.
+    """
+
+    id: str
     call_id: CallId
     tool: str
     args: dict[str, object]
-    at_ms: Milliseconds
+    requested_at_ms: Milliseconds
     family: str = ""
+    """What "approve_always" allows of the tool; empty is all of it."""
     ref: str | None = None
-    due_ms: Milliseconds | None = None
+    """What the call that is held for it is answered by; None where it has ended instead."""
+    due_at_ms: Milliseconds | None = msgspec.field(default=None, name="due_ms")
+    """When it counts as rejected; wall time."""
     options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its call waits as it is."""
+        return self.ref is not None
+
+
+_APPROVAL_KEYS: Final[Mapping[str, str]] = {"id": "approval_id", "requested_at_ms": "at_ms"}
+"""What a record calls the fields of an approval where a snapshot has other names."""
+
+
+def field_as(field: FieldInfo, key: str) -> tuple[str, Any, Any]:  # Any: a hint, and msgspec's own
+    """Return a field of one struct for another, which is written with it under ``key``."""
+    default = msgspec.field(default=field.default, name=key)
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = msgspec.field(default_factory=field.default_factory, name=key)
+    return field.name, field.type, default
+
+
+ApprovalRequested: Final = cast(
+    type[Record],
+    msgspec.defstruct(
+        "ApprovalRequested",
+        [field_as(one, _APPROVAL_KEYS.get(one.name, one.encode_name)) for one in fields(Approval)],
+        bases=(Record,),
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        tag="approval_asked",
+    ),
+)
+"""A call waits for a person: the record that has the fields of an ``Approval``."""
+
+
+def approval_requested(approval: Approval) -> Record:
+    """Return the record of an approval that is requested."""
+    return ApprovalRequested(**asdict(approval))
+
+
+def approval_of(requested: Record) -> Approval:
+    """Return the approval that an ``ApprovalRequested`` is about."""
+    return Approval(**{name: getattr(requested, name) for name in Approval.__struct_fields__})
 
 
 class ApprovalDecided(Record, frozen=True, kw_only=True):

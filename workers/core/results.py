@@ -64,7 +64,7 @@ from workers.core.expense import guess, has_lost_count
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
-    ApprovalWanted,
+    ApprovalRequest,
     BranchDropped,
     BranchWanted,
     ClientCallDropped,
@@ -443,7 +443,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type], ResultHandler]] = {
     (_S, StreamEnded):    complete,
     (_S, StreamFailed):   recover,
     (_T, ToolBegun):      begin,
-    (_T, ApprovalWanted): approvals.request_approval,
+    (_T, ApprovalRequest): approvals.request_approval,
     (_T, ToolReturned):   collect,
     (_T, ToolEmitted):    emit,
     (_T, ToolStepReported):       report_step,

@@ -7,16 +7,15 @@ it a default and nothing is to be done here, unless it belongs into ``TRANSIENT`
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from msgspec.structs import FieldInfo
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
 from workers.core.conversation import attached_plugin, attached_tool
 from workers.core.evolve import patched
-from workers.core.records import Continued, Record, SetAside
+from workers.core.records import Continued, Record, SetAside, field_as
 from workers.core.state import Memory, State
 
 SNAPSHOT_RECORDS: Final = 200
@@ -37,18 +36,13 @@ STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
 """What of a memory is not in its bytes."""
 
 
-def _field_of(field: FieldInfo) -> tuple[str, Any, Any]:
-    default = msgspec.field(default=field.default)
-    if field.default_factory is not msgspec.NODEFAULT:
-        default = msgspec.field(default_factory=field.default_factory)
-    return field.name, field.type, default
-
-
 _FIELDS: Final = tuple(
     field for field in msgspec.structs.fields(Memory) if field.name not in STRIPPED
 )
 SnapshotFields: Final[type[msgspec.Struct]] = msgspec.defstruct(
-    "SnapshotFields", [_field_of(field) for field in _FIELDS], kw_only=True, rename=_WRITTEN
+    "SnapshotFields",
+    [field_as(field, _WRITTEN.get(field.name, field.name)) for field in _FIELDS],
+    kw_only=True,
 )
 """What the bytes hold."""
 _decoder: Final = msgspec.msgpack.Decoder(SnapshotFields)

@@ -14,7 +14,6 @@ from msgspec import field
 
 from cmdc_runtime.checked_struct import Count, Milliseconds, Total
 from cmdc_runtime.commands import IMMUNE_TOOLS, SkillStatus
-from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.extensions.hooks import TURN_HOOKS, BeforeCompact, Hook, kind_of
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.mcp_servers import McpServer
@@ -24,7 +23,7 @@ from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.subagent import TRANSFER_TOOL
 from workers.core.budget import Budget
 from workers.core.children import Branch, Child, EndedRun, LostBranch, OpenRun
-from workers.core.records import OutcomeKind
+from workers.core.records import Approval, OutcomeKind
 from workers.core.retry import Backoff
 from workers.core.tags import ALL, Tag, TagState
 
@@ -285,23 +284,6 @@ class OpenCall(msgspec.Struct, frozen=True):
     run: OpenRun | None = None
     kept: bytes = b""
     asked: Count = 0
-
-
-class Approval(msgspec.Struct, frozen=True):
-    """A call that waits for a person."""
-
-    id: str
-    call_id: CallId
-    tool: str
-    args: dict[str, object]
-    requested_at_ms: Milliseconds
-    family: str = ""
-    """What "approve_always" allows of the tool; empty is all of it."""
-    ref: str | None = None
-    """What the call that is held for it is answered by; None where it has ended instead."""
-    due_ms: Milliseconds | None = None
-    """When it counts as rejected; wall time."""
-    options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
 
 
 class PendingAsk(msgspec.Struct, frozen=True):

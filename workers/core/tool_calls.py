@@ -24,8 +24,8 @@ from workers.core import runs
 from workers.core.agents import HANDOFF
 from workers.core.conversation import UNCERTAIN, Decision, result_of
 from workers.core.loops import fingerprint
-from workers.core.records import ApprovalDecided, Record, RunEnd, ToolEnded
-from workers.core.state import Approval, Calling, Memory, OpenCall
+from workers.core.records import Approval, ApprovalDecided, Record, RunEnd, ToolEnded
+from workers.core.state import Calling, Memory, OpenCall
 from workers.core.step import RunTools, Step
 
 Why: TypeAlias = Literal["timeout"] | None

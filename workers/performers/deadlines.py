@@ -71,8 +71,8 @@ class Deadlines:
 
 def _dues(memory: Memory) -> Iterator[Due]:
     for one in memory.approvals:
-        if one.due_ms is not None:
-            yield ApprovalExpired(one.id, one.due_ms)
+        if one.due_at_ms is not None:
+            yield ApprovalExpired(one.id, one.due_at_ms)
     if memory.cycle is not None and memory.cycle_due_ms is not None:
         yield CycleExpired(memory.cycle.command_id, memory.cycle_due_ms)
     waits = (one.due_ms for one in memory.waiters if one.due_ms is not None)

@@ -40,7 +40,7 @@ from cmdc_runtime.user_values import packed
 from cmdc_runtime.wire.frames import HostLost
 from workers import threads
 from workers.core.inputs import (
-    ApprovalWanted,
+    ApprovalRequest,
     PluginsAborted,
     PluginsReported,
     Result,
@@ -398,15 +398,15 @@ class ToolRunner:
         if wanted is None:
             return job
         ref = f"{call.call_id}:approval" if wanted.hold else None
-        needed = ApprovalWanted(
+        request = ApprovalRequest(
             batch.work, call.call_id, wanted, now_ms(), job.args_given(call), ref
         )
         if ref is None:
             self._conclude()
-            self._post(needed)
+            self._post(request)
             return None
         # Whoever refuses it ends this task.
-        await seat.left_for(self._answers.of(ref, lambda: self._post(needed)))
+        await seat.left_for(self._answers.of(ref, lambda: self._post(request)))
         return job
 
     def _prepared(self, batch: RunTools, call: ToolCall, facts: SessionFacts) -> Job | None:

@@ -1,6 +1,7 @@
-"""Calls that need a person's leave: held or ended, decided, expired; across a crash too."""
+"""Calls that need a person's approval: held or ended, decided, expired; across a crash too."""
 
 import pytest
+from msgspec.structs import replace
 
 from cmdc_runtime.commands import Abort, Approve, Reject, Steer
 from cmdc_runtime.errors import ApprovalNotFound, UsageError
@@ -12,8 +13,14 @@ from cmdc_runtime.events import (
     ToolRejected,
 )
 from cmdc_runtime.extensions.actions import RequireApproval
-from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalWanted
-from workers.core.records import ApprovalDecided, ApprovalRequested, ToolEnded
+from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalRequest
+from workers.core.records import (
+    Approval,
+    ApprovalDecided,
+    ApprovalRequested,
+    ToolEnded,
+    approval_of,
+)
 from workers.core.state import State
 from workers.core.step import AnswerTool, CallModel, CancelCalls, Complete
 
@@ -27,7 +34,7 @@ DUE = 9 + 2000
 def held(session, asked=HELD, call_id="b"):
     """Return a session with a call that waits as it is, and one that runs."""
     executing = session.at(State.EXECUTING_TOOLS).begin("a")
-    return executing.report(ApprovalWanted, call_id, asked, 9, None, f"{call_id}:approval")
+    return executing.report(ApprovalRequest, call_id, asked, 9, None, f"{call_id}:approval")
 
 
 @pytest.mark.parametrize("asked", [HELD, ENDED], ids=["hold", "block"])
@@ -37,7 +44,7 @@ def test_what_nobody_decided_in_time_is_what_the_model_reads(session, asked):
     waiting = (
         session.at(State.EXECUTING_TOOLS)
         .begin("a")
-        .report(ApprovalWanted, "b", asked, 9, None, ref)
+        .report(ApprovalRequest, "b", asked, 9, None, ref)
     )
     ended = expire(waiting)
     shown = [
@@ -72,9 +79,27 @@ def test_a_held_call_waits_as_it_is(session):
     assert not after.memory.cycle.is_blocked
 
 
+@pytest.mark.parametrize("hold", [True, False])
+def test_record_memory_and_event_have_the_same_approval(session, hold):
+    """Each of its fields that the event has too is the same there."""
+    asked = replace(HELD, hold=hold, options=("approve_once", "reject_once"))
+    ref = REF if hold else None
+    after = session.at(State.EXECUTING_TOOLS).report(ApprovalRequest, "b", asked, 9, None, ref)
+    (approval,) = after.memory.approvals
+    (event,) = after.events(ApprovalRequired)
+    shared = {*Approval.__struct_fields__} & {*ApprovalRequired.__struct_fields__}
+
+    assert [approval_of(one) for one in after.records(ApprovalRequested)] == [approval]
+    assert shared == {*Approval.__struct_fields__} - {"ref"}
+    assert {name: getattr(event, name) for name in shared} == {
+        name: getattr(approval, name) for name in shared
+    }
+    assert event.hold is approval.is_held is hold
+
+
 @pytest.mark.parametrize("kind", ["approve_once", "approve_always"])
 def test_an_approved_held_call_goes_on_by_itself(session, kind):
-    """No cycle is opened for it; its leave is there until it begins."""
+    """No cycle is opened for it; its approval is there until it begins."""
     after = held(session).give(Approve(approval_id=ID, kind=kind))
 
     assert after.of(AnswerTool) == [AnswerTool(REF, value=True)]
@@ -125,7 +150,7 @@ def test_a_held_call_that_nobody_decides_is_rejected(session):
 @pytest.mark.parametrize("state", [State.IDLE, State.RUNNING])
 def test_a_call_that_has_ended_expires_too(session, state):
     """In block mode its result says already that it was not made."""
-    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", ENDED, 9)
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalRequest, "b", ENDED, 9)
     waiting = waiting.end("a")
     if state is State.RUNNING:
         waiting = waiting.prompt("on", "p-2")
@@ -151,7 +176,7 @@ def test_a_decision_that_comes_too_late_is_none(session, command):
 def test_only_what_is_offered_can_be_decided(session):
     """A plugin may not want this to be allowed for good."""
     asked = RequireApproval(hint="sure?", options=("approve_once", "reject_once"))
-    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", asked, 9)
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalRequest, "b", asked, 9)
     after = waiting.give(Approve(approval_id=ID, kind="approve_always"))
     (settled,) = after.of(Complete)
 
@@ -164,7 +189,7 @@ def test_a_call_is_held_under_the_same_approval_after_a_crash(session):
     """It asks again, and its time runs on."""
     before = held(session)
     crashed = before.crash()
-    after = crashed.report(ApprovalWanted, "b", HELD, 500, None, REF)
+    after = crashed.report(ApprovalRequest, "b", HELD, 500, None, REF)
 
     assert after.memory.approvals == before.memory.approvals
     assert after.events(ApprovalRequired) == []
@@ -174,7 +199,7 @@ def test_a_call_is_held_under_the_same_approval_after_a_crash(session):
 def test_an_approval_that_came_before_the_call_asks_again_counts(session, kind):
     """Who approves while the process is being replaced is not asked twice."""
     approved = held(session).crash().give(Approve(approval_id=ID, kind=kind))
-    after = approved.report(ApprovalWanted, "b", HELD, 500, None, REF)
+    after = approved.report(ApprovalRequest, "b", HELD, 500, None, REF)
 
     assert after.effects == (AnswerTool(REF, value=True),)
 
@@ -182,7 +207,7 @@ def test_an_approval_that_came_before_the_call_asks_again_counts(session, kind):
 def test_a_rejection_that_came_before_the_call_asks_again_counts(session):
     """The call is over, and asks no more."""
     rejected = held(session).crash().give(Reject(approval_id=ID))
-    after = rejected.report(ApprovalWanted, "b", HELD, 500, None, REF)
+    after = rejected.report(ApprovalRequest, "b", HELD, 500, None, REF)
 
     assert after.is_unchanged(rejected)
 

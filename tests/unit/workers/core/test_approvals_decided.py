@@ -11,7 +11,7 @@ from cmdc_runtime.messages import ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import tool_calls
 from workers.core.approvals import ARGUMENTS_CHARS_MAX
-from workers.core.inputs import ApprovalWanted, QuestionAsked
+from workers.core.inputs import ApprovalRequest, QuestionAsked
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
 from workers.core.state import State
 from workers.core.step import AnswerTool, CallModel, Complete, RunTools
@@ -26,7 +26,7 @@ every_busy_state = pytest.mark.parametrize("state", BUSY)
 
 def waiting(session, call=CALL):
     """Return a session at rest, with a call that waits for a person."""
-    return session.at(State.RUNNING).call(call).report(ApprovalWanted, call.call_id, ASKED, 9)
+    return session.at(State.RUNNING).call(call).report(ApprovalRequest, call.call_id, ASKED, 9)
 
 
 def at(session, state):
@@ -49,7 +49,7 @@ def remembering(session, **changes):
 
 
 def test_an_approval_lets_the_model_make_the_call(session):
-    """It is asked to, in a cycle of its own; the very same call then needs nobody's leave."""
+    """It is asked to, in a cycle of its own; the very same call then needs nobody's approval."""
     after = waiting(session).give(Approve(approval_id=ID), "c-1")
     again = after.call(ToolCall(call_id="n", name="write", arguments={"path": "x"}))
     (begun,) = after.records(CycleStarted)
@@ -96,7 +96,7 @@ def test_each_of_several_approvals_is_reported(session):
     two = ToolCall(call_id="b", name="write", arguments={"path": "y"})
     resting = session.at(State.RUNNING).call(CALL, two)
     for call_id in ("a", "b"):
-        resting = resting.report(ApprovalWanted, call_id, ASKED, 9)
+        resting = resting.report(ApprovalRequest, call_id, ASKED, 9)
     first, second = (one.id for one in resting.memory.approvals)
     decided = resting.give(Approve(approval_id=first, auto_resume=False), "c-1")
     resumed = decided.give(Approve(approval_id=second), "c-2")
@@ -147,7 +147,7 @@ def test_two_calls_of_a_batch_need_two_leaves(session):
 
 
 def test_an_approval_may_be_given_without_a_cycle(session):
-    """The session stays at rest; the next prompt meets the leave."""
+    """The session stays at rest; the next prompt meets the approval."""
     after = waiting(session).give(Approve(approval_id=ID, auto_resume=False), "c-1")
 
     assert (after.state, after.events(AgentResumed)) == (State.IDLE, [])
@@ -261,17 +261,17 @@ def test_arguments_that_just_fit_are_given_in_full(session, more, is_whole):
 
 
 def test_an_approved_call_that_runs_again_has_its_approval(session):
-    """It was used up when the call began; a second leave of the same kind is still there."""
+    """It was used up when the call began; a second approval of the same kind is still there."""
     call = ToolCall(call_id="b", name="read", arguments={"path": "x"})
     once = waiting(session, call).give(Approve(approval_id=ID, auto_resume=False), "c-1")
     twice = once.prompt("again", "p-2").call(replace_id(call, "c"))
-    leave = twice.memory.granted
-    twice = remembering(twice, granted=(*leave, *leave)).begin("c")
+    granted = twice.memory.granted
+    twice = remembering(twice, granted=(*granted, *granted)).begin("c")
     again = twice.take(taken(tool_calls.call_tools, twice.memory, (replace_id(call, "c"),)))
 
-    assert twice.memory.granted == leave
+    assert twice.memory.granted == granted
     assert again.of(RunTools)[0].approved == {"c"}
-    assert again.begin("c").memory.granted == leave
+    assert again.begin("c").memory.granted == granted
 
 
 def replace_id(call, call_id):

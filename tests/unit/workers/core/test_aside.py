@@ -114,7 +114,9 @@ DEEP = {
     "just too deep": MessageAdded(message=call(nested(65))),
     "metadata": MessageAdded(message=Message(role="assistant", metadata=nested(70))),
     "result": ToolEnded(message=Message(role="tool_result", call_id="c", metadata=nested(70))),
-    "approval": ApprovalRequested(approval_id="a", call_id="c", tool="x", args=nested(70), at_ms=1),
+    "approval": ApprovalRequested(
+        id="a", call_id="c", tool="x", args=nested(70), requested_at_ms=1
+    ),
     "answer": UserAnswered(ref="r", response=nested(70)),
     "order": PluginOrdered(name="x", payload=nested(70)),
     "cycle": CycleStarted(command_id="p", text="go", at_ms=1, metadata=nested(70)),

@@ -83,12 +83,12 @@ def overflown(session):
 
 def held(session):
     """Return a batch of which a call waits for a person."""
-    return session.at(TOOLS).report(inputs.ApprovalWanted, "b", HELD, 9, ref="b:approval")
+    return session.at(TOOLS).report(inputs.ApprovalRequest, "b", HELD, 9, ref="b:approval")
 
 
 def blocked(session):
     """Return a batch of which a call has ended because a person is asked."""
-    return session.at(TOOLS).report(inputs.ApprovalWanted, "b", RequireApproval(), 9)
+    return session.at(TOOLS).report(inputs.ApprovalRequest, "b", RequireApproval(), 9)
 
 
 def waiting(session):
@@ -458,7 +458,7 @@ def test_a_text_that_a_record_has_is_not_repeated():
 SEEN = {
     "tool_begun": inputs.ToolBegun(1, "a", 9, "reads it", {"n": 2}),
     "tool_told": inputs.ToolStepReported(1, "a", PluginEvent(name="odd", payload=WORDY)),
-    "approval_needed": inputs.ApprovalWanted(1, "a", RequireApproval(), 9, {"n": 2}),
+    "approval_needed": inputs.ApprovalRequest(1, "a", RequireApproval(), 9, {"n": 2}),
     "question_asked": inputs.QuestionAsked(1, "a", "r", "which?", ("this", "that")),
     "client_call_wanted": inputs.ClientCallWanted(1, "a", "r", "o-1", {"n": 2}),
     "subagent_wanted": inputs.SubagentWanted(1, "a", "r", "any", "look"),

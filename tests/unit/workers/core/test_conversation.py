@@ -43,9 +43,9 @@ from workers.core.evolve import (
 )
 from workers.core.loops import Loop, fingerprint
 from workers.core.message_content import text_problem
+from workers.core.records import Approval
 from workers.core.state import (
     OUTCOMES_MAX,
-    Approval,
     Memory,
     PendingAsk,
     Policy,
@@ -379,7 +379,7 @@ def test_every_call_of_the_conversation_has_its_tools_name():
 
 
 def test_a_call_uses_up_one_approval():
-    """Of several that are alike; a leave that is not there is none."""
+    """Of several that are alike; one that is not there is none."""
     memory = replace(asking("a", "b"), granted=("x", "y", "x"))
 
     assert begin_call(memory, "a", 5, "x").granted == ("y", "x")
@@ -394,9 +394,18 @@ def test_what_a_call_waits_for_ends_with_it():
         asks=(PendingAsk("a:ask-2", "a"), PendingAsk("b:ask-1", "b")),
         answers=((PendingAsk("a:ask-1", "a"), "x"),),
         approvals=(
-            Approval("held", "a", "tool", {}, 1, ref="a:approval"),
-            Approval("of another", "b", "tool", {}, 1, ref="b:approval"),
-            Approval("that ended it", "a", "tool", {}, 1),
+            Approval(
+                id="held", call_id="a", tool="tool", args={}, requested_at_ms=1, ref="a:approval"
+            ),
+            Approval(
+                id="of another",
+                call_id="b",
+                tool="tool",
+                args={},
+                requested_at_ms=1,
+                ref="b:approval",
+            ),
+            Approval(id="that ended it", call_id="a", tool="tool", args={}, requested_at_ms=1),
         ),
         branches=tuple(
             Branch(f"{call_id}:b1", call_id, "digest", BranchAnswer(ok=True, text="", usage=USED))

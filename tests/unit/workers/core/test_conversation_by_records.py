@@ -11,9 +11,8 @@ from workers.core.budget import Grant
 from workers.core.children import Branch, Child
 from workers.core.evolve import open_cycle
 from workers.core.loops import fingerprint
-from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
+from workers.core.records import Approval, AttachedPlugin, AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
-    Approval,
     Memory,
     OpenCall,
     OwnParts,
@@ -25,7 +24,7 @@ from workers.core.state import (
 )
 
 PACKED = Packed(kind="ref", label="guard", ref="guard")
-WANTED = Approval("approval-1", "a", "write", {"path": "x"}, 5)
+WANTED = Approval(id="approval-1", call_id="a", tool="write", args={"path": "x"}, requested_at_ms=5)
 LEAVE = fingerprint("write", {"path": "x"}, None)
 USED = TokenUsage(total_tokens=5, cost_usd=0.5)
 

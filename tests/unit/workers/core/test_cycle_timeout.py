@@ -10,7 +10,7 @@ from cmdc_runtime.extensions.provider import FailureKind
 from workers.core.conversation import repair
 from workers.core.inputs import (
     ANY_WORK,
-    ApprovalWanted,
+    ApprovalRequest,
     CycleExpired,
     QuestionAsked,
     StreamFailed,
@@ -155,7 +155,7 @@ def test_the_time_of_people_counts(session):
     batch = session.at(State.EXECUTING_TOOLS, immune=frozenset({"read", "write"}), **LIMIT)
     held = RequireApproval(hint="sure?", hold=True)
     waiting = batch.report(QuestionAsked, "a", "a:ask-1", "which?", ())
-    waiting = waiting.report(ApprovalWanted, "b", held, 9, None, "b:approval")
+    waiting = waiting.report(ApprovalRequest, "b", held, 9, None, "b:approval")
     after = expire(waiting)
 
     assert killed(after) == ["a", "b"]

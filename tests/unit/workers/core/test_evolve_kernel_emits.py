@@ -23,7 +23,7 @@ from cmdc_runtime.messages import Message, ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import evolve as evolving
 from workers.core.evolve import evolve, patched
-from workers.core.inputs import ApprovalWanted
+from workers.core.inputs import ApprovalRequest
 from workers.core.plugins import apply_verdict, obey
 from workers.core.records import ApprovalDecided, PluginOrdered
 from workers.core.state import Memory, OpenCall, State
@@ -176,7 +176,7 @@ def test_a_malformed_order_is_a_bad_action(name, payload, problem):
 def test_a_plugin_decides_what_has_ended_and_not_what_is_held(session):
     """As a person does, but without a cycle of its own."""
     asked = RequireApproval(hint="sure?")
-    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", asked, 9).end("a")
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalRequest, "b", asked, 9).end("a")
     order = DecideApproval(approval_id="approval-4", decision="approve_once")
     memory, (kept, shown) = ordered(waiting.memory, order)
 
@@ -186,7 +186,7 @@ def test_a_plugin_decides_what_has_ended_and_not_what_is_held(session):
     assert ordered(memory, order) == (memory, ())
 
     held = session.at(State.EXECUTING_TOOLS)
-    held = held.report(ApprovalWanted, "b", asked, 9, None, "b:approval")
+    held = held.report(ApprovalRequest, "b", asked, 9, None, "b:approval")
     assert ordered(held.memory, order) == (held.memory, ())
 
 

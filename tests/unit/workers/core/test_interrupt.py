@@ -23,7 +23,7 @@ from workers.core.budget import Grant
 from workers.core.children import Child
 from workers.core.conversation import repair, uncertain_calls
 from workers.core.inputs import (
-    ApprovalWanted,
+    ApprovalRequest,
     CompactWanted,
     CycleExpired,
     FirstChunk,
@@ -457,7 +457,7 @@ def test_plugins_that_listen_hear_of_steering_first(session, state):
 def test_an_abort_leaves_approvals_to_be_decided(session):
     """A person may still say what becomes of the call; that its cycle is over changes nothing."""
     waiting = session.at(State.EXECUTING_TOOLS).report(
-        ApprovalWanted, "b", RequireApproval(hint="sure?"), 9
+        ApprovalRequest, "b", RequireApproval(hint="sure?"), 9
     )
 
     assert waiting.give(Abort()).memory.approvals == waiting.memory.approvals

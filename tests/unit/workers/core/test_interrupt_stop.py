@@ -5,7 +5,7 @@ import pytest
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
 from cmdc_runtime.events import RequestCut, ToolKilled
 from cmdc_runtime.extensions.actions import RequireApproval
-from workers.core.inputs import ApprovalWanted, QuestionAsked, Stopped
+from workers.core.inputs import ApprovalRequest, QuestionAsked, Stopped
 from workers.core.records import CutSpent, ToolEnded
 from workers.core.state import State
 from workers.core.step import Complete
@@ -57,7 +57,7 @@ def test_steering_at_rest_opens_a_cycle_and_says_so(session):
 def test_a_call_that_waits_for_a_person_waits_on(session):
     """What is saved of the session still asks; it has not begun."""
     held = RequireApproval(hint="sure?", hold=True)
-    before = session.at(State.EXECUTING_TOOLS).report(ApprovalWanted, "b", held, 9)
+    before = session.at(State.EXECUTING_TOOLS).report(ApprovalRequest, "b", held, 9)
     after = before.post(Stopped(9))
 
     assert set(texts(after)) == {"a"}

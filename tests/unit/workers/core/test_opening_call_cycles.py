@@ -16,7 +16,7 @@ from cmdc_runtime.events import (
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.hooks import HOOKS, AfterResponse, BeforeFinish, BeforePrompt
 from cmdc_runtime.messages import OpeningCall, TokenUsage
-from workers.core.inputs import ApprovalWanted, PluginsAnswered, ToolBegun, ToolReturned
+from workers.core.inputs import ApprovalRequest, PluginsAnswered, ToolBegun, ToolReturned
 from workers.core.opening_call import ARGUMENT_CHARS_MAX
 from workers.core.records import CycleEnded, CycleStarted, PromptQueued
 from workers.core.state import State
@@ -175,7 +175,7 @@ def test_a_result_in_the_wrong_form_is_asked_for_once_more(session):
 
 def held_back(session, **policy):
     begun = opened(session, FILE, **policy)
-    return begun.report(ApprovalWanted, CALL_ID, RequireApproval(hint="sure?"), 9)
+    return begun.report(ApprovalRequest, CALL_ID, RequireApproval(hint="sure?"), 9)
 
 
 def test_an_allowed_call_is_made_again_by_the_kernel(session):
@@ -203,7 +203,7 @@ def test_a_refused_call_is_left_to_the_model(session):
 def test_an_approval_of_a_models_call_is_left_to_the_model(session):
     """As ever: it is asked to make the very same call now."""
     begun = session.at(State.EXECUTING_TOOLS).report(
-        ApprovalWanted, "b", RequireApproval(hint="sure?"), 9
+        ApprovalRequest, "b", RequireApproval(hint="sure?"), 9
     )
     blocked = begun.begin("a").end("a")
     found = blocked.give(Approve(approval_id=blocked.memory.approvals[0].id), "a-1")

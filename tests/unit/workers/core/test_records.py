@@ -14,6 +14,7 @@ from workers.core import records
 from workers.core.records import (
     RECORDS,
     AnswerRetracted,
+    Approval,
     ApprovalDecided,
     ApprovalRequested,
     AttachedPlugin,
@@ -56,6 +57,8 @@ from workers.core.records import (
     TurnSpent,
     UserAnswered,
     UserAsked,
+    approval_of,
+    approval_requested,
     decode_record,
 )
 
@@ -83,7 +86,9 @@ EXAMPLES = [
     CycleEnded(command_id="p-1", outcome="failed", reason="why"),
     PromptDiscarded(command_id="p-2"),
     Steered(ref="s-1", text="left"),
-    ApprovalRequested(approval_id="approval-3", call_id="a", tool="t", args={"x": [None]}, at_ms=4),
+    ApprovalRequested(
+        id="approval-3", call_id="a", tool="t", args={"x": [None]}, requested_at_ms=4
+    ),
     ApprovalDecided(approval_id="approval-3", decision="approve_always"),
     UserAsked(ref="a:ask-1", call_id="a"),
     UserAnswered(ref="a:ask-1", response={"n": [1, b"x"]}),
@@ -244,6 +249,59 @@ def test_a_cause_is_as_short_as_it_can_be():
 def test_what_an_older_version_wrote_is_read(written, read):
     """A field with a default may be absent: that is how records grow."""
     assert decode_record(msgspec.msgpack.encode(written)) == read
+
+
+RECORDED = {
+    "record": "approval_asked",
+    "input": None,
+    "approval_id": "approval-3",
+    "call_id": "a",
+    "tool": "t",
+    "args": {"x": [None]},
+    "at_ms": 4,
+    "family": "git push",
+    "ref": "a:approval",
+    "due_ms": 2004,
+    "options": ["approve_once", "reject_once"],
+}
+"""The record of an approval as journals have it, in the order that causes quote it by."""
+APPROVAL = Approval(
+    id="approval-3",
+    call_id="a",
+    tool="t",
+    args={"x": [None]},
+    requested_at_ms=4,
+    family="git push",
+    ref="a:approval",
+    due_at_ms=2004,
+    options=("approve_once", "reject_once"),
+)
+
+
+def test_an_approval_is_recorded_as_journals_have_it():
+    """Under names that are older than those of its fields, and in their order."""
+    body = msgspec.msgpack.encode(RECORDED)
+
+    assert msgspec.msgpack.encode(approval_requested(APPROVAL)) == body
+    assert approval_of(decode_record(body)) == APPROVAL
+
+
+def test_an_approval_of_an_older_version_may_be_decided_in_any_way_at_any_time():
+    """Its record has neither family nor reference, time or options."""
+    said = {"family", "ref", "due_ms", "options"}
+    older = {key: value for key, value in RECORDED.items() if key not in said}
+    decoded = decode_record(msgspec.msgpack.encode(older))
+
+    assert approval_of(decoded) == Approval(
+        id="approval-3", call_id="a", tool="t", args={"x": [None]}, requested_at_ms=4
+    )
+
+
+@pytest.mark.parametrize("key", ["at_ms", "due_ms"])
+def test_a_time_of_an_approval_is_checked_when_it_is_read(key):
+    """As it is in the type that its record has the fields of."""
+    with pytest.raises(msgspec.ValidationError, match=rf"\.{key}"):
+        decode_record(msgspec.msgpack.encode(RECORDED | {key: -1}))
 
 
 def test_a_step_of_a_run_is_as_short_as_it_can_be():

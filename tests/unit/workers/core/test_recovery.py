@@ -77,7 +77,7 @@ GIVEN = MessageAdded(message=Message(role="user", content="left", metadata={"ste
 NEXT = PromptQueued(command_id="p-2", text="next")
 USED = TokenUsage(prompt_tokens=3, total_tokens=3)
 LEAVE = fingerprint("write", {}, None)
-WANTED = ApprovalRequested(approval_id="approval-4", call_id="w", tool="write", args={}, at_ms=5)
+WANTED = ApprovalRequested(id="approval-4", call_id="w", tool="write", args={}, requested_at_ms=5)
 APPROVED = ApprovalDecided(approval_id="approval-4", decision="approve_once")
 CHILD = SubagentSpawned(child_id="s.1", call_id="w", ref="w:sub-1", tokens=5)
 OVER = CycleEnded(command_id="p-1", outcome="finished")
@@ -169,7 +169,7 @@ def test_steering_that_was_given_waits_no_more():
 
 
 def test_what_people_decided_survives():
-    """An approval that waits, one that was given, a leave that is used up, a question's answer."""
+    """An approval that waits, one that was granted, one that is used up, a question's answer."""
     asked = (STARTED, ASKING, UserAsked(ref="r:ask-1", call_id="r"))
     answer = UserAnswered(ref="r:ask-1", response="x")
     waiting = memory_of(*asked, WANTED)

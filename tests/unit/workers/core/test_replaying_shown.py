@@ -8,7 +8,7 @@ from cmdc_runtime.commands import Abort, Prompt
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.packed_code import Packed
 from workers.core.inputs import Order
-from workers.core.records import CodeTaken, CycleEnded, MessageAdded, SetAside
+from workers.core.records import Approval, CodeTaken, CycleEnded, MessageAdded, SetAside
 from workers.core.replaying import (
     Difference,
     Entry,
@@ -20,7 +20,7 @@ from workers.core.replaying import (
     play,
     whole,
 )
-from workers.core.state import Approval, Memory, PluginFacts, State, Steering, ToolFacts
+from workers.core.state import Memory, PluginFacts, State, Steering, ToolFacts
 
 PACKED = Packed(kind="value", label="secret", data=b"\x00code", python=(3, 11))
 ENDED = CycleEnded(command_id="p-1", outcome="failed", reason="why")
@@ -60,7 +60,9 @@ def test_how_a_session_stands_is_shown_in_numbers(session):
     memory = replace(
         batch.memory,
         steering=(Steering("s-1", "left"), Steering("s-2", "right")),
-        approvals=(Approval("approval-3", "b", "write", {}, 1),),
+        approvals=(
+            Approval(id="approval-3", call_id="b", tool="write", args={}, requested_at_ms=1),
+        ),
         usage=TokenUsage(total_tokens=7, cost_usd=0.5),
     )
 

@@ -26,7 +26,7 @@ from workers.core.children import Child
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
-    ApprovalWanted,
+    ApprovalRequest,
     BranchDropped,
     BranchTask,
     BranchWanted,
@@ -71,11 +71,10 @@ from workers.core.inputs import (
     Tripped,
     WaitExpired,
 )
-from workers.core.records import CycleEnded, MessageAdded, TurnSpent
+from workers.core.records import Approval, CycleEnded, MessageAdded, TurnSpent
 from workers.core.retry import Backoff
 from workers.core.state import (
     Answering,
-    Approval,
     AskingPlugins,
     Calling,
     Compacting,
@@ -111,7 +110,7 @@ INPUTS = {
     HistoryFiltered: ("b", (), 9),
     GuardrailsAnswered: (Tripped("guard", "no"), 9),
     ToolBegun: ("a", 9),
-    ApprovalWanted: ("a", RequireApproval(hint="sure?"), 9),
+    ApprovalRequest: ("a", RequireApproval(hint="sure?"), 9),
     ToolReturned: ("a", True, "fine", 9),
     ToolEmitted: ("a", "news", 1),
     ToolStepReported: ("a", events.PluginEvent(name="reasoning_thought", payload=None)),
@@ -164,7 +163,7 @@ ACTS = {
     PluginsAnswered: (RUNNING, TOOLS),
     PluginsAborted: CYCLE,
     CycleExpired: CYCLE,
-    **dict.fromkeys((ToolBegun, ApprovalWanted, ToolRefused, ToolReturned), (TOOLS,)),
+    **dict.fromkeys((ToolBegun, ApprovalRequest, ToolRefused, ToolReturned), (TOOLS,)),
     **dict.fromkeys((ToolEmitted, ToolStepReported, QuestionAsked, CompactWanted), (TOOLS,)),
     ToolKept: (TOOLS,),
     **dict.fromkeys((SubagentWanted, BranchWanted, BranchDropped), (TOOLS,)),
@@ -212,7 +211,11 @@ def prepared(session, state):
         session.at(state, cycle_timeout_s=1.0),
         children=(child,),
         mcp_servers=(McpServer("files", command=["files"]),),
-        approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
+        approvals=(
+            Approval(
+                id="approval-1", call_id="x", tool="t", args={}, requested_at_ms=1, due_at_ms=5
+            ),
+        ),
         waiters=(Waiter("w", "p-1", due_ms=5),),
         asks=(PendingAsk("a:client-1", "a", "o-1"),),
         handoff=PendingHandoff("t", "b"),

@@ -34,7 +34,7 @@ from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core import records
 from workers.core.budget import Budget, Grant
 from workers.core.inputs import (
-    ApprovalWanted,
+    ApprovalRequest,
     BranchTask,
     BranchWanted,
     ClientCallDropped,
@@ -49,6 +49,7 @@ from workers.core.inputs import (
 )
 from workers.core.loops import fingerprint
 from workers.core.records import (
+    Approval,
     ApprovalRequested,
     SubagentSpawned,
     SubagentSpent,
@@ -58,7 +59,7 @@ from workers.core.records import (
     UserAnswered,
     UserAsked,
 )
-from workers.core.state import Approval, PendingAsk, State
+from workers.core.state import PendingAsk, State
 from workers.core.step import (
     AnswerTool,
     CallModel,
@@ -75,7 +76,7 @@ WRITES = RequireApproval(hint="writes x")
 SPENT = TokenUsage(prompt_tokens=5, total_tokens=5, cost_usd=0.5)
 REPORTS = {
     ToolBegun: (9,),
-    ApprovalWanted: (ASKED, 9),
+    ApprovalRequest: (ASKED, 9),
     ToolReturned: (True, "again", 9),
     ToolEmitted: ("news", 1),
     ToolStepReported: (PluginEvent(name="reasoning_thought", payload=None),),
@@ -240,7 +241,7 @@ def test_a_call_that_needs_approval_does_not_run(session):
     """Its result says that it waits; the person is asked with all there is to decide by."""
     call = ToolCall(call_id="a", name="write", arguments={"path": "x"})
     after = executing(session, call, "read:b").report(
-        ApprovalWanted, "a", RequireApproval(hint="writes x"), 9
+        ApprovalRequest, "a", RequireApproval(hint="writes x"), 9
     )
 
     assert after.events(ToolBlocked)[0].reason == "approval_required"
@@ -256,14 +257,16 @@ def test_a_call_that_needs_approval_does_not_run(session):
         )
     ]
     assert [type(record) for record in after.records()] == [ApprovalRequested, ToolEnded]
-    assert after.memory.approvals == (Approval("approval-3", "a", "write", {"path": "x"}, 9),)
+    assert after.memory.approvals == (
+        Approval(id="approval-3", call_id="a", tool="write", args={"path": "x"}, requested_at_ms=9),
+    )
     assert "approval-3" in after.memory.calls[0].result.content
     assert after.state is State.EXECUTING_TOOLS
 
 
 def test_the_cycle_rests_where_a_call_waits_for_a_person(session):
     """The rest of the batch runs to its end; then the agent is idle, with nothing asked."""
-    after = executing(session).report(ApprovalWanted, "b", ASKED, 9).end("a")
+    after = executing(session).report(ApprovalRequest, "b", ASKED, 9).end("a")
 
     assert after.state is State.IDLE
     assert len(after.events(AgentEnd)) == 1
@@ -273,8 +276,8 @@ def test_the_cycle_rests_where_a_call_waits_for_a_person(session):
 def test_a_batch_may_wait_for_two_approvals(session):
     """Each has an id of its own."""
     after = executing(session)
-    after = after.report(ApprovalWanted, "b", ASKED, 9).report(
-        ApprovalWanted, "a", RequireApproval(hint=""), 9
+    after = after.report(ApprovalRequest, "b", ASKED, 9).report(
+        ApprovalRequest, "a", RequireApproval(hint=""), 9
     )
 
     assert [one.id for one in after.memory.approvals] == ["approval-4", "approval-3"]
@@ -284,7 +287,7 @@ def test_a_batch_may_wait_for_two_approvals(session):
 def test_steering_outranks_an_approval(session):
     """The cycle goes on with what the user says; the approval can still be given."""
     waiting = executing(session, immune=frozenset({"read"})).report(
-        ApprovalWanted, "b", RequireApproval(hint=""), 9
+        ApprovalRequest, "b", RequireApproval(hint=""), 9
     )
     after = waiting.give(Steer(text="left"), "s-1").end("a")
 
@@ -295,14 +298,14 @@ def test_steering_outranks_an_approval(session):
 
 def test_an_approval_is_used_up_when_its_call_begins(session):
     """It is good for one call of the same tool with the same arguments."""
-    leave = fingerprint("write", {}, None)
+    granted = fingerprint("write", {}, None)
     idle = session.new()
-    idle = idle.remembering(replace(idle.memory, granted=(leave,)))
+    idle = idle.remembering(replace(idle.memory, granted=(granted,)))
     batch = idle.prompt().call("write:a", "write:b")
     after = batch.begin("a")
 
     assert batch.of(RunTools)[0].approved == {"a"}
-    assert after.records() == [ToolStarted(call_id="a", at_ms=9, granted=leave)]
+    assert after.records() == [ToolStarted(call_id="a", at_ms=9, granted=granted)]
     assert after.memory.granted == ()
     assert after.begin("b").records() == [ToolStarted(call_id="b", at_ms=9)]
 

@@ -17,7 +17,7 @@ from tests.numbers import unbounded
 from workers.core.budget import Grant
 from workers.core.children import Branch, Child, EndedRun, LostBranch, OpenRun, RunningBranch
 from workers.core.evolve import replay
-from workers.core.records import AttachedPlugin, AttachedTool, Continued, RunEnd
+from workers.core.records import Approval, AttachedPlugin, AttachedTool, Continued, RunEnd
 from workers.core.snapshot import (
     SNAPSHOT_RECORD_BYTES,
     SNAPSHOT_RECORDS,
@@ -34,7 +34,6 @@ from workers.core.snapshot import (
 )
 from workers.core.state import (
     Answering,
-    Approval,
     Asking,
     Cycle,
     Memory,
@@ -86,7 +85,11 @@ FULL = Memory(
     cycle=Cycle("p-1", 3, TokenUsage(total_tokens=1), started_at_ms=5, turns=2, crashes=1),
     calls=(OpenCall(CALL, 6, None, "again", 3),),
     call_hashes=("h",),
-    approvals=(Approval("a-1", "c-1", "shell", {"x": 1}, 7, due_ms=9),),
+    approvals=(
+        Approval(
+            id="a-1", call_id="c-1", tool="shell", args={"x": 1}, requested_at_ms=7, due_at_ms=9
+        ),
+    ),
     granted=("leave",),
     always_approved=frozenset({("shell", "git"), ("web", "")}),
     asks=(PendingAsk("r-1", "c-1"),),
@@ -194,6 +197,25 @@ def test_a_field_has_the_name_that_snapshots_have_for_it():
 
     assert restore(Memory(), old) == Memory(granted=("leave",))
     assert plain_state(read_saved(encode(FULL)))["allowances"] == ["leave"]
+
+
+def test_an_approval_has_the_names_that_snapshots_have_for_its_fields():
+    """Of which one was called otherwise, and two are other than its record has."""
+    written = {
+        "id": "a-1",
+        "call_id": "c-1",
+        "tool": "shell",
+        "args": {"x": 1},
+        "requested_at_ms": 7,
+        "family": "",
+        "ref": None,
+        "due_ms": 9,
+        "options": ["approve_once", "approve_always", "reject_once"],
+    }
+    old = msgspec.msgpack.encode({"schema_version": 1, "state": {"approvals": [written]}})
+
+    assert restore(Memory(), old) == Memory(approvals=FULL.approvals)
+    assert plain_state(read_saved(encode(FULL)))["approvals"] == [written]
 
 
 def test_a_newer_snapshot_is_refused_by_its_version():

@@ -1,4 +1,4 @@
-"""One batch of tool calls: how it starts, who has leave, how it is answered."""
+"""One batch of tool calls: how it starts, which are granted, how it is answered."""
 
 import pytest
 from msgspec.structs import replace

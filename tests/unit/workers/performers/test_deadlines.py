@@ -7,15 +7,16 @@ import pytest
 from cmdc_runtime import clock
 from cmdc_runtime.messages import TokenUsage
 from workers.core.inputs import ApprovalExpired, CycleExpired, WaitExpired
-from workers.core.state import Approval, Cycle, Memory, Policy, Waiter
+from workers.core.records import Approval
+from workers.core.state import Cycle, Memory, Policy, Waiter
 from workers.performers import deadlines as module
 from workers.performers.deadlines import Deadlines
 
 NOW = 1_000_000
 
 
-def approval(name, due_ms):
-    return Approval(name, "a", "t", {}, 1, due_ms=due_ms)
+def approval(name, due_at_ms):
+    return Approval(id=name, call_id="a", tool="t", args={}, requested_at_ms=1, due_at_ms=due_at_ms)
 
 
 def waiting(*approvals):

@@ -9,7 +9,7 @@ from cmdc_runtime.extensions import Context, Effect, tool
 from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packed_code import Packed
-from workers.core.inputs import ApprovalWanted, QuestionAsked, ToolBegun, ToolReturned
+from workers.core.inputs import ApprovalRequest, QuestionAsked, ToolBegun, ToolReturned
 from workers.core.step import RunTools
 from workers.performers.toolbox import SUMMARY_CHARS_MAX
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
@@ -100,7 +100,7 @@ def test_a_call_that_needs_approval_does_not_run(needed, is_asked):
     posted = posted_of(found)
 
     assert [type(one) for one in posted] == (
-        [ApprovalWanted] if is_asked else [ToolBegun, ToolReturned]
+        [ApprovalRequest] if is_asked else [ToolBegun, ToolReturned]
     )
     if is_asked:
         assert posted[0].asked == RequireApproval(hint="do 1")
