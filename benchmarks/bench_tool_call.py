@@ -12,7 +12,7 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from benchmarks.metrics import Bar, Metric, at_most, measured
 from benchmarks.processes import Peer, end, environment
@@ -25,6 +25,7 @@ from cmdc_runtime.packing import Packed, pack
 from cmdc_runtime.wire.frames import FromWorker, HostWanted
 from workers.core.inputs import Result, ToolReturned
 from workers.core.step import RunTools
+from workers.link import Link
 from workers.loader import load_tools, open_sandbox
 from workers.performers.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.toolhost.start import command
@@ -76,7 +77,8 @@ class Stage:
         self._hosts: list[subprocess.Popen[bytes]] = []
         self._posted: list[Result] = []
         loaded = [LoadedTool(*pair) for pair in zip(load_tools(parcels), parcels, strict=True)]
-        self._runner = ToolRunner(loaded, settings, self._posted.append, self)
+        link = cast("Link", self)  # with what a tool runner asks of one
+        self._runner = ToolRunner(loaded, settings, self._posted.append, link)
 
     def send(self, frame: FromWorker, *_more: bytes) -> None:
         """Start a host, as the daemon would."""

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import structlog
@@ -49,7 +49,6 @@ from workers.plugin_slot import (
     run_hook,
     short_text,
 )
-from workers.threads import Threads
 
 # --- observers ------------------------------------------------------------------------------------
 
@@ -71,23 +70,14 @@ def _no_port(_plugin: str) -> None:
     return None
 
 
-class Watched(Protocol):
-    """One plugin of the pipeline: its turn, its threads, and whether it is still asked."""
-
-    plugin: Plugin
-    is_off: bool
-    turn: asyncio.Lock
-    threads: Threads
-
-
 class Observer:
     """Passes events to one plugin."""
 
     def __init__(
         self,
-        slot: Watched,
+        slot: Slot,
         context_of: Callable[[], PluginContext],
-        crashed: Callable[[Watched, str], None],
+        crashed: Callable[[Slot, str], None],
         port_of: PortOf,
     ) -> None:
         """Call ``crashed`` with what the plugin ended with."""
@@ -158,7 +148,7 @@ class Observers:
     def __init__(
         self,
         context_of: Callable[[], PluginContext],
-        crashed: Callable[[Watched, str], None],
+        crashed: Callable[[Slot, str], None],
         port_of: PortOf = _no_port,
     ) -> None:
         """Have none; ``port_of`` returns what the plugin of a name may ask its session by."""
@@ -167,7 +157,7 @@ class Observers:
         self._port_of = port_of
         self._observers: tuple[Observer, ...] = ()
 
-    def watch(self, slots: Iterable[Watched]) -> None:
+    def watch(self, slots: Iterable[Slot]) -> None:
         """Notify these plugins from now on, as far as they observe."""
         known = {id(one.slot): one for one in self._observers}
         kept = [
@@ -194,7 +184,7 @@ class Observers:
 
 
 async def _observed(
-    slot: Watched, batch: Sequence[Observed], context: PluginContext
+    slot: Slot, batch: Sequence[Observed], context: PluginContext
 ) -> ForeignError | None:
     """Pass a batch; return the first error, after which the rest is passed all the same."""
     plugin = slot.plugin
@@ -431,7 +421,7 @@ class Pipeline:
         self._hooks = frozenset[str]().union(*(slot.hooks for slot in on))
         self._observers.watch(on)
 
-    def _publish_crash(self, slot: Watched, where: str, why: str) -> None:
+    def _publish_crash(self, slot: Slot, where: str, why: str) -> None:
         """Publish a failure outside of hooks; who is to be disabled by one is off."""
         why = mended(why[:ERROR_CHARS_MAX])
         if slot.plugin.fail == "disable":

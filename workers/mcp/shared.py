@@ -12,11 +12,12 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from cmdc_runtime.wire.frames import FromWorker, ServerFound, ServerWanted
+from cmdc_runtime.wire.frames import ServerFound, ServerWanted
+from workers.link import Link
 from workers.mcp.host import ENDED, GREET_S, NOTICE, READY, Declared, Greeting, Notice
 from workers.mcp.process import MESSAGE_BYTES_MAX, NotStartedError
 
@@ -27,20 +28,10 @@ PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
 _PEER: Final = struct.Struct("3i")
 
 
-class DaemonLink(Protocol):
-    """What of the link to the daemon is needed here."""
-
-    def send(self, frame: FromWorker, *more: bytes) -> None:
-        """Send one frame to the daemon."""
-
-    async def attached(self) -> None:
-        """Return when there is a daemon."""
-
-
 class ServerFinder:
     """Asks the daemon for hosts; all of it runs in the loop."""
 
-    def __init__(self, link: DaemonLink) -> None:
+    def __init__(self, link: Link) -> None:
         """Ask for nothing yet."""
         self._link = link
         self._waiting: dict[str, list[asyncio.Future[ServerFound]]] = {}

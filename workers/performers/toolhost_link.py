@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -24,7 +24,8 @@ import structlog
 from cmdc_runtime import foreign
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import host_socket
-from cmdc_runtime.wire.frames import FromWorker, HostLost, HostWanted
+from cmdc_runtime.wire.frames import HostLost, HostWanted
+from workers.link import Link
 from workers.performers.toolbox import LoadedTool
 from workers.toolhost.wire import (
     Begin,
@@ -65,33 +66,6 @@ CHUNK_BYTES: Final = 256 * 1024
 _PEER: Final = struct.Struct("3i")
 
 Emit = Callable[[str, Any], None]  # Any: the tool's own
-
-
-class Wire(Protocol):
-    """What of the link to the daemon is needed here."""
-
-    def send(self, frame: FromWorker, *more: bytes) -> None:
-        """Send one frame to the daemon."""
-
-    async def room(self) -> None:
-        """Return when the daemon keeps up."""
-
-    async def synced(self) -> None:
-        """Return when everything that was written so far is in the journal."""
-
-    async def contained(self) -> None:
-        """Return when what this process starts ends with its session."""
-
-    async def attached(self) -> None:
-        """Return when there is a daemon."""
-
-    @property
-    def worker_id(self) -> str:
-        """What the daemon calls this process."""
-
-    @property
-    def daemons_lost(self) -> int:
-        """How many daemons were lost."""
 
 
 class HostFailedError(Exception):
@@ -135,7 +109,7 @@ class _Host:
 class HostLink:
     """The tool host of one session, as its calls see it."""
 
-    def __init__(self, begin: Begin, folder: Path, link: Wire) -> None:
+    def __init__(self, begin: Begin, folder: Path, link: Link) -> None:
         """Start nothing yet; ``begin`` is what every host of the session gets first."""
         self._begin = framed(begin)  # now, since tools may put anything into ``user_data``
         self._folder = folder

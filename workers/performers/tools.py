@@ -51,6 +51,7 @@ from workers.core.inputs import (
 )
 from workers.core.step import ChangeTools, ExchangeTools, RunTools
 from workers.core.verdict import Verdict
+from workers.link import Link
 from workers.mcp.servers import McpServers
 from workers.output import printing
 from workers.performers.tool_port import AgentPort, Answers, Recall, no_recall
@@ -66,7 +67,7 @@ from workers.performers.toolbox import (
     Toolbox,
     checked,
 )
-from workers.performers.toolhost_link import HostFailedError, HostLink, Wire
+from workers.performers.toolhost_link import HostFailedError, HostLink
 from workers.pipeline import Pipeline
 from workers.toolhost.wire import (
     Begin,
@@ -245,7 +246,7 @@ class ToolRunner:
         tools: Iterable[LoadedTool],
         settings: ToolSettings,
         post: Callable[[Result], None],
-        link: Wire,
+        link: Link,
         plugins: Pipeline | None = None,
     ) -> None:
         """Post results by ``post``.
