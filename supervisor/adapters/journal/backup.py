@@ -190,7 +190,7 @@ class PageCopy:
         self._error: Exception | None = None
 
     def step(self) -> bool:
-        """Copy the next pages; True when the copy is whole.
+        """Copy the next pages, no longer than a commit may wait; True when the copy is whole.
 
         Raises:
             JournalFull: there is no room for it.

@@ -16,7 +16,7 @@ from asyncio import Future, ensure_future, get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, NoReturn, TypeVar
 
 from cmdc_runtime import faults
 from cmdc_runtime.errors import UsageError
@@ -25,7 +25,7 @@ from supervisor.adapters.journal.operations import SNAPSHOT, WRITES, AppendRecor
 from supervisor.adapters.journal.schema import Bounds, migrate
 from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import Copying, Health, Journal
+from supervisor.adapters.journal.store import Health, Journal
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.config import DaemonConfig
 
@@ -54,7 +54,7 @@ class MemoryStore(SqlStore):
         self._connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=64)
         migrate(self._connection, Path("the journal in memory"))
 
-    def begin_copy(self, path: Path) -> Copying:
+    def begin_copy(self, path: Path) -> NoReturn:
         """Refuse: what is in memory ends with the daemon."""
         del path
         raise UsageError(

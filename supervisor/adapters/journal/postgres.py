@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import psycopg
 import structlog
@@ -39,7 +39,6 @@ from supervisor.adapters.journal.base import (
 )
 from supervisor.adapters.journal.schema import MIGRATIONS, VERSION, Bounds, Database, Found
 from supervisor.adapters.journal.sql_store import SqlStore
-from supervisor.adapters.journal.store import Copying
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.limits import (
     JOURNAL_CONNECT_PAUSE_S,
@@ -447,7 +446,7 @@ class PostgresStore(SqlStore):
         except psycopg.Error as error:
             raise JournalFailed(f"cannot open the journal in PostgreSQL: {error}") from error
 
-    def begin_copy(self, path: Path) -> Copying:
+    def begin_copy(self, path: Path) -> NoReturn:
         """Refuse: PostgreSQL makes its backups itself."""
         del path
         raise UsageError(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from cmdc_runtime.errors import UsageError
+from supervisor.adapters.journal.backup import PageCopy
 from supervisor.adapters.journal.operations import Operation, Query, Write
 from supervisor.core.storage import Condition, Level, Trouble
 
@@ -58,22 +59,6 @@ class Health:
 # --- journal and store ----------------------------------------------------------------------------
 
 T = TypeVar("T")
-
-
-class Copying(Protocol):
-    """A copy of a store under way, on the writer's thread."""
-
-    def step(self) -> bool:
-        """Copy some more, for no longer than a commit may wait; True when the copy is whole.
-
-        Raises:
-            JournalFailed: it can't be made, and nothing of it is left.
-        """
-        ...
-
-    def give_up(self) -> None:
-        """End it, and leave nothing of it."""
-        ...
 
 
 class Journal(Protocol):
@@ -159,7 +144,7 @@ class Store(ABC):
     def close(self) -> None:
         """Close it; never raises."""
 
-    def begin_copy(self, path: Path) -> Copying:
+    def begin_copy(self, path: Path) -> PageCopy:
         """Prepare a copy to ``path``; the caller goes on with it step by step.
 
         Raises:

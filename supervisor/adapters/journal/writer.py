@@ -27,6 +27,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from cmdc_runtime.errors import CmdcError
+from supervisor.adapters.journal.backup import PageCopy
 from supervisor.adapters.journal.base import (
     JournalFailed,
     JournalFull,
@@ -34,7 +35,7 @@ from supervisor.adapters.journal.base import (
     JournalUnread,
 )
 from supervisor.adapters.journal.operations import Operation, Query, Write
-from supervisor.adapters.journal.store import Copying, Health, Store
+from supervisor.adapters.journal.store import Health, Store
 from supervisor.core.limits import (
     JOURNAL_CLOSE_S,
     JOURNAL_GROUP_MAX,
@@ -77,7 +78,7 @@ class _CopyJob(_Wait):
     """A copy of the store, and who waits for it."""
 
     path: Path
-    under_way: Copying | None = None
+    under_way: PageCopy | None = None
 
 
 class GroupWriter:
