@@ -8,7 +8,7 @@ that joins.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from cmdc_runtime.client.limits import (
     LIST_PARALLEL_MAX,
@@ -18,7 +18,7 @@ from cmdc_runtime.client.limits import (
     WELCOME_S,
 )
 from cmdc_runtime.client.logged import ClientLog
-from cmdc_runtime.client.monitors import Asker, Monitors
+from cmdc_runtime.client.monitors import Daemon
 from cmdc_runtime.client.subscription import EventBatch, Subscription
 from cmdc_runtime.errors import (
     CmdcError,
@@ -42,12 +42,6 @@ from cmdc_runtime.wire.frames import (
 from cmdc_runtime.wire.sockets import Dealer
 
 # --- groups ---------------------------------------------------------------------------------------
-
-
-class Daemon(Asker, Protocol):
-    """What dispatcher and groups need of a connection."""
-
-    monitors: Monitors
 
 
 class Group:

@@ -15,7 +15,7 @@ from typing import Protocol
 from cmdc_runtime.client.dispatcher import Dispatcher
 from cmdc_runtime.client.limits import DOWN_HOLD_S, DOWNS_HELD_MAX
 from cmdc_runtime.client.logged import ClientLog
-from cmdc_runtime.client.monitors import Asker, Watcher
+from cmdc_runtime.client.monitors import Daemon, Watcher
 from cmdc_runtime.errors import CmdcError, InvalidSession
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import Down
@@ -41,9 +41,9 @@ class _Held:
 class DownOrder:
     """The notices of one connection that wait for events."""
 
-    def __init__(self, asker: Asker, dispatcher: Dispatcher) -> None:
+    def __init__(self, daemon: Daemon, dispatcher: Dispatcher) -> None:
         """Hold nothing yet."""
-        self._asker = asker
+        self._daemon = daemon
         self._dispatcher = dispatcher
         self._lines: set[OrderedDowns] = set()
 
@@ -63,7 +63,7 @@ class DownOrder:
     def serve(self, line: "OrderedDowns") -> None:
         """Have the notices of ``line`` delivered, each in its time."""
         self._lines.add(line)
-        self._asker.spawn(self._serve(line))
+        self._daemon.spawn(self._serve(line))
 
     async def _serve(self, line: "OrderedDowns") -> None:
         try:
@@ -88,8 +88,8 @@ class DownOrder:
             _log.warning("down.delivered_early", **fields, problem=str(error))
 
     async def _gathered(self, session_id: SessionId) -> None:
-        async with self._asker.slots:
-            found: SessionInfo = await self._asker.ask(FindSession(session_id=session_id))
+        async with self._daemon.slots:
+            found: SessionInfo = await self._daemon.ask(FindSession(session_id=session_id))
         subscriptions = self._dispatcher.subscriptions_to(session_id)
         for subscription in subscriptions:
             subscription.expect(found)

@@ -44,18 +44,15 @@ class Watcher(Protocol):
         """End: no notice will follow."""
 
 
-class Questions(Protocol):
-    """What asks the daemon."""
+class Daemon(Protocol):
+    """A connection to the daemon, as its parts need it."""
+
+    monitors: "Monitors"
+    slots: asyncio.Semaphore
+    """So many questions of all streams are open at a time."""
 
     async def ask(self, request: Request) -> Any:
         """Return the daemon's answer (Any: what the request's ``answer`` says)."""
-
-
-class Asker(Questions, Protocol):
-    """What the parts of a connection need of the whole."""
-
-    slots: asyncio.Semaphore
-    """So many questions of all streams are open at a time."""
 
     def notify(self, request: Request) -> None:
         """Send a request whose answer nobody waits for."""
@@ -94,9 +91,9 @@ class _Entry:
 class Monitors:
     """The monitors of one connection."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, daemon: Daemon) -> None:
         """Start with none."""
-        self._asker = asker
+        self._daemon = daemon
         self._entries: dict[MonitorRef, _Entry] = {}
         self._received: int | None = None
         self._stale: dict[MonitorRef, None] = {}
@@ -113,7 +110,7 @@ class Monitors:
         request = MonitorRequest(session_id=session_id, ref=ref, persistent=persistent)
         entry = self._entries[ref] = _Entry(request, watcher)
         try:
-            answer: Monitored = await self._asker.ask(request)
+            answer: Monitored = await self._daemon.ask(request)
         except BaseException:
             self.drop(ref)
             raise
@@ -129,17 +126,17 @@ class Monitors:
         if entry is not None:
             self._hand(entry, notice)
         elif notice.down.restarting:  # a persistent one that we have forgotten
-            self._asker.notify(Demonitor(ref=notice.down.ref))
+            self._daemon.notify(Demonitor(ref=notice.down.ref))
 
     async def remove(self, ref: MonitorRef) -> None:
         """Forget a monitor, at once; returns when the daemon has forgotten it too."""
         self._entries.pop(ref, None)
-        await self._asker.ask(Demonitor(ref=ref))
+        await self._daemon.ask(Demonitor(ref=ref))
 
     def drop(self, ref: MonitorRef) -> None:
         """Forget a monitor and let the daemon know, without waiting."""
         if self._entries.pop(ref, None) is not None:
-            self._asker.notify(Demonitor(ref=ref))
+            self._daemon.notify(Demonitor(ref=ref))
 
     def reconcile(self, notices: int | None, *, is_new: bool) -> None:
         """Compare numbers with the daemon, in order with its notices; set anew what may be lost.
@@ -192,7 +189,7 @@ class Monitors:
 
     def _renew_stale(self) -> None:
         if self._stale and (self._renewing is None or self._renewing.done()):
-            self._renewing = self._asker.spawn(self._renew())
+            self._renewing = self._daemon.spawn(self._renew())
 
     async def _renew(self) -> None:
         """Set again what is stale; one whose first answer is still open waits for that."""
@@ -214,7 +211,7 @@ class Monitors:
             return True
         request = msgspec.structs.replace(entry.request, since=entry.since)
         try:
-            await self._asker.ask(request)
+            await self._daemon.ask(request)
         except TransientError as error:
             _log.warning("monitor.not_renewed", ref=ref, problem=str(error))
             self._stale[ref] = None
@@ -226,7 +223,7 @@ class Monitors:
         if ref in self._entries:
             self._take_early(entry)
         elif not entry.is_over:  # removed meanwhile, and perhaps set again since
-            self._asker.notify(Demonitor(ref=ref))
+            self._daemon.notify(Demonitor(ref=ref))
         return True
 
 

@@ -113,7 +113,7 @@ async def kept(
     connection: Connection, facts: CheckpointFacts, state: bytes
 ) -> AsyncIterator[Origin]:
     """Keep a state in the journal until a session has begun with it."""
-    await keep_checkpoint(connection, facts, state)
+    await keep_checkpoint(connection.ask, facts, state)
     try:
         yield Origin(session_id=facts.session_id, checkpoint_id=facts.checkpoint_id)
     finally:

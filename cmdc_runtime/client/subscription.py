@@ -25,7 +25,7 @@ from cmdc_runtime.client.limits import (
     STREAM_EVENTS_MAX,
     STREAM_REFILL_EVENTS,
 )
-from cmdc_runtime.client.monitors import Asker
+from cmdc_runtime.client.monitors import Daemon
 from cmdc_runtime.client.queues import Queue
 from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.clock import now_ms
@@ -242,7 +242,7 @@ class Subscription:
 
     def __init__(
         self,
-        asker: Asker,
+        daemon: Daemon,
         queue: Queue[Envelope],
         selection: Selection,
         *,
@@ -254,7 +254,7 @@ class Subscription:
         self.spans_sessions = follows_strangers
         """Whether it goes on when one of its sessions is gone."""
         self._finishers: list[Callable[[Subscription], object]] = []
-        self._asker = asker
+        self._daemon = daemon
         self._queue = queue
         self._selection = selection
         self._follows_strangers = follows_strangers
@@ -421,14 +421,14 @@ class Subscription:
         asked = position.missing(self._room())
         if asked is not None:
             self._behind[session_id] = self._behind.pop(session_id)
-            self._replays[session_id] = self._asker.spawn(self._replay(position, asked))
+            self._replays[session_id] = self._daemon.spawn(self._replay(position, asked))
 
     async def _replay(self, position: Position, asked: Range) -> None:
         session_id = position.session_id
         request = Replay(session_id=session_id, after=asked.after, through=asked.through)
         try:
-            async with self._asker.slots:
-                answer: Replayed = await self._asker.ask(request)
+            async with self._daemon.slots:
+                answer: Replayed = await self._daemon.ask(request)
             self._put(position.replayed(asked, answer, self._room(), now_ms()))
             if answer.last < asked.through:
                 self._check_later(position)
@@ -446,7 +446,7 @@ class Subscription:
 
     def _spawn_look(self, session_id: SessionId, look: _Look) -> None:
         if session_id not in self._looks:
-            self._looks[session_id] = self._asker.spawn(self._looked(session_id, look))
+            self._looks[session_id] = self._daemon.spawn(self._looked(session_id, look))
 
     async def _looked(self, session_id: SessionId, look: _Look) -> None:
         try:
@@ -499,8 +499,8 @@ class Subscription:
     async def _find(self, session_id: SessionId) -> SessionInfo:
         while True:
             try:
-                async with self._asker.slots:
-                    found: SessionInfo = await self._asker.ask(FindSession(session_id=session_id))
+                async with self._daemon.slots:
+                    found: SessionInfo = await self._daemon.ask(FindSession(session_id=session_id))
             except TransientError:
                 await asyncio.sleep(REPLAY_RETRY_S)
             else:

@@ -7,7 +7,7 @@ What the journal keeps of a session is read part by part, and so is what it is g
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,6 @@ import msgspec
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, CheckpointFacts, encode_facts, movable
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, READS_MAX, START_GRACE_S
-from cmdc_runtime.client.monitors import Questions
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.content import File, Image, read
 from cmdc_runtime.errors import (
@@ -48,6 +47,7 @@ from cmdc_runtime.requests import (
     Replay,
     Replayed,
     ReplayedBatch,
+    Request,
     SessionInfo,
     StopSession,
 )
@@ -72,7 +72,7 @@ from cmdc_runtime.wire.codec import is_unknown_request
 # --- the past of a session ------------------------------------------------------------------------
 
 
-async def read_past(asker: Questions, session_id: SessionId) -> PastPage:
+async def read_past(daemon: Connection, session_id: SessionId) -> PastPage:
     """Return all that the daemon's journal keeps of a session but its events, as one page.
 
     Raises:
@@ -80,7 +80,7 @@ async def read_past(asker: Questions, session_id: SessionId) -> PastPage:
         TransientError: its journal was shortened again and again while it was read.
     """
     for _ in range(READS_MAX):
-        whole = await _read_once(asker, session_id)
+        whole = await _read_once(daemon, session_id)
         if whole is not None:
             return whole
     raise TransientError(
@@ -89,13 +89,13 @@ async def read_past(asker: Questions, session_id: SessionId) -> PastPage:
     )
 
 
-async def _read_once(asker: Questions, session_id: SessionId) -> PastPage | None:
+async def _read_once(daemon: Connection, session_id: SessionId) -> PastPage | None:
     """Read every part; None where what was read first fits no more to what came then."""
-    spec: PastPage = await asker.ask(ReadPast(session_id=session_id, part="spec"))
-    begun: PastPage = await asker.ask(ReadPast(session_id=session_id, part="snapshot"))
+    spec: PastPage = await daemon.ask(ReadPast(session_id=session_id, part="spec"))
+    begun: PastPage = await daemon.ask(ReadPast(session_id=session_id, part="snapshot"))
     # Commands come last: each was accepted before it is named by a record.
-    recorded = await _rows(asker, ReadPast(session_id=session_id, part="records"))
-    given = await _rows(asker, ReadPast(session_id=session_id, part="commands"))
+    recorded = await _rows(daemon, ReadPast(session_id=session_id, part="records"))
+    given = await _rows(daemon, ReadPast(session_id=session_id, part="commands"))
     if recorded.snapshot_seq != begun.snapshot_seq:
         return None
     return msgspec.structs.replace(
@@ -103,13 +103,13 @@ async def _read_once(asker: Questions, session_id: SessionId) -> PastPage | None
     )
 
 
-async def _rows(asker: Questions, first: ReadPast) -> PastPage:
+async def _rows(daemon: Connection, first: ReadPast) -> PastPage:
     """Return all pages of one part as one; its ``snapshot_seq`` is that of the last."""
-    whole: PastPage = await asker.ask(first)
+    whole: PastPage = await daemon.ask(first)
     while not whole.is_last:
         rows: tuple[PastRecord | PastCommand, ...] = (*whole.records[-1:], *whole.commands[-1:])
         after = msgspec.structs.replace(first, after=rows[-1].seq)
-        page: PastPage = await asker.ask(after)
+        page: PastPage = await daemon.ask(after)
         whole = msgspec.structs.replace(
             page,
             records=(*whole.records, *page.records),
@@ -118,7 +118,9 @@ async def _rows(asker: Questions, first: ReadPast) -> PastPage:
     return whole
 
 
-async def keep_checkpoint(asker: Questions, facts: CheckpointFacts, body: bytes) -> None:
+async def keep_checkpoint(
+    ask: Callable[[Request], Awaitable[object]], facts: CheckpointFacts, body: bytes
+) -> None:
     """Have the daemon keep a checkpoint; return when it is in the journal.
 
     Raises:
@@ -128,7 +130,7 @@ async def keep_checkpoint(asker: Questions, facts: CheckpointFacts, body: bytes)
     size = len(body) if len(body) > PAGE_BYTES else 0
     for offset in range(0, max(1, len(body)), PAGE_BYTES):
         piece = body[offset : offset + PAGE_BYTES]
-        await asker.ask(KeepCheckpoint(facts=facts, body=piece, offset=offset, size=size))
+        await ask(KeepCheckpoint(facts=facts, body=piece, offset=offset, size=size))
 
 
 OLDER: Final = (
@@ -138,7 +140,7 @@ OLDER: Final = (
 
 
 async def keep_part(
-    asker: Questions, session_id: SessionId, given: Image | File, at: int
+    daemon: Connection, session_id: SessionId, given: Image | File, at: int
 ) -> MessagePart:
     """Have the daemon keep an image or a file; return what stands for it, when it is kept.
 
@@ -155,7 +157,7 @@ async def keep_part(
             session_id=session_id, digest=part.digest, body=piece, offset=offset, size=size
         )
         try:
-            await asker.ask(wanted)
+            await daemon.ask(wanted)
         except ProtocolError as error:
             if not is_unknown_request(error):
                 raise

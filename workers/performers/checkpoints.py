@@ -113,7 +113,7 @@ class Checkpoints:
             raise CheckpointFailed(f"the conversation takes {len(body):,} bytes: compact it first")
         session_id = self._whose.session_id
         facts = msgspec.structs.replace(new_facts(session_id, name), checkpoint_id=name)
-        await keep_checkpoint(self, facts, body)
+        await keep_checkpoint(self.ask, facts, body)
         return Origin(session_id=session_id, checkpoint_id=name)
 
     def ask_backend(self, wanted: AskBackend) -> asyncio.Task[None]:
@@ -200,7 +200,7 @@ class Checkpoints:
             metadata=encode_facts(metadata, STRIPPED),
         )
         if self._backend is None:
-            await keep_checkpoint(self, facts, body)
+            await keep_checkpoint(self.ask, facts, body)
             return snapshot_of(facts)
         made = snapshot_of(facts)
         await self._backend.save(made, body)

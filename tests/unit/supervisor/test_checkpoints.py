@@ -44,7 +44,7 @@ def test_a_body_comes_out_as_it_went_in(size, times):
     """However long it is, and though a piece comes twice."""
     body = bytes(range(256)) * (size // 256 + 1)
     daemon = Daemon(times)
-    play(lambda: keep_checkpoint(daemon, facts(), body[:size]))
+    play(lambda: keep_checkpoint(daemon.ask, facts(), body[:size]))
 
     assert daemon.kept == [body[:size]]
 
