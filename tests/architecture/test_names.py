@@ -26,13 +26,7 @@ PAIRS: dict[str, dict[str, str]] = {
         "ToolCalls": "the event, and the step of a scripted answer that leads to it",
     },
     "supervisor": {},
-    "workers": {
-        "Call": "what a request to a vendor needs, and how a call goes to an MCP server",
-        "Entry": "a record that is replayed, and a model's row in litellm's table of models",
-        "Question": "for a user: an argument of ``ask_user``, and a form of an MCP server",
-        "Reason": "the tool ``reason``, and the argument of another tool that says why",
-        "Step": "of a session's machine, and of the launch of a confined program",
-    },
+    "workers": {},
 }
 """Names that stand twice in a package on purpose: they mean one thing seen from two sides."""
 WITH_ALIASES = {"cmdc_runtime", "supervisor", "workers"}

@@ -51,7 +51,7 @@ _SDK: Final = "workers.mcp.connection"
 _NO_SDK: Final = "the package mcp is not installed here: pip install 'cmdc-runtime[mcp]'"
 
 
-Call = Callable[[str, dict[str, Any], Context], Awaitable[str]]
+ToolCaller = Callable[[str, dict[str, Any], Context], Awaitable[str]]
 """Calls a tool of one server by the server's own name for it (Any: whatever the tool takes)."""
 
 
@@ -61,7 +61,7 @@ class McpTool(Tool):
     isolation = "task"
     effects = "write"
 
-    def __init__(self, name: str, listed: "ListedTool", call: Call) -> None:
+    def __init__(self, name: str, listed: "ListedTool", call: ToolCaller) -> None:
         """Be called ``name`` here; ``call`` has the server do it."""
         self.name = name
         self.description = listed.description or listed.name
@@ -125,7 +125,7 @@ def _sorted_out(server: str, listed: tuple["ListedTool", ...]) -> _Checked:
     return _Checked(listed, tuple(fit), tuple(unfit))
 
 
-async def _uncalled(name: str, _args: dict[str, Any], _context: Context) -> str:  # Any: as Call
+async def _uncalled(name: str, _args: dict[str, Any], _context: Context) -> str:  # Any: the same
     raise ToolError(f"{name!r} is only looked at")
 
 
@@ -395,7 +395,7 @@ class McpServers:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _caller(self, server: str) -> Call:
+    def _caller(self, server: str) -> ToolCaller:
         async def call(own_name: str, args: dict[str, Any], context: Context) -> str:
             return await self._call(server, own_name, args, context)
 

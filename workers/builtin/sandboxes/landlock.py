@@ -31,7 +31,7 @@ from workers.builtin.sandboxes.local import Local
 LAUNCH: Final = Path(apply.__file__).with_name("launch.py")
 _OWN: Final = Path(cmdc_runtime.__file__).parent
 
-Step = Literal["all", "separate", "close"]
+LaunchStep = Literal["all", "separate", "close"]
 
 
 class Landlock(Local):
@@ -134,7 +134,7 @@ def _is_below(path: str, folders: Sequence[str]) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-def launched(step: Step, wanted: Confinement, program: Sequence[str]) -> list[str]:
+def launched(step: LaunchStep, wanted: Confinement, program: Sequence[str]) -> list[str]:
     """Return a program behind ours, which confines itself as far as a step goes."""
     text = msgspec.json.encode(asdict(wanted)).decode()
     return [sys.executable, "-I", "-S", str(LAUNCH), step, text, *program]

@@ -17,7 +17,7 @@ QUESTION_CHARS_MAX: Final = 4000
 OPTIONS_MAX: Final = 20
 OPTION_CHARS_MAX: Final = 500
 
-Question = Annotated[str, Meta(pattern=r"\S", max_length=QUESTION_CHARS_MAX)]
+QuestionText = Annotated[str, Meta(pattern=r"\S", max_length=QUESTION_CHARS_MAX)]
 Option = Annotated[str, Meta(pattern=r"\S", max_length=OPTION_CHARS_MAX)]
 OptionList = Annotated[list[Option], Meta(max_length=OPTIONS_MAX)]
 
@@ -26,7 +26,7 @@ def create(timeout: float = ASK_USER_TIMEOUT_S) -> Tool:
     """Return the tool; nobody is waited for longer than ``timeout`` seconds."""
 
     async def ask_user(  # noqa: D417 - the context is not the model's
-        question: Question,
+        question: QuestionText,
         options: OptionList = [],  # noqa: B006 - a new list is made for each call
         *,
         context: Context,

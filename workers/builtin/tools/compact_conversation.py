@@ -13,11 +13,11 @@ from workers.builtin.tools._session import session_of
 
 REASON_CHARS_MAX: Final = 1000
 
-Reason = Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
+ReasonText = Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
 
 
 async def compact_conversation(  # noqa: D417 - the context is not the model's
-    reason: Reason = "manual compact", *, context: Context
+    reason: ReasonText = "manual compact", *, context: Context
 ) -> str:
     """Replace the older part of this conversation by a summary, when it has become too long.
 

@@ -22,7 +22,7 @@ from cmdc_runtime.provider_options import HEADERS, OURS, VIA
 from workers.builtin.providers._facts import ModelFacts, litellm_model
 from workers.builtin.providers._formats import Way, rooted, way_of
 from workers.builtin.wires.claude_schemas import sent_schema
-from workers.builtin.wires.table import Entry, entry_of, facts_of
+from workers.builtin.wires.table import ModelRow, entry_of, facts_of
 
 # --- vendors --------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Route:
     address: str
     key: str | None
     facts: ModelFacts
-    entry: Entry
+    entry: ModelRow
     reasons: bool
     """A model of OpenAI's that bounds answers by another name."""
 

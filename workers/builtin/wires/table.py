@@ -33,7 +33,7 @@ TABLE_BYTES_MAX: Final = 64 * 2**20
 """Of the file, which has 3 MB; one that is longer can't be read."""
 MODELS_MAX: Final = 256
 """How many models' entries are kept; a session uses a handful."""
-Entry = Mapping[str, object]
+ModelRow = Mapping[str, object]
 
 _NO_FORMAT: Final = frozenset({"gpt-3.5-turbo-16k", "gpt-4"})
 """Models of OpenAI that take no ``response_format``."""
@@ -42,7 +42,7 @@ _SEARCH: Final = "search-api"
 
 
 @functools.lru_cache(MODELS_MAX)
-def entry_of(provider: str, model_id: str) -> Entry:
+def entry_of(provider: str, model_id: str) -> ModelRow:
     """Return the table's entry of a model, empty where it has none."""
     table = _table()
     for name in (f"{provider}/{model_id}", model_id):
@@ -79,7 +79,7 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _decoded(raw: msgspec.Raw) -> Entry:
+def _decoded(raw: msgspec.Raw) -> ModelRow:
     try:
         return msgspec.json.decode(raw, type=dict[str, object])
     except msgspec.DecodeError:  # of a shape of its own, as one of its entries is
@@ -140,7 +140,7 @@ class Counts:
     reasoned: int = 0
 
 
-def usage_of(raw: Mapping[str, object], entry: Entry) -> TokenUsage:
+def usage_of(raw: Mapping[str, object], entry: ModelRow) -> TokenUsage:
     """Return the usage in a vendor's words, OpenAI's or Anthropic's, with its price."""
     usage = TokenUsage.from_raw(raw)
     counts = _counts_of(raw, usage)
@@ -148,7 +148,7 @@ def usage_of(raw: Mapping[str, object], entry: Entry) -> TokenUsage:
     return msgspec.structs.replace(usage, cost_usd=cost_usd)
 
 
-def cost_of(counts: Counts, entry: Entry) -> float | None:
+def cost_of(counts: Counts, entry: ModelRow) -> float | None:
     """Return what tokens cost in US dollars, None where the table has no price."""
     if INPUT not in entry:
         return None
@@ -173,7 +173,7 @@ def cost_of(counts: Counts, entry: Entry) -> float | None:
     )
 
 
-def _above(entry: Entry, prompt_tokens: int) -> str:
+def _above(entry: ModelRow, prompt_tokens: int) -> str:
     """Return the highest bound that a conversation exceeds, as the table writes it, or ""."""
     bounds = (found for name in entry if (found := _ABOVE.match(name)) is not None)
     exceeded = [
