@@ -1,11 +1,11 @@
 """What a model says of its work: ``<status>…</status>`` and ``<title>…</title>`` in its text.
 
 They are taken out of streamed text and reported beside it. What is found depends on the whole text
-alone, never on where the stream was cut: text that may still become a tag is held back, at most
-``HELD_MAX_CHARS`` of it. A tag that does not close within ``CONTENT_MAX_CHARS``, or not at all, is
-plain text. Only assistant text is read, and only the tags that the system prompt invites. In code,
-be it a fence or within a line, and right behind markup, as ``<title>`` stands in HTML, a tag is
-text like any other: ``TextPlace`` knows where a text in Markdown stands.
+alone, never on where the stream was cut: text that may still become a tag is held back, never more
+than one tag with ``CONTENT_MAX_CHARS`` in it. A tag that does not close within these, or not at
+all, is plain text. Only assistant text is read, and only the tags that the system prompt invites.
+In code, be it a fence or within a line, and right behind markup, as ``<title>`` stands in HTML, a
+tag is text like any other: ``TextPlace`` knows where a text in Markdown stands.
 
 To add a tag, add it to ``Tag``, with its bound in ``_SHOWN_MAX_CHARS`` where it has one.
 """
@@ -148,9 +148,6 @@ ALL: Final = frozenset(Tag)
 _NONE: Final = frozenset[Tag]()
 _OPENINGS: Final = {tag: f"<{tag.value}>" for tag in Tag}
 _CLOSINGS: Final = {tag: f"</{tag.value}>" for tag in Tag}
-HELD_MAX_CHARS: Final = CONTENT_MAX_CHARS + max(
-    len(_OPENINGS[tag]) + len(_CLOSINGS[tag]) for tag in Tag
-)
 
 
 class FoundTag(msgspec.Struct, frozen=True):

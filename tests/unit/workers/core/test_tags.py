@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from workers.core.tags import (
     CONTENT_MAX_CHARS,
-    HELD_MAX_CHARS,
     FoundTag,
     Tag,
     TagState,
@@ -16,6 +15,8 @@ from workers.core.tags import (
     flush,
     invited_by,
 )
+
+HELD_MAX_CHARS = CONTENT_MAX_CHARS + max(len(f"<{tag}></{tag}>") for tag in Tag)
 
 
 def parse(chunks):
