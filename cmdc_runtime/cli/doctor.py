@@ -391,9 +391,9 @@ async def _facts(directory: Path) -> DaemonFacts:
 def _zygote(facts: DaemonFacts) -> Finding:
     if facts.nursery in {"ready", "warming"}:
         status: Literal["ok", "note"] = "ok" if facts.nursery == "ready" else "note"
-        return Finding(name="nursery", status=status, found=facts.nursery)
+        return Finding(name="zygote", status=status, found=facts.nursery)
     advice = "no session can start before it is back; the daemon's log says more"
-    return Finding(name="nursery", status="problem", found=facts.nursery, advice=advice)
+    return Finding(name="zygote", status="problem", found=facts.nursery, advice=advice)
 
 
 def _connections(facts: DaemonFacts) -> Finding:

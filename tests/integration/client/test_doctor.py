@@ -75,7 +75,7 @@ def test_a_daemon_that_is_well_reports_its_layers(peer, capsys):
     assert tuple(by_name) == (
         *MACHINE,
         "daemon",
-        "nursery",
+        "zygote",
         "journal",
         "connections",
         "log",
@@ -95,8 +95,8 @@ def test_a_daemon_that_is_well_reports_its_layers(peer, capsys):
 @pytest.mark.parametrize(
     ("changed", "name", "status"),
     [
-        ({"nursery": "lost: ImportError"}, "nursery", "problem"),
-        ({"nursery": "warming"}, "nursery", "note"),
+        ({"nursery": "lost: ImportError"}, "zygote", "problem"),
+        ({"nursery": "warming"}, "zygote", "note"),
         ({"version": "0.0.1"}, "daemon", "problem"),
         ({"cut_connections": 2}, "connections", "note"),
         ({"lost_log_lines": 2}, "log", "note"),
