@@ -147,9 +147,9 @@ def _make_way(path: Path) -> None:
         try:
             path.rmdir()
         except OSError:
-            aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.aside")
-            path.rename(aside)
-            log.warning("directory.put_aside", path=str(path), aside=str(aside))
+            kept_at = path.with_name(f"{path.name}.{secrets.token_hex(4)}.aside")
+            path.rename(kept_at)
+            log.warning("directory.entry_quarantined", path=str(path), kept_at=str(kept_at))
 
 
 class Lock:

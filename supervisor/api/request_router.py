@@ -47,8 +47,8 @@ from supervisor.adapters.journal.base import (
     Duplicate,
     JournalFailed,
     JournalFull,
+    JournalUndecided,
     JournalUnread,
-    JournalUnsettled,
     SessionEnded,
 )
 from supervisor.adapters.journal.operations import AcceptCommand
@@ -151,7 +151,7 @@ class RequestRouter:
         """Answer with an error, unless what is asked for may have been taken before."""
         session = self._sessions.live.get(frame.session_id) if isinstance(frame, Send) else None
         is_in_hand = session is not None and session.pending.has(frame.id)
-        if is_in_hand or isinstance(error, JournalUnsettled):
+        if is_in_hand or isinstance(error, JournalUndecided):
             return
         if not (frame.again and _is_of_the_moment(error)):
             self.control.send(client, failed(frame.id, error))

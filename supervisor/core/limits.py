@@ -23,9 +23,9 @@ JOURNAL_STATEMENT_S: Final = 15.0
 """For one statement of a journal on a server; a long history takes it a second."""
 JOURNAL_CONNECT_PAUSE_S: Final = 0.2
 """After a server could not be reached: whoever asks meanwhile is refused at once."""
-JOURNAL_SETTLE_S: Final = 3.0
+JOURNAL_OUTCOME_S: Final = 3.0
 """For a server that went away in a commit to come back and say what became of it."""
-JOURNAL_SETTLE_PAUSE_S: Final = 0.05
+JOURNAL_OUTCOME_PAUSE_S: Final = 0.05
 """Between two tries to connect for that."""
 JOURNAL_CLOSE_S: Final = 10.0
 """For the writer to store what is queued; a full queue takes it less than 1 s."""
@@ -53,7 +53,7 @@ JOURNAL_PROGRESS_FIRST_S: Final = 1.0
 JOURNAL_PROGRESS_S: Final = 5.0
 """Between two lines about it from then on; 1 GiB that is edited or damaged takes several."""
 JOURNAL_COPIES_KEPT: Final = 3
-"""Damaged files that are kept aside, the newest; each is as large as the journal was."""
+"""Damaged files that are kept in quarantine, the newest; each is as large as the journal was."""
 BACKUP_STEP_PAGES: Final = 64
 """Copied between two commits by a backup; they take about half a millisecond."""
 REPLAY_BATCHES_MAX: Final = 1_000
@@ -174,7 +174,7 @@ STOP_TIMEOUT_S_MAX: Final = 3_600.0
 SESSIONS_DEEP_MAX: Final = 32
 """Sessions above one another: four times what ``max_depth`` allows. The tree is recursive."""
 ADOPTED_AT_ONCE_MAX: Final = 256
-"""Sessions of an earlier daemon that are settled together: as many as share one commit."""
+"""Sessions of an earlier daemon that are decided on together: as many as share one commit."""
 ADOPT_WAIT_S: Final = 5.0
 """For the agents of an earlier daemon to call, before the first client is heard all the same; they
 call twice a second, one that is busy in somebody's code later."""

@@ -136,7 +136,7 @@ LOOK_S: Final = 0.1
 """Between two looks: at the 1.6 GB/s that one process was seen to send, 160 MB."""
 CLOSE_LOOK_S: Final = 0.02
 """The same while the memory has grown by more than ``CLOSE_BYTES``."""
-SETTLE_S: Final = 0.1
+FREED_S: Final = 0.1
 """For ZeroMQ to notice a cut and to free what it held: 5 GB/s were seen."""
 CLOSE_BYTES: Final = 64 * 2**20
 UNFINISHED_BYTES_MAX: Final = 192 * 2**20
@@ -192,7 +192,7 @@ class Step:
 
     cut: Whom | None
     again_s: float
-    has_settled: bool = False
+    has_ended: bool = False
     """A growth for which somebody was cut is over: it is gone, or it is the daemon's own."""
 
 
@@ -201,7 +201,7 @@ class Growth:
     """The memory of one daemon, look by look, in bytes."""
 
     floor: int
-    """The least that was seen since the last growth was settled."""
+    """The least that was seen since the last growth was over."""
     grown: int = 0
     """By how much it was above that at the last look."""
     calm_s: float = 0.0
@@ -223,8 +223,8 @@ class Growth:
         elif self.grown > UNFINISHED_BYTES_MAX:
             self._is_high = True
             return Step(Whom.SENDING, CLOSE_LOOK_S)
-        has_settled, self._is_high, self._steps = self._is_high, False, 0
+        has_ended, self._is_high, self._steps = self._is_high, False, 0
         if self.grown > CLOSE_BYTES:
-            return Step(None, CLOSE_LOOK_S, has_settled)
+            return Step(None, CLOSE_LOOK_S, has_ended)
         self.calm_s = now_s
-        return Step(None, LOOK_S, has_settled)
+        return Step(None, LOOK_S, has_ended)

@@ -43,8 +43,8 @@ def check_form(frame: FromWorker, body: bytes) -> None:
             found = len(decode_as(list[EventEntry], body))
             if found != count:
                 raise ProtocolError(f"a batch of {count} events from {first} holds {found}")
-        case Write(completed=settled, records=records, snapshot=snapshot):
-            _check_outcomes(settled)
+        case Write(completed=outcomes, records=records, snapshot=snapshot):
+            _check_outcomes(outcomes)
             _check_bodies([one.body for one in records] + ([snapshot] if snapshot else []))
         case Answer(body=value, page_id="") | Refusal(details=value):
             decode_as(msgspec.Raw, value)  # of a page there is only the beginning, put into a field
@@ -52,9 +52,9 @@ def check_form(frame: FromWorker, body: bytes) -> None:
             pass
 
 
-def _check_outcomes(settled: Iterable[Completed]) -> None:
+def _check_outcomes(outcomes: Iterable[Completed]) -> None:
     """Check that each outcome is a client's frame for its own command."""
-    for one in settled:
+    for one in outcomes:
         frame = decode(ToClient, one.frame)
         if not isinstance(frame, ValueReply | FailedReply) or frame.id != one.id:
             raise ProtocolError(f"the outcome of command {one.id!r} is no answer to it")

@@ -166,7 +166,7 @@ class Reader(WorkerOwner):
                     self._wait(READER_IDLE_S)
             case NotStarted(stage=stage, message=message):
                 self._is_hopeless = True
-                self._problem = f"cannot be read until this is mended: {stage}: {message}"
+                self._problem = f"cannot be read until this is repaired: {stage}: {message}"
             case ExitNotice(reason=reason):
                 self._problem = f"the process that read it ended: {reason}"
             case _:

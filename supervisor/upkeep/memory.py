@@ -30,7 +30,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.core.peer_memory import LOOK_S, SETTLE_S, Growth, Heard, Whom
+from supervisor.core.peer_memory import FREED_S, LOOK_S, Growth, Heard, Whom
 
 # --- the allocator --------------------------------------------------------------------------------
 
@@ -237,11 +237,11 @@ class MemoryWatch:
     def _look(self, growth: Growth) -> float:
         """Look, and cut who is to be cut; return how long to wait."""
         step = growth.look(used_bytes(), time.monotonic())
-        if step.has_settled:
+        if step.has_ended:
             give_back()
-            log.info("memory.settled", used=growth.floor + growth.grown)
+            log.info("memory.growth_ended", used=growth.floor + growth.grown)
         is_any = step.cut is not None and self._cut(step.cut, growth)
-        return SETTLE_S if is_any else step.again_s
+        return FREED_S if is_any else step.again_s
 
     def _cut(self, whom: Whom, growth: Growth) -> bool:
         """Cut those that are meant; say whether there was one."""

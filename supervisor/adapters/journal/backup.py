@@ -214,7 +214,7 @@ class PageCopy:
         if wrong := self._damaged(range(before + 1, self._pages + 1)):
             raise JournalFailed(
                 f"{len(wrong)} pages of the journal are damaged (the first is {min(wrong)}): "
-                "restart the daemon, which mends it, and make the backup then"
+                "restart the daemon, which repairs it, and make the backup then"
             )
         if self._is_given_up:  # the journal was brought back while its pages were looked at
             raise JournalFailed(_CLOSED)
@@ -312,7 +312,7 @@ class Delivery:
         if (damage := damage_of(copy)) is not None:
             raise JournalFailed(
                 f"the journal is damaged ({damage}): nothing was written to {self.given}; restart "
-                "the daemon, which mends it, and make the backup then"
+                "the daemon, which repairs it, and make the backup then"
             )
         sessions = _sessions_in(copy)
         with errors_named(self.given):

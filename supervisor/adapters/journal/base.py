@@ -47,7 +47,7 @@ class JournalUnread(JournalFull):
     """The same, and whether it is here from before could not be read."""
 
 
-class JournalUnsettled(JournalFailed):
+class JournalUndecided(JournalFailed):
     """Nobody knows whether it was committed: it is not to be done again but under its own id."""
 
 

@@ -12,7 +12,7 @@ on only if no other one has had the journal meanwhile, and no transaction of it 
 another's back, even through a pooler.
 
 A commit whose answer was lost is asked for by its number: the server remembers. Where it does not
-come back to say so, the outcome is ``JournalUnsettled``, and nobody may do it again.
+come back to say so, the outcome is ``JournalUndecided``, and nobody may do it again.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from supervisor.adapters.journal.base import (
     Durability,
     JournalFailed,
     JournalRefused,
-    JournalUnsettled,
+    JournalUndecided,
 )
 from supervisor.adapters.journal.schema import MIGRATIONS, VERSION, Bounds, Database, Found
 from supervisor.adapters.journal.sql_store import SqlStore
@@ -43,8 +43,8 @@ from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.limits import (
     JOURNAL_CONNECT_PAUSE_S,
     JOURNAL_LOCK_WAIT_S,
-    JOURNAL_SETTLE_PAUSE_S,
-    JOURNAL_SETTLE_S,
+    JOURNAL_OUTCOME_PAUSE_S,
+    JOURNAL_OUTCOME_S,
     JOURNAL_STATEMENT_S,
     JOURNAL_TABLE_WAIT_S,
 )
@@ -274,7 +274,7 @@ class PostgresConnection:
 
     def _ask_outcome(self, number: str) -> None:
         """Ask what became of a transaction, for as long as the server may take to restart."""
-        until_s = time.monotonic() + JOURNAL_SETTLE_S
+        until_s = time.monotonic() + JOURNAL_OUTCOME_S
         status: str | None = None
         while True:
             try:
@@ -282,13 +282,13 @@ class PostgresConnection:
                 break
             except psycopg.OperationalError as error:
                 if time.monotonic() > until_s:
-                    raise JournalUnsettled(f"a commit may be there or not: {error}") from error
-                time.sleep(JOURNAL_SETTLE_PAUSE_S)
-        log.info("journal.commit_settled", status=status)
+                    raise JournalUndecided(f"a commit may be there or not: {error}") from error
+                time.sleep(JOURNAL_OUTCOME_PAUSE_S)
+        log.info("journal.commit_decided", status=status)
         if status == "aborted":
             raise RolledBack("the connection was lost before the commit")
         if status != "committed":
-            raise JournalUnsettled(f"a commit may be there or not: the server says {status}")
+            raise JournalUndecided(f"a commit may be there or not: the server says {status}")
 
     def _status_of(self, number: str) -> str | None:
         # Whoever has the lock knows that the connection before is gone, and so that its transaction
@@ -420,7 +420,7 @@ class PostgresStore(SqlStore):
 
     failures: ClassVar = (
         *(psycopg.OperationalError, psycopg.InterfaceError),
-        *(Superseded, JournalUnsettled),
+        *(Superseded, JournalUndecided),
     )
 
     def __init__(

@@ -381,7 +381,7 @@ class SqliteStore(SqlStore):
         self._commits = 0
 
     def _bring_back(self, strays: list[Path]) -> None:
-        """Put the journal back that was deleted or replaced; what is at its place is put aside.
+        """Put the journal back that was deleted or replaced; what is at its place is quarantined.
 
         Our connection still has all of it, which nobody could find any more.
         """
@@ -406,7 +406,7 @@ def _refuse_backup(path: Path) -> None:
     Raises:
         JournalRefused: it is one.
     """
-    with suppress(OSError):  # a sector that the disk does not give is mended, or reported
+    with suppress(OSError):  # a sector that the disk does not give is repaired, or reported
         if is_backup(path):
             raise JournalRefused(
                 f"{path} is a backup that was copied there: `cmdc restore {path}` checks it, and "

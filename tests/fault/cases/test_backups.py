@@ -161,10 +161,10 @@ def test_a_restore_may_be_killed_at_any_moment(made, tmp_path, monkeypatch):
         shutil.rmtree(state)
         code, _ = test_repair.repair_until(shutil.copytree(left, state), moment, begin)
         assert code == KILLED
-        found, mended = with_journal(state, look)
+        found, repaired = with_journal(state, look)
         assert found in (former, backed_up), moment
-        assert mended.salvaged is None
-        assert not mended.bits
+        assert repaired.salvaged is None
+        assert not repaired.bits
         outcomes.append(found == backed_up)
         names = {one.name for one in state.iterdir()}
         assert not names & {REPLACEMENT, "journal.replacing"}, moment

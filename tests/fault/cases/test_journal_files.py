@@ -50,8 +50,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     with_journal(folder / "closed", fill)
     with_journal(folder / "left", fill, is_crash=True)
-    (whole, over), mended = with_journal(shutil.copytree(folder / "left", folder / "try"), look)
-    assert (len(whole), over, mended.aside) == (SESSIONS, {}, None)
+    (whole, over), repaired = with_journal(shutil.copytree(folder / "left", folder / "try"), look)
+    assert (len(whole), over, repaired.kept_at) == (SESSIONS, {}, None)
     assert wal_of(folder / "left" / JOURNAL_FILE).stat().st_size > 20 * FRAME_BYTES
     return folder, whole
 
@@ -68,7 +68,7 @@ def state(tmp_path):
     return give
 
 
-def is_good(whole, found, over, mended):
+def is_good(whole, found, over, repaired):
     """Check that who goes on has everything, and that the others are ended aloud."""
     for name, has in found.items():
         records, answers, events = has
@@ -77,13 +77,13 @@ def is_good(whole, found, over, mended):
         assert set(events) <= set(whole[name][2]), name
     assert set(found) | set(over) <= set(whole)
     if set(found) | set(over) != set(whole):  # gone with its index: then nobody is believed
-        assert "sessions" in mended.salvaged.unsure
+        assert "sessions" in repaired.salvaged.unsure
         assert found == {}
     for reason in over.values():
         assert "the journal was damaged" in reason
         assert "can be read and exported" in reason
     if over:
-        assert mended.salvaged is not None
+        assert repaired.salvaged is not None
     return len(over)
 
 
@@ -118,9 +118,9 @@ def test_log_that_is_cut_anywhere_in_its_last_commit_ends_before_it(tmp_path):
         shutil.rmtree(place)
         shutil.copytree(made, place)
         os.truncate(wal_of(place / JOURNAL_FILE), cut)
-        (found, over), mended, logged = found_and_logged(place)
+        (found, over), repaired, logged = found_and_logged(place)
         assert (found, over) == (before, {}), cut
-        assert mended.torn_bytes == cut - begin
+        assert repaired.torn_bytes == cut - begin
         assert logged == (["journal.tail_cut"] if cut > begin else []), cut
 
 
@@ -137,12 +137,12 @@ def test_log_that_is_cut_anywhere_ends_with_the_last_good_commit(made, state):
     for cut in cuts:
         place = state(made, "left")
         os.truncate(wal_of(place / JOURNAL_FILE), cut)
-        (found, over), mended = with_journal(place, look)
+        (found, over), repaired = with_journal(place, look)
         expected = expected or found
         assert over == {}
         assert found == expected, cut
-        assert mended.torn_bytes == cut - begin
-        assert (mended.aside is not None) == (cut > begin)
+        assert repaired.torn_bytes == cut - begin
+        assert (repaired.kept_at is not None) == (cut > begin)
     differing = [name for name in whole if whole[name] != expected[name]]
     assert len(differing) == 1  # the one whose last write was cut off
 
@@ -169,16 +169,16 @@ def test_file_that_is_cut_loses_no_session_in_silence(made, state, name):
         os.truncate(path, cut)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         try:
-            (found, over), mended = with_journal(place, look)
+            (found, over), repaired = with_journal(place, look)
         except JournalRefused as refusal:  # nothing of it can be read
             refused[cut] = str(refusal)
             assert path.stat().st_size == cut
             continue
-        is_good(made[1], found, over, mended)
-        if mended.aside is None:  # the log has what was cut off
+        is_good(made[1], found, over, repaired)
+        if repaired.kept_at is None:  # the log has what was cut off
             assert (name, found) == ("left", made[1])
         else:
-            assert mended.aside.stat().st_size == cut
+            assert repaired.kept_at.stat().st_size == cut
         assert with_journal(place, look)[0] == (found, over)  # and so it stays
     assert max(refused, default=0) < PAGE_BYTES * 4
     assert all("put a backup in its place" in said for said in refused.values())
@@ -208,10 +208,10 @@ def test_flipped_bit_of_the_file_is_turned_back(made, state, name):
     for at in [*header, *chance.sample(range(size), FLIPS)]:
         place = state(made, name)
         flip(place / JOURNAL_FILE, at, chance.randrange(8))
-        (found, over), mended = with_journal(place, look)
+        (found, over), repaired = with_journal(place, look)
         assert (found, over) == (made[1], {}), at
         is_in_log = at // PAGE_BYTES + 1 in in_log and at not in NAMES
-        assert mended.bits == (not is_in_log), at
+        assert repaired.bits == (not is_in_log), at
 
 
 @pytest.mark.fault_case("F37")
@@ -236,23 +236,23 @@ def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
         *chance.sample(range(begin, end), FLIPS // 4),
         *chance.sample(range(end), FLIPS),
     ]
-    ended = mended_count = cut_count = 0
+    ended = repaired_count = cut_count = 0
     for at in places:
         place = state(made, "left")
         flip(wal_of(place / JOURNAL_FILE), at, chance.randrange(8))
-        (found, over), mended, logged = found_and_logged(place)
-        assert ("journal.tail_cut" in logged) == bool(mended.torn_bytes)
-        if mended.torn_bytes:
+        (found, over), repaired, logged = found_and_logged(place)
+        assert ("journal.tail_cut" in logged) == bool(repaired.torn_bytes)
+        if repaired.torn_bytes:
             assert at >= begin
             assert (found, over) == before
-            assert (mended.torn_bytes, mended.salvaged) == (end - begin, None)
-            assert mended.aside is not None
+            assert (repaired.torn_bytes, repaired.salvaged) == (end - begin, None)
+            assert repaired.kept_at is not None
             cut_count += 1
             continue
-        ended += is_good(made[1], found, over, mended) > 0
-        mended_count += mended.bits == 1
-        assert mended.aside is not None
-    assert mended_count > ended
+        ended += is_good(made[1], found, over, repaired) > 0
+        repaired_count += repaired.bits == 1
+        assert repaired.kept_at is not None
+    assert repaired_count > ended
     assert cut_count > 0
 
 
@@ -266,9 +266,9 @@ def test_ruined_page_parks_only_who_misses_something(made, state):
     for page in pages:
         place = state(made, "closed")
         damage(place / JOURNAL_FILE, (page - 1) * PAGE_BYTES, chance.randbytes(PAGE_BYTES))
-        (found, over), mended = with_journal(place, look)
-        ended.append(is_good(made[1], found, over, mended))
-        assert mended.salvaged.unknown == 0
+        (found, over), repaired = with_journal(place, look)
+        ended.append(is_good(made[1], found, over, repaired))
+        assert repaired.salvaged.unknown == 0
     assert sorted(ended)[len(ended) // 2] <= 8  # a page of an index ends nobody
     assert sum(map(bool, ended)) > len(ended) // 4
 
@@ -280,13 +280,13 @@ def test_what_somebody_else_wrote_is_no_damage(made, state):
     with sqlite3.connect(place / JOURNAL_FILE) as db:
         db.execute("UPDATE records SET body = x'00' WHERE session_id = 's-003'")
     db.close()
-    (found, over), mended = with_journal(place, look)
+    (found, over), repaired = with_journal(place, look)
     again = with_journal(place, look)[1]
 
     assert over == {}
     assert found["s-003"][0] == [b"\0"] * 4
-    assert mended.edited_pages > 0
-    assert (again.edited_pages, again.aside) == (0, None)
+    assert repaired.edited_pages > 0
+    assert (again.edited_pages, again.kept_at) == (0, None)
 
 
 @pytest.mark.fault_case("F37")
@@ -299,11 +299,11 @@ def test_file_without_checksums_is_judged_by_sqlite(made, state):
     place = state(made, "closed")
     (place / "journal.sums").unlink()
     damage(place / JOURNAL_FILE, 5 * PAGE_BYTES, bytes(PAGE_BYTES))
-    (rest, ended), mended = with_journal(place, look)
+    (rest, ended), repaired = with_journal(place, look)
 
     assert (found, over) == (made[1], {})
-    is_good(made[1], rest, ended, mended)
-    assert mended.salvaged is not None
+    is_good(made[1], rest, ended, repaired)
+    assert repaired.salvaged is not None
 
 
 @pytest.mark.fault_case("F38")
@@ -330,10 +330,10 @@ def test_journal_that_is_gone_is_brought_back(tmp_path, what):
             await journal.write(AcceptCommand("s-000", "c-9", b"late", 1))
 
     with_journal(state, work, is_crash=what != "at the end")
-    (found, over), mended = with_journal(state, look)
+    (found, over), repaired = with_journal(state, look)
     strangers = [one.read_bytes() for one in state.glob("*.stranger-*")]
 
-    assert (len(found), over, mended.aside) == (SESSIONS, {}, None)
+    assert (len(found), over, repaired.kept_at) == (SESSIONS, {}, None)
     assert found["s-007"][0] == [body_of(7, step) for step in range(4)]
     assert strangers == ([b"not ours"] if what == "replaced" else [])
 
@@ -355,7 +355,7 @@ def test_open_journal_is_made_private_again(tmp_path, capsys):
 
 @pytest.mark.fault_case("F28")
 def test_second_daemon_touches_no_file_of_the_first(tmp_path):
-    """It is refused before it has looked at anything, however much it would find to mend."""
+    """It is refused before it has looked at anything, however much it would find to repair."""
 
     async def work(journal):
         await fill(journal, steps=1)

@@ -82,14 +82,14 @@ def replace_by_a_stranger(path):
     path.with_name("other").replace(path)
 
 
-def mend(state):
-    """Mend as a start of the daemon does."""
+def repair(state):
+    """Repair as a start of the daemon does."""
     path = state / JOURNAL_FILE
     return Repairer(path, PageSums(state / SUMS_FILE, path)).repair()
 
 
 class Killer:
-    """Counts the lines of mending; notes at which the files differ, or ends the process at one."""
+    """Counts the lines of a repair; notes at which the files differ, or ends the process at one."""
 
     def __init__(self, state, at):
         self._state, self._at = state, at
@@ -114,8 +114,8 @@ class Killer:
         return [(name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in found]
 
 
-def repair_until(state, at=None, begin=lambda state: functools.partial(mend, state)):
-    """Mend in another process, which dies at a line; with None return the lines to die at.
+def repair_until(state, at=None, begin=lambda state: functools.partial(repair, state)):
+    """Repair in another process, which dies at a line; with None return the lines to die at.
 
     ``begin`` returns what is done then.
     """
@@ -145,7 +145,7 @@ def test_repair_may_be_killed_at_any_moment(left, tmp_path, harm):
     harmed, state = tmp_path / "harmed", tmp_path / "state"
     shutil.copytree(left, harmed)
     harm(harmed)
-    (right, over), mended = with_journal(shutil.copytree(harmed, state), look)
+    (right, over), repaired = with_journal(shutil.copytree(harmed, state), look)
     shutil.rmtree(state)
     code, moments = repair_until(shutil.copytree(harmed, state))
     assert (code, len(right) + len(over)) == (0, SESSIONS)
@@ -160,7 +160,7 @@ def test_repair_may_be_killed_at_any_moment(left, tmp_path, harm):
         assert gone.keys() == over.keys(), moment
         names = {one.name.partition("-")[0] for one in state.iterdir()}
         assert not names & {"journal.salvage", "journal.salvage.new", "journal.salvaged"}, moment
-    assert mended.aside is not None
+    assert repaired.kept_at is not None
 
 
 @pytest.mark.fault_case("F38")
@@ -227,15 +227,15 @@ def test_a_torn_log_on_a_full_disk_keeps_no_daemon_away(left, small, tmp_path, c
     torn = shutil.copytree(left, tmp_path / "torn")
     tear(torn)
     state = small(torn)
-    (found, over), mended = with_journal(state, look)
+    (found, over), repaired = with_journal(state, look)
     right, kept = with_journal(torn, look)
 
     assert (found, over) == right
-    assert mended.torn_bytes == kept.torn_bytes > 0
-    assert mended.aside is None
+    assert repaired.torn_bytes == kept.torn_bytes > 0
+    assert repaired.kept_at is None
     assert "journal.tail_not_kept" in capsys.readouterr().out
     assert list(state.glob(f"{JOURNAL_FILE}.*")) == []
-    assert kept.aside.stat().st_size == kept.torn_bytes  # not the file, however large it is
+    assert kept.kept_at.stat().st_size == kept.torn_bytes  # not the file, however large it is
 
 
 def contents(state):
@@ -245,7 +245,7 @@ def contents(state):
 
 @pytest.mark.fault_case("F37")
 @pytest.mark.parametrize("harm", [flip_in_log, ruin_a_page])
-def test_damage_that_there_is_no_room_to_mend_is_left(left, small, tmp_path, harm):
+def test_damage_that_there_is_no_room_to_repair_is_left(left, small, tmp_path, harm):
     """It is said how much room it takes, and a try leaves nothing behind."""
     harmed = shutil.copytree(left, tmp_path / "harmed")
     harm(harmed)
@@ -256,8 +256,8 @@ def test_damage_that_there_is_no_room_to_mend_is_left(left, small, tmp_path, har
             with_journal(state, look)
     after = contents(state)
     (state.parent / "ballast").unlink()
-    (found, over), mended = with_journal(state, look)
+    (found, over), repaired = with_journal(state, look)
 
     assert after == before
     assert len(found) + len(over) == SESSIONS
-    assert mended.aside is not None
+    assert repaired.kept_at is not None

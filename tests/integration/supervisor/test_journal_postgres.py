@@ -17,8 +17,8 @@ from supervisor.adapters.journal.base import (
     Duplicate,
     JournalFailed,
     JournalRefused,
+    JournalUndecided,
     JournalUnread,
-    JournalUnsettled,
     RecordRow,
     SessionRow,
 )
@@ -206,13 +206,13 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(server, schema, proxy, lose
 
 def test_a_commit_that_nobody_knows_of_is_not_done_again(server, schema, proxy, monkeypatch):
     """The caller hears no, which says: not acknowledged. The journal itself goes on."""
-    monkeypatch.setattr(postgres, "JOURNAL_SETTLE_S", 0.1)
+    monkeypatch.setattr(postgres, "JOURNAL_OUTCOME_S", 0.1)
 
     async def work(journal):
         await journal.write(CreateSession(ROW))
         proxy.closes_after = True
         proxy.lose_answer = b"COMMIT"
-        with pytest.raises(JournalUnsettled, match="may be there or not"):
+        with pytest.raises(JournalUndecided, match="may be there or not"):
             await journal.write(AppendRecords("s-1", 1, [("turn", b"a")], []))
         proxy.is_closed = proxy.closes_after = False
         await journal.write(AppendRecords("s-1", 1, [("turn", b"b")], []))

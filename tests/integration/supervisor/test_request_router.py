@@ -41,8 +41,8 @@ from supervisor.adapters.journal.base import (
     JournalFailed,
     JournalFull,
     JournalOverloaded,
+    JournalUndecided,
     JournalUnread,
-    JournalUnsettled,
     SessionRow,
 )
 from supervisor.adapters.journal.operations import CreateSession
@@ -227,7 +227,7 @@ FULL = JournalFull("there is no room")
 UNREAD = JournalUnread("there is no room, and it cannot be read")
 BUSY = JournalOverloaded("too much waits")
 PASSING = JournalFailed("the journal could not do it")
-UNSETTLED = JournalUnsettled("a commit may be there or not")
+UNDECIDED = JournalUndecided("a commit may be there or not")
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ UNSETTLED = JournalUnsettled("a commit may be there or not")
         (BUSY, True, False),
         (PASSING, False, True),
         (PASSING, True, False),
-        (UNSETTLED, False, False),
-        (UNSETTLED, True, False),
+        (UNDECIDED, False, False),
+        (UNDECIDED, True, False),
     ],
 )
 def test_error_is_reported_only_of_what_has_no_effect(tmp_path, error, again, is_reported):

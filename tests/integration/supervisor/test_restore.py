@@ -146,10 +146,10 @@ def test_damage_of_a_restored_journal_is_found_as_that_of_any(file, tmp_path):
         pages.write(b"\xaa\x55\xaa")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    async def mended(journal):
+    async def repaired(journal):
         return journal._store.repaired.salvaged is not None
 
-    assert with_journal(other, mended) is True
+    assert with_journal(other, repaired) is True
 
 
 def test_the_journal_that_was_there_is_kept_beside(state, file):

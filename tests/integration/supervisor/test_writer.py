@@ -14,8 +14,8 @@ from supervisor.adapters.journal.base import (
     JournalFailed,
     JournalFull,
     JournalOverloaded,
+    JournalUndecided,
     JournalUnread,
-    JournalUnsettled,
 )
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.storage import Condition, Level, Need
@@ -78,7 +78,7 @@ def test_a_refusal_concerns_its_own_caller():
     ("error", "raised"),
     [
         (PassingError("x"), JournalFailed),
-        (JournalUnsettled("x"), JournalUnsettled),
+        (JournalUndecided("x"), JournalUndecided),
         (JournalFailed("x"), JournalFailed),
     ],
 )

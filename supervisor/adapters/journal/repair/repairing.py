@@ -48,7 +48,7 @@ from supervisor.adapters.journal.repair.wal import HEADER, Frame, Log, read_log
 from supervisor.adapters.journal.schema import check_file
 from supervisor.core.limits import JOURNAL_COPIES_KEPT
 
-# --- what is kept aside ---------------------------------------------------------------------------
+# --- the quarantine -------------------------------------------------------------------------------
 
 log = structlog.get_logger(__name__)
 
@@ -74,16 +74,16 @@ class KeptFiles:
         """Copy the files as they are, once; the oldest copies go. Raises where there is no room."""
         if self.files is not None:
             return
-        aside = self._name(_DAMAGED)
-        copies = [(self.path, aside), (wal_of(self.path), wal_of(aside))]
+        quarantined = self._name(_DAMAGED)
+        copies = [(self.path, quarantined), (wal_of(self.path), wal_of(quarantined))]
         try:
             for path, copy in reversed(copies):  # the log first: there is no copy without its log
                 if path.exists():
                     copy_whole(path, copy)
         except BaseException:
-            wal_of(aside).unlink(missing_ok=True)
+            wal_of(quarantined).unlink(missing_ok=True)
             raise
-        self.files = aside
+        self.files = quarantined
         self._bound(_DAMAGED)
 
     def drop_files(self) -> None:
@@ -97,15 +97,15 @@ class KeptFiles:
         """Keep the end of the log, unless all of it is kept, or there is no room."""
         if self.files is not None:
             return
-        aside = self._name(_TORN)
+        quarantined = self._name(_TORN)
         try:
-            write_whole(aside, data)
+            write_whole(quarantined, data)
         except OSError as error:
             if not lacks_room(error):
                 raise
             log.warning("journal.tail_not_kept", torn_bytes=len(data), error=str(error))
             return
-        self.tail = aside
+        self.tail = quarantined
         self._bound(_TORN)
 
     def _name(self, kind: str) -> Path:
@@ -132,7 +132,7 @@ _INTERIOR: Final = 5
 
 @dataclass(slots=True)
 class Repaired:
-    """What was done; ``aside`` is where the files are kept as they were found."""
+    """What was done; ``kept_at`` is where the files are kept as they were found."""
 
     torn_bytes: int = 0
     """After the last good commit of the log."""
@@ -142,7 +142,7 @@ class Repaired:
     edited_pages: int = 0
     """Changed by somebody else, and consistent."""
     salvaged: Salvaged | None = None
-    aside: Path | None = None
+    kept_at: Path | None = None
 
     @property
     def is_rebuilt(self) -> bool:
@@ -166,7 +166,7 @@ class Repairer:
     _is_changed: bool = False
 
     def __post_init__(self) -> None:
-        """Keep aside from ``path`` what is changed."""
+        """Keep in quarantine, beside ``path``, what is changed."""
         self._kept = KeptFiles(self.path)
 
     def repair(self) -> Repaired:
@@ -186,11 +186,11 @@ class Repairer:
                 self._kept.drop_files()
             size = sum(one.stat().st_size for one in self._files() if one.exists())
             raise JournalFull(
-                f"{self.path} has to be mended, and there is no room for that: free up to "
+                f"{self.path} has to be repaired, and there is no room for that: free up to "
                 f"{-(-self._copies * size // 2**20)} MiB on the disk of {self.path.parent}, and "
                 "start again"
             ) from error
-        self.repaired.aside = self._kept.where
+        self.repaired.kept_at = self._kept.where
         self._report()
         return self.repaired
 
@@ -372,13 +372,13 @@ class Repairer:
             file.truncate(size * PAGE_BYTES)
 
     def _report(self) -> None:
-        done, aside = self.repaired, str(self.repaired.aside or "nowhere")
+        done, kept_at = self.repaired, str(self.repaired.kept_at or "nowhere")
         if done.torn_bytes:
-            log.warning("journal.tail_cut", torn_bytes=done.torn_bytes, kept_at=aside)
+            log.warning("journal.tail_cut", torn_bytes=done.torn_bytes, kept_at=kept_at)
         if done.bits:
-            log.error("journal.bits_mended", bits=done.bits, kept_at=aside)
+            log.error("journal.bits_repaired", bits=done.bits, kept_at=kept_at)
         if done.lost_commits:
-            log.error("journal.commits_lost", commits=done.lost_commits, kept_at=aside)
+            log.error("journal.commits_lost", commits=done.lost_commits, kept_at=kept_at)
         if done.edited_pages:
             log.warning("journal.edited", pages=done.edited_pages)
         if (found := done.salvaged) is not None:
@@ -389,7 +389,7 @@ class Repairer:
                 ended=sorted(found.ended),
                 unknown=found.unknown,
                 unsure=sorted(found.unsure),
-                kept_at=aside,
+                kept_at=kept_at,
             )
 
 

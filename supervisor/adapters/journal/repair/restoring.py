@@ -97,15 +97,15 @@ def quarantine(paths: Iterable[Path]) -> None:
     """Keep what stands at the journal's paths and is not known to be ours, under another name."""
     for path in paths:
         if os.path.lexists(path):
-            aside = path.with_name(f"{path.name}.stranger-{now_ms()}")
-            path.rename(aside)
-            log.error("journal.stranger_put_aside", path=str(aside))
+            quarantined = path.with_name(f"{path.name}.stranger-{now_ms()}")
+            path.rename(quarantined)
+            log.error("journal.stranger_quarantined", path=str(quarantined))
 
 
 def take_place(fresh: Path, path: Path, sums: PageSums) -> None:
     """Put a new file in the place of the journal, whose log and checksums must be gone then.
 
-    What was in the log is in the new file, or kept aside.
+    What was in the log is in the new file, or in quarantine.
     """
     wal_of(path).unlink(missing_ok=True)
     sums.drop()

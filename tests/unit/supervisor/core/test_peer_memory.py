@@ -38,7 +38,7 @@ def test_growth_is_answered_by_cutting_who_sends_for_as_long_as_it_lasts():
         Step(Whom.SENDING, CLOSE_LOOK_S)
     ] * 3
     assert growth.look(FLOOR + OWN_BYTES_MAX, 2.0) == Step(Whom.SENDING, CLOSE_LOOK_S)
-    assert growth.look(FLOOR, 3.0) == Step(None, LOOK_S, has_settled=True)
+    assert growth.look(FLOOR, 3.0) == Step(None, LOOK_S, has_ended=True)
     assert growth.look(FLOOR, 4.0) == Step(None, LOOK_S)
 
 
@@ -50,7 +50,7 @@ def test_what_is_more_than_work_needs_is_answered_step_by_step():
         assert growth.look(HUGE, 1.1) == Step(Whom.STRANGERS, 0.0)
         assert growth.look(GROWN, 1.2) == Step(Whom.SENDING, CLOSE_LOOK_S)
         assert growth.look(HUGE, 1.3) == Step(Whom.SILENT, 0.0)
-        assert growth.look(FLOOR, 1.4) == Step(None, LOOK_S, has_settled=True)
+        assert growth.look(FLOOR, 1.4) == Step(None, LOOK_S, has_ended=True)
 
 
 def test_what_no_cut_has_freed_is_the_daemons_own():
@@ -59,7 +59,7 @@ def test_what_no_cut_has_freed_is_the_daemons_own():
     cuts = [growth.look(HUGE, 1.0).cut for _ in Whom]
 
     assert cuts == list(Whom)
-    assert growth.look(HUGE, 1.3) == Step(None, LOOK_S, has_settled=True)
+    assert growth.look(HUGE, 1.3) == Step(None, LOOK_S, has_ended=True)
     assert (growth.floor, growth.grown) == (HUGE, 0)
     assert growth.look(HUGE, 2.0) == Step(None, LOOK_S)
 

@@ -53,7 +53,7 @@ def flip(path, page, at=PAGE_BYTES - BODY_BYTES // 2):
 
 
 def repaired(path):
-    """Mend; return what was done, and how often a checksum was computed and SQLite asked."""
+    """Repair; return what was done, and how often a checksum was computed and SQLite asked."""
     counts = Counter()
 
     def count(frame, event, called):
@@ -93,7 +93,7 @@ def test_an_edit_of_one_bit_of_a_page_is_believed_with_the_rest_of_it(path):
         ((is_over,),) = db.execute("SELECT is_over FROM sessions WHERE number = 50")
 
     assert is_over == 1
-    assert (found.bits, found.aside) == (0, None)
+    assert (found.bits, found.kept_at) == (0, None)
 
 
 def test_flipped_bits_of_a_copied_file_are_turned_back(path):
