@@ -41,7 +41,7 @@ from cmdc_runtime.wire.frames import (
     ServerFound,
     ValueReply,
 )
-from workers.core import aside, commands, plugins, recovery, results
+from workers.core import commands, omissions, plugins, recovery, results
 from workers.core.causes import Given, Restarted, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.evolve import patched
@@ -229,7 +229,7 @@ class Agent:
                 )
             )
         if RESUME_STEP in killing:
-            self._take(recovery.drop_cycle(self._memory, aside.KILLED, now_ms()))
+            self._take(recovery.drop_cycle(self._memory, omissions.KILLED, now_ms()))
         elif reason is not None:
             restarted = Restarted(reason, now_ms())
             resumed = recovery.resume(self._memory, incarnation, reason, restarted.at_ms)
@@ -246,10 +246,10 @@ class Agent:
 
     def _set_aside(self, command_id: CommandId, packed: Packed | None = None) -> None:
         """Complete a command that kills who takes it, or who loads this packed code of it."""
-        event = RecordSetAside(what="command", why=aside.KILLED)
+        event = RecordSetAside(what="command", why=omissions.KILLED)
         if packed is not None:
             name = shown(packed.label, LINE_CHARS_MAX)
-            why, digest = aside.BROUGHT.format(name), packed_code.digest_of(packed)
+            why, digest = omissions.BROUGHT.format(name), packed_code.digest_of(packed)
             event = RecordSetAside(what="command", why=why, digest=digest, name=name)
         step = self._step()
         step.complete(command_id, UsageError(f"the command was set aside: {event.why}"))
@@ -284,7 +284,7 @@ class Agent:
             return
         if command.durable and self._is_repeated(command_id):
             return
-        if (killer := aside.killing_code(command, killing)) is not None:
+        if (killer := omissions.killing_code(command, killing)) is not None:
             self._set_aside(command_id, killer)
             return
         order = Order(command_id, command, now_ms())

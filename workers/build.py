@@ -40,7 +40,7 @@ from cmdc_runtime.wire.frames import Assign, SdkImported
 from workers.agent import Agent, Saver
 from workers.builtin.providers.default import needs_litellm
 from workers.builtin.wires.vendor_names import vendor_problem
-from workers.core import aside
+from workers.core import omissions
 from workers.core.budget import Budget
 from workers.core.evolve import replay
 from workers.core.records import CodeTaken, Continued, Record
@@ -248,7 +248,7 @@ def build_agent(
         start = with_agents(start, agents := session_code.agents(spec))
         first = first_memory(start.policy, spec, opened, own)
         start = start if past.snapshot else first
-        memory, leaning = aside.fold(start, past.records, context.at)
+        memory, leaning = omissions.fold(start, past.records, context.at)
         news = (*past.left_out, *leaning, *session_code.news, *_news(spec, first, memory))
         memory = replay(memory, news)
         lost = session_code.newly_left_out(memory, past.records)
@@ -336,7 +336,7 @@ def _start(empty: Memory, assign: Assign, past: SessionHistory) -> tuple[Memory,
     except CheckpointUnreadable as error:
         if assign.incarnation == 1 and not past.records:
             raise
-        left_out = (aside.damage_of(past.snapshot, error), *past.left_out)
+        left_out = (omissions.damage_of(past.snapshot, error), *past.left_out)
         return empty, replace(past, snapshot=b"", left_out=left_out)
 
 
@@ -377,7 +377,7 @@ def _session_code(assign: Assign, past: SessionHistory, context: BuildContext) -
     if assign.incarnation == 1 and not past.snapshot and not past.records:
         return SessionCode()
     return SessionCode(
-        context.at, frozenset(assign.set_aside), left_out=aside.tools_left_out(past.records)
+        context.at, frozenset(assign.set_aside), left_out=omissions.tools_left_out(past.records)
     )
 
 

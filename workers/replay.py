@@ -31,7 +31,7 @@ from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import Assign
 from workers.build import PROVIDER, first_memory, policy_of, with_agents
-from workers.core import aside
+from workers.core import omissions
 from workers.core.evolve import replay
 from workers.core.plugins import with_hooks
 from workers.core.records import Record, SetAside
@@ -81,7 +81,7 @@ def script_of(past: PastPage, until: int | None) -> Script:
     """
     try:
         bodies = [(row.kind, row.body) for row in past.records]
-        records, _ = aside.read_records(bodies, frozenset(), _at_no_step)
+        records, _ = omissions.read_records(bodies, frozenset(), _at_no_step)
         entries = [
             Entry(row.seq, row.incarnation, record)
             for row, record in zip(past.records, records, strict=True)
@@ -95,7 +95,7 @@ def script_of(past: PastPage, until: int | None) -> Script:
         return Script(request, first, wanted)
     count = _decided_on(left_out, wanted)
     passed = (entry.record for entry in wanted[:count])
-    first, _ = aside.fold(first, (left_out, *passed), _at_no_step)
+    first, _ = omissions.fold(first, (left_out, *passed), _at_no_step)
     return Script(request, first, wanted[count:], left_out, count)
 
 
@@ -129,7 +129,7 @@ def _first_memory(
     )
     empty = Memory(policy=policy_of(assign, spec, load_provider(PROVIDER)))
     start, left_out = _restored(empty, snapshot, records)
-    session_code = SessionCode(left_out=start.left_out | aside.tools_left_out(records))
+    session_code = SessionCode(left_out=start.left_out | omissions.tools_left_out(records))
     if spec.provider is not None:
         own = policy_of(assign, spec, session_code.provider(spec.provider))
         start = msgspec.structs.replace(start, policy=own)
@@ -149,14 +149,14 @@ def _restored(
     Raises:
         CheckpointUnreadable: it can't be read, and the session would not begin without it either.
     """
-    if (left_out := aside.naming(snapshot, records)) is not None:
+    if (left_out := omissions.naming(snapshot, records)) is not None:
         return empty, left_out
     try:
         return restore(empty, snapshot), None
     except CheckpointUnreadable as error:
         if not records:
             raise
-        return empty, aside.damage_of(snapshot, error)
+        return empty, omissions.damage_of(snapshot, error)
 
 
 def _upto(entries: Sequence[Entry], until: int | None) -> Iterator[Entry]:

@@ -22,7 +22,7 @@ from cmdc_runtime.heartbeats import greeting_step, packed_step
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.spec import AgentSpec, acting
 from cmdc_runtime.subagent import HandoffSpec, transfer_tools
-from workers.core import aside
+from workers.core import omissions
 from workers.core.records import Record, SetAside
 from workers.core.state import AgentFacts, Memory, ToolFacts
 from workers.core.tags import invited_by
@@ -98,8 +98,8 @@ class SessionCode:
         for packed in all_packed:
             if named.digest_of(packed) in self.left_out:
                 continue
-            if aside.kills(packed, self.killing):
-                self.news.append(aside.set_tool_aside(packed, packed.label, "the definition"))
+            if omissions.kills(packed, self.killing):
+                self.news.append(omissions.set_tool_aside(packed, packed.label, "the definition"))
             else:
                 kept.append(packed)
         return self._opened(kept)
@@ -224,11 +224,13 @@ class SessionCode:
     def newly_left_out(self, memory: Memory, records: Iterable[Record]) -> tuple[SetAside, ...]:
         """Return what is newly left out of the code that a memory has; ``records`` led to it."""
         tools = (
-            aside.set_tool_aside(tool.packed, tool.name, aside.came_with(tool.packed, records))
+            omissions.set_tool_aside(
+                tool.packed, tool.name, omissions.came_with(tool.packed, records)
+            )
             for tool in _all_tools(memory)
-            if tool.packed is not None and aside.kills(tool.packed, self.killing)
+            if tool.packed is not None and omissions.kills(tool.packed, self.killing)
         )
-        return (*tools, *aside.session_starts_set_aside(memory, self.killing))
+        return (*tools, *omissions.session_starts_set_aside(memory, self.killing))
 
     def session_start_problem(
         self, memory: Memory, plugins: Sequence[Plugin]
@@ -245,7 +247,7 @@ class SessionCode:
 
         def problem(name: str) -> str | None:
             if digests[name] in memory.left_out:
-                return aside.DIED_AT_SESSION_START
+                return omissions.DIED_AT_SESSION_START
             self.at(greeting_step(digests[name]))
             return None
 
@@ -292,7 +294,7 @@ class SessionCode:
 
     def _needed(self, all_packed: Iterable[Packed], noun: str) -> Iterator[Packed]:
         for packed in self._steps(all_packed):
-            if aside.kills(packed, self.killing):
+            if omissions.kills(packed, self.killing):
                 raise LoadError(packed.label, _UNSAFE, noun)
             yield packed
 

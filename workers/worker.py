@@ -73,7 +73,7 @@ from cmdc_runtime.wire.frames import (
 from workers import callbacks
 from workers.agent import Agent
 from workers.build import BuildContext, BuildError, ChangedError, LitellmNeeded, build_agent
-from workers.core import aside
+from workers.core import omissions
 from workers.core.snapshot import SessionHistory
 from workers.heartbeat import Heartbeat, WorkerLoop
 from workers.limits import LimitError, apply_limits, step_forward
@@ -444,13 +444,13 @@ class Worker:
         """Return what the journal has of the session, but for what kills every process."""
         killing = frozenset(assign.set_aside)
         bodies = [(record.kind, record.body) for record in self._records]
-        records, left_out = aside.read_records(bodies, killing, self._report_step)
+        records, left_out = omissions.read_records(bodies, killing, self._report_step)
         snapshot, size = self._snapshot, sum(len(body) for _, body in bodies)
-        if aside.is_left_out(snapshot, records):
+        if omissions.is_left_out(snapshot, records):
             snapshot = b""
         elif snapshot and SNAPSHOT_STEP in killing:
-            left_out = (aside.set_aside(aside.SNAPSHOT, snapshot, aside.KILLED), *left_out)
-            snapshot = b""
+            killer = omissions.set_aside(omissions.SNAPSHOT, snapshot, omissions.KILLED)
+            left_out, snapshot = (killer, *left_out), b""
         return SessionHistory(snapshot, records, size, left_out)
 
     def _report_step(self, step: int | None) -> None:

@@ -28,7 +28,7 @@ from scripts.fuzz.shapes import message_pack, mutated, value_of
 from scripts.fuzz.wires import argument_text, call_id, tool_name
 from supervisor.core.session_tree import check_session
 from supervisor.sessions.assignment import spec_of
-from workers.core import aside
+from workers.core import omissions
 from workers.core.assemble import assemble
 from workers.core.records import Record, decode_record
 from workers.core.snapshot import encode as encode_memory
@@ -178,8 +178,8 @@ def take_records(memory: Memory, bodies: list[tuple[str, bytes]]) -> Memory:
 
     while True:
         try:
-            records, _ = aside.read_records(bodies, frozenset(killing), note)
-            return aside.fold(memory, records, note)[0]
+            records, _ = omissions.read_records(bodies, frozenset(killing), note)
+            return omissions.fold(memory, records, note)[0]
         except msgspec.DecodeError:
             raise
         except Exception:

@@ -92,7 +92,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
     "cmdc_runtime/plain.py": (
         "tests/unit/cmdc_runtime/test_plain.py",
         "tests/unit/cmdc_runtime/test_user_values.py",
-        "tests/unit/workers/core/test_aside.py",
+        "tests/unit/workers/core/test_omissions.py",
     ),
 }
 """By file or folder; the longest name that fits a module counts."""

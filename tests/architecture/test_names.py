@@ -59,8 +59,7 @@ STAYING = {
     },
     "workers": {
         "SetAside": "a record of journals",
-        "aside": "the module of that record and the event RecordSetAside",
-        "session_starts_set_aside": "the same",
+        "session_starts_set_aside": "who makes that record, which the event RecordSetAside reports",
         "set_aside": "the same",
         "set_tool_aside": "the same",
         "_set_aside": "the same",

@@ -26,7 +26,7 @@ from cmdc_runtime.testing import Hold, ScriptedModel, ToolCalls, ToolUse
 from cmdc_runtime.testing.daemon import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.core.exits import DEATHS_MAX
-from workers.core.aside import fold, read_records
+from workers.core.omissions import fold, read_records
 from workers.core.snapshot import STRIPPED, restore
 from workers.core.state import Memory, Policy
 

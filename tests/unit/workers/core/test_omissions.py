@@ -13,8 +13,8 @@ from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.packed_code import digest_of as packed_digest
 from cmdc_runtime.wire.frames import MISPLACED
-from workers.core import aside
-from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
+from workers.core import omissions
+from workers.core.omissions import KILLED, digest_of, fold, is_left_out, read_records, set_aside
 from workers.core.records import (
     ApprovalRequested,
     AttachedPlugin,
@@ -96,7 +96,7 @@ def test_a_record_is_what_it_says_and_not_what_its_row_is_called():
 
 def test_what_sets_aside_is_looked_for_by_the_name_of_its_row():
     """So that no other record is read twice."""
-    reported = aside.set_aside(*row(STARTED), KILLED)
+    reported = omissions.set_aside(*row(STARTED), KILLED)
     rows = [row(STARTED), ("said", row(reported)[1])]
 
     assert read_records(rows, frozenset(), id) == ((STARTED, reported), ())
@@ -221,11 +221,11 @@ def test_a_snapshot_that_cannot_be_read_is_left_out():
     error = CheckpointUnreadable("the snapshot is damaged: so it is")
     newer = msgspec.msgpack.encode({"schema_version": SCHEMA_VERSION + 1})
 
-    reported = aside.damage_of(b"\xc1", error)
+    reported = omissions.damage_of(b"\xc1", error)
     assert is_left_out(b"\xc1", (reported,))
     assert reported.why == "it cannot be read: the snapshot is damaged: so it is"
     with pytest.raises(CheckpointUnreadable):
-        aside.damage_of(newer, error)
+        omissions.damage_of(newer, error)
 
 
 def test_a_fold_without_what_it_leans_on_leaves_that_out_as_well():
@@ -307,7 +307,7 @@ def test_a_row_out_of_place_is_named():
     (found,), new = read_records([(MISPLACED, row(SAID)[1])], frozenset(), lambda _step: None)
 
     assert new == (found,)
-    assert found.why == aside.OUT_OF_PLACE
+    assert found.why == omissions.OUT_OF_PLACE
 
 
 def test_rows_that_are_gone_are_named_in_their_place():
@@ -338,7 +338,7 @@ def test_calls_of_an_answer_that_is_left_out_change_nothing():
 
 def test_a_snapshot_is_named_by_what_it_says():
     """A later one is another."""
-    reported = set_aside(aside.SNAPSHOT, b"state", KILLED)
+    reported = set_aside(omissions.SNAPSHOT, b"state", KILLED)
 
     assert is_left_out(b"state", (STARTED, reported))
     assert not is_left_out(b"other", (STARTED, reported))
@@ -364,9 +364,9 @@ def test_packed_code_kills_by_what_it_holds():
     """Wherever it stands, and whatever stands before it."""
     steps = frozenset({packed_step(packed_digest(TRAP))})
 
-    assert aside.kills(TRAP, steps)
-    assert not aside.kills(FINE, steps)
-    assert not aside.kills(TRAP, frozenset())
+    assert omissions.kills(TRAP, steps)
+    assert not omissions.kills(FINE, steps)
+    assert not omissions.kills(TRAP, frozenset())
 
 
 BRINGING = {
@@ -381,9 +381,9 @@ def test_a_command_brings_what_has_killed(command):
     """Whichever command it is and wherever in it the packed code stands."""
     steps = frozenset({packed_step(packed_digest(TRAP))})
 
-    assert aside.killing_code(command, steps) == TRAP
-    assert aside.killing_code(command, frozenset({RESUME_STEP + 1})) is None
-    assert aside.killing_code(command, frozenset()) is None
+    assert omissions.killing_code(command, steps) == TRAP
+    assert omissions.killing_code(command, frozenset({RESUME_STEP + 1})) is None
+    assert omissions.killing_code(command, frozenset()) is None
 
 
 def test_every_command_with_packed_code_is_among_these():
@@ -398,18 +398,18 @@ def test_a_command_without_packed_code_brings_nothing():
     """Texts and numbers are no code."""
     steps = frozenset({packed_step(packed_digest(TRAP))})
 
-    assert aside.killing_code(Prompt(text="go"), steps) is None
-    assert aside.killing_code(AttachTools(tools=(FINE,)), steps) is None
+    assert omissions.killing_code(Prompt(text="go"), steps) is None
+    assert omissions.killing_code(AttachTools(tools=(FINE,)), steps) is None
 
 
 def test_a_tool_that_is_left_out_is_gone_from_the_memory():
     """With what was allowed of it; the memory knows it, so that a definition has none of it."""
-    reported = aside.set_tool_aside(TRAP, "trap", "the definition")
+    reported = omissions.set_tool_aside(TRAP, "trap", "the definition")
     memory, new = fold(BOTH, (reported,), lambda _step: None)
 
     assert (reported.what, reported.name) == ("tool", "trap")
     assert reported.why == "processes that opened it have died of it; it came with the definition"
-    assert aside.tools_left_out((STARTED, reported)) == {reported.digest} == memory.left_out
+    assert omissions.tools_left_out((STARTED, reported)) == {reported.digest} == memory.left_out
     assert [tool.name for tool in memory.tools] == ["fine"]
     assert memory.always_approved == {("fine", "")}
     assert new == ()
@@ -417,14 +417,14 @@ def test_a_tool_that_is_left_out_is_gone_from_the_memory():
 
 def test_a_fold_behind_a_tool_that_is_left_out_hides_no_bug():
     """No record leans on a tool."""
-    reported = aside.set_tool_aside(TRAP, "trap", "the definition")
+    reported = omissions.set_tool_aside(TRAP, "trap", "the definition")
     with pytest.raises(KeyError):
         fold(BOTH, (reported, NOT_FOLDED), lambda _step: None)
 
 
 def test_a_tool_that_is_attached_again_is_there():
     """Who attaches it wants another try."""
-    reported = aside.set_tool_aside(TRAP, "trap", "the definition")
+    reported = omissions.set_tool_aside(TRAP, "trap", "the definition")
     again = ToolsChanged(attached=(attached("trap", TRAP),))
     memory, _ = fold(BOTH, (reported, again), lambda _step: None)
 
@@ -441,7 +441,7 @@ DIED_AT_SESSION_START = Memory(
 def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
     """And not by what it did when it was opened, which is another step."""
     digest = packed_digest(TRAP)
-    reported = aside.session_starts_set_aside(
+    reported = omissions.session_starts_set_aside(
         DIED_AT_SESSION_START, frozenset({greeting_step(digest)})
     )
 
@@ -449,24 +449,24 @@ def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
         ("session_start", "deadly", digest)
     ]
     assert (
-        aside.session_starts_set_aside(DIED_AT_SESSION_START, frozenset({packed_step(digest)}))
+        omissions.session_starts_set_aside(DIED_AT_SESSION_START, frozenset({packed_step(digest)}))
         == ()
     )
-    assert aside.session_starts_set_aside(DIED_AT_SESSION_START, frozenset()) == ()
+    assert omissions.session_starts_set_aside(DIED_AT_SESSION_START, frozenset()) == ()
 
 
 def test_a_plugin_without_packed_code_is_not_set_aside():
     """It is part of the program; who dies of it is not helped by leaving it out."""
     memory = Memory(plugins=(PluginFacts("ours", hooks=HEARS), *DIED_AT_SESSION_START.plugins))
     digest = packed_digest(TRAP)
-    reported = aside.session_starts_set_aside(memory, frozenset({greeting_step(digest)}))
+    reported = omissions.session_starts_set_aside(memory, frozenset({greeting_step(digest)}))
 
     assert [one.name for one in reported] == ["deadly"]
 
 
 def test_a_plugin_whose_greeting_is_left_out_is_there():
     """The memory knows which one, and nothing leans on it; attached again it has another try."""
-    (reported,) = aside.session_starts_set_aside(
+    (reported,) = omissions.session_starts_set_aside(
         DIED_AT_SESSION_START, frozenset({greeting_step(packed_digest(TRAP))})
     )
     memory, new = fold(DIED_AT_SESSION_START, (reported,), lambda _step: None)
@@ -478,7 +478,7 @@ def test_a_plugin_whose_greeting_is_left_out_is_there():
         {reported.digest},
         (),
     )
-    assert aside.tools_left_out((reported,)) == frozenset()
+    assert omissions.tools_left_out((reported,)) == frozenset()
     assert again.left_out == frozenset()
     with pytest.raises(KeyError):  # a bug is none of its doing
         fold(DIED_AT_SESSION_START, (reported, NOT_FOLDED), lambda _step: None)
@@ -490,6 +490,6 @@ def test_what_brought_a_tool_is_named():
     resumed = Continued(resumption="r", tools=(attached("trap", TRAP),))
     bare = Continued(resumption="r")
 
-    assert aside.came_with(TRAP, (STARTED, changed)) == "the record tools_changed"
-    assert aside.came_with(TRAP, (bare, resumed)) == "the record continued"
-    assert aside.came_with(FINE, (STARTED, changed, resumed, bare)) == "the saved state"
+    assert omissions.came_with(TRAP, (STARTED, changed)) == "the record tools_changed"
+    assert omissions.came_with(TRAP, (bare, resumed)) == "the record continued"
+    assert omissions.came_with(FINE, (STARTED, changed, resumed, bare)) == "the saved state"
