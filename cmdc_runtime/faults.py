@@ -92,7 +92,7 @@ def rebuild_point(session_id: str, step: int) -> None:
 
 
 def note_call(session_id: str, call_id: str, effects: str) -> None:
-    """Note that a call begins to run in this process; a retry of it here is no second call."""
+    """Remember that a call begins to run in this process; a retry of it here is no second call."""
     if _folder is not None:
         _record(_folder / f"{session_id}{CALLS}", json.dumps([call_id, effects]))
 

@@ -290,7 +290,7 @@ async def _served(sandbox: Sandbox, place: Ground) -> str:
             await process.ended.wait()
     finally:
         await process.close()
-    assert process.status == 0, process.last_words
+    assert process.status == 0, process.stderr_tail
     return printed.decode()
 
 

@@ -229,8 +229,8 @@ class _MortalDaemon(DaemonProcess):
         super().__init__()
         self._plan = self._faults / f"{faults.EVERY}{faults.PLAN}"
         self._plan.write_text(f"{step}\n", encoding="utf-8")
-        self._keeper = threading.Thread(target=self._keep, name="chaos-daemon", daemon=True)
-        self._keeper.start()
+        self._restarter = threading.Thread(target=self._restart, name="chaos-daemon", daemon=True)
+        self._restarter.start()
 
     @property
     def kills(self) -> int:
@@ -248,7 +248,7 @@ class _MortalDaemon(DaemonProcess):
     def close(self) -> None:
         """End it and check that nothing of it is left."""
         self._closing.set()
-        self._keeper.join()
+        self._restarter.join()
         super().close()
 
     @property
@@ -259,7 +259,7 @@ class _MortalDaemon(DaemonProcess):
         self._faults.mkdir(exist_ok=True)
         return super()._environment() | {faults.VARIABLE: str(self._faults)}
 
-    def _keep(self) -> None:
+    def _restart(self) -> None:
         while not self._closing.wait(LOOK_AGAIN_S):
             if self._process.poll() is not None and self.kills:
                 self._process = self._spawn()

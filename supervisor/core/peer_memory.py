@@ -163,7 +163,7 @@ class Heard:
     _at_s: OrderedDict[int, float] = field(default_factory=OrderedDict)
 
     def note(self, pid: int | None, now_s: float) -> None:
-        """Note that a message of a process was taken."""
+        """Remember that a message of a process was taken."""
         if pid is None:
             return
         self._at_s[pid] = now_s

@@ -445,7 +445,7 @@ def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -
 
 
 def spawn(memory: Memory, child: Child) -> Memory:
-    """Note a subagent and what it may spend."""
+    """Remember a subagent and what it may spend."""
     return replace(
         memory,
         children=(*memory.children, child),
@@ -455,7 +455,7 @@ def spawn(memory: Memory, child: Child) -> Memory:
 
 
 def count_child(memory: Memory, record: SubagentSpent) -> Memory:
-    """Note what a subagent used in place of what it was granted; counted once.
+    """Remember what a subagent used in place of what it was granted; counted once.
 
     What came of a branch is kept for as long as its call is open, and so is what one used that was
     lost: if it runs again, that is a part of what it has used.
@@ -533,7 +533,7 @@ def change_servers(
 
 
 def see_tools(memory: Memory, server: str, tools: Mapping[str, str]) -> Memory:
-    """Note what a server's tools are now; where one is another, no approval is left of it."""
+    """Remember what a server's tools are now; where one is another, no approval is left of it."""
     seen = {one.name: one for one in memory.mcp_tools}
     changed = tools.keys() & seen.keys()
     for name, digest in tools.items():

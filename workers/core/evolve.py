@@ -276,7 +276,7 @@ def say(memory: Memory, message: Message) -> Memory:
 
 
 def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
-    """Note that the model has answered, which took a turn and used this much.
+    """Remember that the model has answered, which took a turn and used this much.
 
     How large the conversation was is remembered where the provider reports it.
     """
@@ -306,7 +306,7 @@ def begin_call(memory: Memory, call_id: CallId, at_ms: int, call_hash: str | Non
 
 
 def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> Memory:
-    """Note the result of one call; the last one moves all of them into the conversation.
+    """Remember the result of one call; the last one moves all of them into the conversation.
 
     The results stand in the order of the calls, whatever order they came in.
     """

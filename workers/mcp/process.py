@@ -97,7 +97,7 @@ class ServerProcess:
         return process
 
     @property
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what it wrote to stderr, in one line."""
         return " | ".join(self._tail)
 
@@ -107,7 +107,7 @@ class ServerProcess:
         return self.status == NOT_STARTED
 
     def ending(self, problem: str = "") -> str:
-        """Return how it ended by itself, with its last words; ``problem``: where nobody knows."""
+        """Return how it ended by itself, and its stderr's end; ``problem``: where nobody knows."""
         status = self.status
         if status is None:
             text = problem or "it was ended"
@@ -115,7 +115,7 @@ class ServerProcess:
             text = f"it was killed by signal {-status}"
         else:
             text = f"it exited with status {status}"
-        return f"{text}: {self.last_words}" if self.last_words else text
+        return f"{text}: {self.stderr_tail}" if self.stderr_tail else text
 
     async def close(self, grace_s: float = GRACE_S) -> None:
         """End the server with all it has started; bounded, and the same when it is cancelled."""
@@ -166,7 +166,7 @@ class ServerProcess:
         return reader
 
     async def _await_end(self, report: asyncio.StreamReader) -> None:
-        """Note the status; at the end of the pipe the launcher is gone."""
+        """Remember the status; at the end of the pipe the launcher is gone."""
         digits = await report.read()
         self.status = int(digits) if digits else None
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -165,9 +165,9 @@ class ServerLink:
         self._moved = asyncio.Event()
 
     @property
-    def last_words(self) -> str:
-        """What its process has written last to stderr."""
-        return "" if self._process is None else self._process.last_words
+    def stderr_tail(self) -> str:
+        """The end of what its process wrote to stderr."""
+        return "" if self._process is None else self._process.stderr_tail
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         surroundings = self._surroundings
@@ -206,7 +206,7 @@ class ServerLink:
             await process.close()
             return LostError(process.ending(str(error)), is_final=process.is_final)
         await process.close()
-        words = process.last_words
+        words = process.stderr_tail
         problem = self._unheard or str(error)
         return LostError(f"{problem}: {words}" if words else problem, is_final=error.is_final)
 

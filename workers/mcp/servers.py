@@ -292,7 +292,7 @@ class McpServers:
                     async with asyncio.timeout(timeout_s):
                         await stack.enter_async_context(link.open())
                 finally:
-                    words = link.last_words
+                    words = link.stderr_tail
                 one.link = link
                 self._note(one)
                 self._become(one, mcp.ready(one.life))

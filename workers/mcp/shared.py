@@ -85,7 +85,7 @@ class SharedServer:
 
     status: int | None = None
     """Of the server's process, which is the host's to know."""
-    last_words = ""
+    stderr_tail = ""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Own the connection, behind its greeting."""

@@ -279,7 +279,7 @@ class _Watchdog:
             self.feed()
 
     def feed(self) -> None:
-        """Note that a chunk came."""
+        """Remember that a chunk came."""
         self._fed_at = self._reported_at = self._loop.time()
 
     def stop(self) -> None:

@@ -241,7 +241,7 @@ class Window:
         return self._charged <= self.max_restarts
 
     def spare(self, child_id: str, now_s: float) -> bool:
-        """Note one restart that is not counted; False: this supervisor restarts nothing at all."""
+        """Remember a restart that is not counted; False: this supervisor restarts nothing."""
         self._forget(now_s)
         self._entries.append(Entry(now_s, child_id, is_charged=False))
         return self.max_restarts > 0

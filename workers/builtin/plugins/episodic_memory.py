@@ -174,7 +174,7 @@ class EpisodicMemory(Plugin):
         event: AfterTurn,
         context: PluginContext,  # noqa: ARG002 - the contract of the hook
     ) -> None:
-        """Note what the cycle did."""
+        """Remember what the cycle did."""
         self.state.aborted_cycles += event.outcome == "aborted"
         self._note(event.messages_diff)
 

@@ -148,7 +148,7 @@ class Skills(Plugin):
         event: AfterTool,
         context: PluginContext,
     ) -> list[Action]:
-        """Note that a person has agreed; take back a text that is another one."""
+        """Remember that a person has agreed; take back a text that is another one."""
         asked = dict(self.state.asked)
         agreed = asked.pop(str(event.call_id), None)
         self.state.asked = asked

@@ -114,20 +114,20 @@ class Heard:
     _said: bytearray = field(default_factory=bytearray)
 
     def ask(self) -> None:
-        """Note that a server is asked, and forget what an earlier one has said."""
+        """Remember that a server is asked, and forget what an earlier one has said."""
         self.is_asked, self.status = True, None
         self._said.clear()
 
     def refuse(self, status: int) -> None:
-        """Note that the server has refused."""
+        """Remember that the server has refused."""
         self.status = status
 
     def note(self, piece: bytes) -> None:
-        """Note a part of the body of a refusal."""
+        """Remember a part of the body of a refusal."""
         self._said += piece[: max(ERROR_BYTES_MAX - len(self._said), 0)]
 
     def note_event(self, event: bytes) -> None:
-        """Note an event of a reply that says what is wrong; the first one counts."""
+        """Remember an event of a reply that says what is wrong; the first one counts."""
         if not self._said:
             self.note(event)
 

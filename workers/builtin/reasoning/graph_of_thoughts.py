@@ -258,7 +258,7 @@ class GraphOfThoughts(FunctionStrategy):
 
 
 def _place_in(thought: Thought, state: GraphState) -> None:
-    """Note which parts a new thought is about: those of all that it was made of."""
+    """Remember which parts a new thought is about: those of all that it was made of."""
     sources = [thought.parent_id, *thought.metadata.get(PARENTS, ())]
     parts: frozenset[str] = frozenset()
     for source in sources:

@@ -68,7 +68,7 @@ class Findings:
     words: int = 0
 
     def doubt(self, doubt: Doubt) -> None:
-        """Note a doubt once."""
+        """Remember a doubt once."""
         if doubt not in self.doubts:
             self.doubts.append(doubt)
 
@@ -160,7 +160,7 @@ class Parser(WordReader):
         self.findings.doubts = doubts
 
     def doubt(self, doubt: Doubt) -> None:
-        """Note what cannot be decided."""
+        """Remember what cannot be decided."""
         self.findings.doubt(doubt)
 
     def spend(self, chars: int) -> None:

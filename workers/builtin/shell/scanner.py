@@ -95,7 +95,7 @@ class WordReader:
         """Read commands as a shell other than bash would see them."""
 
     def doubt(self, doubt: Doubt) -> None:
-        """Note what cannot be decided."""
+        """Remember what cannot be decided."""
 
     def spend(self, chars: int) -> None:
         """Bound what is read twice."""

@@ -78,12 +78,12 @@ class Telemeter:
     def __init__(self, config: Telemetry) -> None:
         """Make the exporters as the options and the environment say; nothing is sent yet."""
         self._ended = _Ended()
-        self._last_words = _LastWords()
+        self._last_complaint = _LastComplaint()
         self._is_failing = self._is_measured = False
         self._lost = 0
         self._open: dict[str, Span] = {}
         # Whoever has no handler gets each message on standard error, again at each interval.
-        logging.getLogger("opentelemetry").addHandler(self._last_words)
+        logging.getLogger("opentelemetry").addHandler(self._last_complaint)
         resource = _resource(config)
         self._spans, metrics = _exporters(config)
         self._ids = _Ids()
@@ -179,14 +179,14 @@ class Telemeter:
         try:
             return bool(send())
         except Exception as error:  # noqa: BLE001 - an exporter may be anybody's; it is logged
-            self._last_words.text = f"{type(error).__name__}: {error}"
+            self._last_complaint.text = f"{type(error).__name__}: {error}"
             return False
 
     def _report(self, lost: int, *, is_failing: bool) -> None:
         """Say when sending begins to fail, and when it is well again."""
         self._lost += lost
         if is_failing and not self._is_failing:
-            why = self._last_words.text[:_ERROR_CHARS_MAX]
+            why = self._last_complaint.text[:_ERROR_CHARS_MAX]
             log.warning("telemetry.unsent", error=why, spans_lost=self._lost)
         elif self._is_failing and not is_failing:
             log.info("telemetry.sent", spans_lost=self._lost)
@@ -261,7 +261,7 @@ class _Reader(PeriodicExportingMetricReader):
         self._is_sent = result is MetricExportResult.SUCCESS
 
 
-class _LastWords(logging.Handler):
+class _LastComplaint(logging.Handler):
     """Keeps the last thing that the SDK complained of."""
 
     text = "no reason was given"

@@ -229,7 +229,7 @@ class Repairer:
     # --- what is wrong --------------------------------------------------------------------------
 
     def _look_at_log(self, found: Log) -> set[int] | None:
-        """Note a torn end; return the pages that are damaged in the midst of the log.
+        """Remember a torn end; return the pages that are damaged in the midst of the log.
 
         None means that SQLite may take it as it is.
         """

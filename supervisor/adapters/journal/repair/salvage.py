@@ -235,7 +235,7 @@ def _spare(new: sqlite3.Connection, found: Salvaged) -> None:
 
 
 def _suspect(new: sqlite3.Connection, found: Salvaged) -> None:
-    """Note each session that may have lost a row: such a session is ended."""
+    """Remember each session that may have lost a row: such a session is ended."""
     suspects: dict[str, list[str]] = {}
     for table in found.unsure & {*VITAL, _SNAPSHOTS}:
         query = "SELECT session_id FROM sessions WHERE ended_ms IS NULL"

@@ -140,7 +140,7 @@ class PageSums:
         self.note(dict(enumerate(self._sums, 1)))
 
     def note_file(self) -> None:
-        """Note when the file was changed last, and how large it is."""
+        """Remember when the file was changed last, and how large it is."""
         found = self._journal.stat()
         head = _HEADER.pack(_MAGIC, found.st_mtime_ns, found.st_size, 0)
         with self._open() as file:
