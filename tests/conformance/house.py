@@ -25,12 +25,13 @@ from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.wire.frames import Assign, ExitNotice, NotStarted, Ready, Started, Terminate
 from supervisor.adapters.cgroups import Cgroups
+from supervisor.adapters.journal.operations import EndSession, FindSession
 from supervisor.adapters.pidfd import Reaper, is_over
 from supervisor.processes.containment import Containments
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.zygotes import Zygotes
 from tests.conformance.script import CHOSEN, HOPELESS, RAISED
-from tests.unit.supervisor.services import Hub, Journal
+from tests.unit.supervisor.services import Services
 
 MESSAGE_BYTES_MAX = 65536
 END_S = 10.0
@@ -261,45 +262,37 @@ class Zygote:
         """Nothing: the troupe is for all stages."""
 
 
-class StageServices:
-    """The services of one stage; ``on_down`` gets what monitors would get."""
-
-    is_leaving = False
-    state_dir = ""
-    flush_barrier = None
-    """Nothing is published here, so nothing is asked."""
+class StageServices(Services):
+    """The sessions of one stage; ``stage`` hears what monitors would get."""
 
     def __init__(self, troupe, containments, stage):
-        self.runtime = None
-        self.hub, self.journal = Hub(), Journal()
-        self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
         zygote = Zygote(troupe, self.wire)
-        self.pool = WorkerPool(
+        pool = WorkerPool(
             Zygotes(lean=zygote, full=zygote),
             Reaper(),
             containments,
             f"ipc://{containments.heartbeats_path}",
             0,
         )
+        super().__init__(pool=pool)
+        self.hub.close()  # nothing is published, and no tick of it may move the stage's clock
         self.pool.hear(self.wire)
         self._on_down = stage.saw_down
 
     def _receive(self, *given):
         self.pool.receive(*given)
 
-    def notify(self, _session, departed, _evidence):
+    def notify(self, session, departed, record):
         """Hand over the notice of an end that monitors would get."""
+        super().notify(session, departed, record)
         self._on_down(departed)
 
-    def answer(self, client, frame):
-        """Nobody asks."""
-
-    def record_hibernation(self, session):
-        """Nobody sleeps by itself."""
-
-    def forget(self, session, reason):
-        """Nothing is kept."""
+    def write_down(self, session):
+        """Have it in the journal; a child that is added again is a new session of its id."""
+        if self.journal.read(FindSession(session.id)).result() is not None:
+            self.journal.write(EndSession(session.id, b"", 0)).result()
+        super().write_down(session)
 
 
 def containments_at(folder, versions=()):

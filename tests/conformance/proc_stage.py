@@ -97,6 +97,7 @@ class Handler:
             carries_code=False,
         )
         self._session = Session(stage.house, spec, place, 0)
+        stage.house.write_down(self._session)
 
     def launch(self, ref):
         self._stage.saw_launch(ref, self.script)
@@ -386,6 +387,7 @@ class ProcStage(Stage):
     async def _close_house(self):
         async with asyncio.timeout(FAR_S):
             await self.house.pool.close()
+            await self.house.journal.close()
 
     async def _end_tasks(self):
         self.house.pool.reaper.close()

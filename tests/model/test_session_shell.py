@@ -18,16 +18,16 @@ from cmdc_runtime.reasons import MaxTurnsExceeded
 from cmdc_runtime.wire.frames import ExitNotice, IdleNotice, Started, Terminate
 from supervisor.adapters.zygote import ZygoteLost
 from supervisor.core.session_phase import Phase
-from supervisor.core.session_tree import root_spec
 from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.unit.supervisor.services import (
     CLIENT,
     NO_PROCESS,
     PID_FIRST,
+    PlayedPool,
+    PlayedWorker,
     Services,
-    Worker,
-    Zygote,
     begin,
+    begun_runtime,
     play,
     session_of,
     settle,
@@ -66,10 +66,11 @@ class ByHand(TreeRuntime):
             self._due(timer)
 
 
-class Chancy:
-    """A pool with which a acquire may wait, fail, or succeed."""
+class Chancy(PlayedPool):
+    """A pool whose worker may come late, or not at all."""
 
     def __init__(self, chance):
+        super().__init__()
         self.chance, self.acquired = chance, 0
         self.living, self.pending = [], []
 
@@ -81,29 +82,11 @@ class Chancy:
         elif drawn > 0.9:
             raise ZygoteLost("it died") if drawn > 0.95 else CmdcError("no")
         self.acquired += 1
-        self.living.append(Worker(PID_FIRST + self.acquired))
+        self.living.append(PlayedWorker(PID_FIRST + self.acquired))
         return self.living[-1]
-
-    @property
-    def sweeper(self):
-        """What dead ones have left is swept at once here."""
-        return self
-
-    async def swept(self, session_id):
-        pass
 
     def release(self, worker):
         self.living.remove(worker)
-
-    def send(self, worker, frame):
-        worker.sent.append(frame)
-        return not worker.has_ended
-
-    def signal(self, worker, number):
-        worker.signals.append(number)
-
-    def kill(self, worker):
-        worker.signals.append(SIGKILL)
 
     def let_all_go_on(self):
         while self.pending:
@@ -120,28 +103,31 @@ def is_doomed(worker):
     return SIGKILL in worker.signals or any(isinstance(one, Terminate) for one in worker.sent)
 
 
+class Watched(Services):
+    """Services that count what was reported of each session."""
+
+    def __init__(self, runtime, pool):
+        super().__init__(runtime, pool)
+        self.ends, self.downs_of = Counter(), defaultdict(list)
+
+    def forget(self, session, reason):
+        self.ends[session] += 1
+        super().forget(session, reason)
+
+    def notify(self, session, departed, record):
+        self.downs_of[session].append((departed.ref.generation, departed.restarting))
+        super().notify(session, departed, record)
+
+
 class Play:
     """One game: services, its sessions, and what has been reported of them."""
 
     def __init__(self, chance):
         self.chance = chance
-        zygote = Zygote()
-        self.services = Services(ByHand(root_spec(zygote), lambda _report: None))
-        zygote.runtime = self.runtime = self.services.runtime
-        self.force = self.services.pool = Chancy(chance)
-        self.services.forget, self.services.notify = self.forget, self.notify
+        self.runtime, self.force = begun_runtime(ByHand), Chancy(chance)
+        self.services = Watched(self.runtime, self.force)
         self.sessions, self.parents = [], {}
-        self.forgotten, self.downs = Counter(), defaultdict(list)
         self.commands = 0
-        self.runtime.begin()
-
-    def forget(self, session, _reason):
-        self.forgotten[session] += 1
-        if (parent := self.parents[session]) is not None:
-            parent.children.discard(session)
-
-    def notify(self, session, departed, _evidence):
-        self.downs[session].append((departed.ref.generation, departed.restarting))
 
     @property
     def live(self):
@@ -275,9 +261,9 @@ def test_whatever_happens_every_session_ends_once_and_is_reported(seed):
     game = play(scenario)
 
     assert game.live == []
-    assert set(game.forgotten.values()) <= {1}
+    assert set(game.services.ends.values()) <= {1}
     for session in game.sessions:
-        notices = game.downs[session]
+        notices = game.services.downs_of[session]
         assert sorted(set(notices), key=lambda down: (down[0], not down[1])) == notices
         assert [restarting for _, restarting in notices].count(False) == 1
         assert not notices[-1][1]

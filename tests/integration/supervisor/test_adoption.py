@@ -34,7 +34,7 @@ from supervisor.adapters.journal.operations import (
 from supervisor.adapters.journal.store import Condition
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.session_phase import Phase
-from supervisor.core.session_tree import PARENT_ENDED, root_spec
+from supervisor.core.session_tree import PARENT_ENDED
 from supervisor.processes.pool import WorkerPool as RealPool
 from supervisor.sessions import adoption
 from supervisor.sessions import sessions as all_sessions
@@ -42,8 +42,7 @@ from supervisor.sessions.adoption import Adoption, AdoptionResult
 from supervisor.sessions.assignment import spec_bytes
 from supervisor.sessions.monitors import MonitorService
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.tree_runtime import TreeRuntime
-from tests.unit.supervisor.services import PID_FIRST, Worker, WorkerPool
+from tests.unit.supervisor.services import PID_FIRST, PlayedPool, PlayedWorker, begun_runtime
 
 WAIT_S = 10.0
 CALLS, DIES, NEVER, SPEAKS = "calls", "dies", "never", "speaks"
@@ -52,13 +51,6 @@ TURNS = 200
 """Of the loop, which an agent takes to call: more than anything else here."""
 GONE = Other(detail="gone")
 EARLY = Other(detail="said to another daemon")
-
-
-class NoZygote:
-    """The post of a zygote that never gets warm, so nothing new is acquired."""
-
-    def launch(self, ref):
-        pass
 
 
 @dataclass(eq=False)
@@ -91,7 +83,7 @@ class Agent:
         return self.stuck
 
 
-class Takers(WorkerPool):
+class Takers(PlayedPool):
     """Takes agents in, which then call or die; nothing new is ever acquired."""
 
     def __init__(self):
@@ -105,7 +97,7 @@ class Takers(WorkerPool):
         pass
 
     def adopt(self, agent):
-        worker = Worker(agent.pid)
+        worker = PlayedWorker(agent.pid)
         worker.hosts.start = agent.hosts.append
         self.floor._workers[worker.peer] = self.floor._survivors[worker.id] = worker
         self.taken.append(agent)
@@ -187,8 +179,7 @@ async def begun(rows, downs=(), newest=0):
         await journal.write(RecordDown(down))
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        runtime = TreeRuntime(root_spec(NoZygote()), lambda _report: None)
-        runtime.begin()
+        runtime = begun_runtime()
         sessions = Sessions(runtime, Takers(), hub, journal, None, sessions_max=10)
         sessions.monitors = MonitorService(journal, sessions.look_up, lambda *_notice: True)
         try:

@@ -18,7 +18,7 @@ from supervisor.daemon import Daemon, RootGaveUp
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions.assignment import spec_bytes
 from tests.integration.supervisor.test_sessions import row_of
-from tests.unit.supervisor.services import Worker, spec
+from tests.unit.supervisor.services import PlayedWorker, spec
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -46,7 +46,7 @@ def test_root_that_gives_up_ends_the_daemon_and_no_session(config, monkeypatch):
     """It ends within its bound, whatever sessions may take, and the next one goes on with them."""
 
     async def acquire(_pool, _is_waiting, *, has_litellm=False):
-        return Worker(2**22 + 1)  # it hears nothing and never ends
+        return PlayedWorker(2**22 + 1)  # it hears nothing and never ends
 
     async def main():
         journal = SqliteJournal(config.state_dir)

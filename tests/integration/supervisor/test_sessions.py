@@ -27,15 +27,14 @@ from supervisor.adapters.journal.operations import (
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.limits import SESSIONS_DEEP_MAX
 from supervisor.core.session_phase import Phase
-from supervisor.core.session_tree import root_spec, session_path
+from supervisor.core.session_tree import session_path
 from supervisor.core.tree.messages import CallResult, Outcome
 from supervisor.sessions.adoption import Adoption
 from supervisor.sessions.assignment import spec_bytes
 from supervisor.sessions.monitors import MonitorService
 from supervisor.sessions.session import Session
 from supervisor.sessions.sessions import Sessions
-from supervisor.sessions.tree_runtime import TreeRuntime
-from tests.unit.supervisor.services import WorkerPool
+from tests.unit.supervisor.services import PlayedPool, begun_runtime
 
 WAIT_S = 10.0
 
@@ -66,13 +65,6 @@ class WithNotices(Sessions):
     """Sessions with what their monitors were sent, in ``notices``."""
 
 
-class NoZygote:
-    """The post of a zygote that never gets warm."""
-
-    def launch(self, ref):
-        pass
-
-
 def spec(session_id, parent_id=None):
     return StartSession(
         session_id=session_id,
@@ -90,8 +82,7 @@ async def begun(tmp_path, phase=Phase.UP):
     await journal.open()
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        runtime = TreeRuntime(root_spec(NoZygote()), lambda _report: None)
-        runtime.begin()
+        runtime = begun_runtime()
         sessions = WithNotices(runtime, None, hub, journal, None, sessions_max=10)
         sessions.notices = []
         sessions.monitors = MonitorService(
@@ -259,7 +250,7 @@ def test_session_that_cannot_be_resumed_does_not_stop_the_others(tmp_path):
             sessions.journal.may_go_on.set()
             await asyncio.gather(start, return_exceptions=True)
             sessions.live.clear()
-            sessions.pool = WorkerPool()
+            sessions.pool = PlayedPool()
             sessions.pool.is_open.clear()
             wrong = msgspec.structs.replace(spec("wrong"), supervision=Supervision(max_seconds=0))
             rows = [row_of("good"), row_of("garbage", b"?"), row_of("wrong", spec_bytes(wrong))]

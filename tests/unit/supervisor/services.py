@@ -1,7 +1,8 @@
-"""What a session needs of the rest of the daemon, without a process, a socket or a file.
+"""The daemon around a session, without a process, a socket or a file.
 
-``Services`` has a pool whose workers say what a test has them say, and the tree that it is given:
-``Calls`` writes down what the tree is asked, a real ``TreeRuntime`` decides.
+``Services`` are the daemon's own ``Sessions``, with its own tree, hub, monitors and store. What is
+played stands at the border: a process does what a test has it do, and a zygote, the disk's thread,
+ZeroMQ and the clients are nobody. ``AskedRuntime`` writes down what the tree is asked.
 """
 
 import asyncio
@@ -10,31 +11,48 @@ from types import SimpleNamespace
 
 import msgspec
 
+from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.heartbeats import REBUILDING
+from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
-from cmdc_runtime.wire.frames import ExitNotice, IdleNotice, Started, Terminate
+from cmdc_runtime.wire.frames import Deliver, ExitNotice, IdleNotice, Started, Terminate
+from supervisor.adapters.hub import Hub
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.opening import MemoryStore
+from supervisor.adapters.journal.operations import CreateSession, Write
 from supervisor.adapters.journal.store import Health
+from supervisor.adapters.self_check import FlushBarrier
 from supervisor.core.exits import ExitRecord
-from supervisor.core.session_tree import root_spec, session_path, session_spec
-from supervisor.core.tree.messages import CallResult, Ending, Outcome
+from supervisor.core.session_tree import root_spec, session_path
+from supervisor.core.tree import messages
+from supervisor.core.tree.messages import CallResult, Outcome
+from supervisor.processes.worker import Worker
+from supervisor.sessions.assignment import spec_bytes
+from supervisor.sessions.monitors import MonitorService
+from supervisor.sessions.pending import PendingCommands
 from supervisor.sessions.session import Session
-from supervisor.sessions.tree_runtime import TreeRuntime
+from supervisor.sessions.sessions import Sessions
+from supervisor.sessions.tree_runtime import TreeRuntime, ZygoteChild
 
 CLIENT = b"client"
 PID_FIRST = 2**22 + 1
 """No process has such a number."""
 TURNS = 20
 """Of the loop: more than any chain of callbacks here takes."""
+SESSIONS_MAX = 1_000
+
+# --- processes ------------------------------------------------------------------------------------
 
 
-class Containment:
-    """The surroundings of a worker, in which nothing happens."""
+class PlayedContainment:
+    """The surroundings of a played process, in which nothing happens."""
 
     slot, brings_slot = 0, True
 
     def __init__(self):
         self.expected = []
+        self.worker = None
 
     def assign(self, pid, session_id, incarnation, policy):
         pass
@@ -47,18 +65,16 @@ class Containment:
     def kill(self):
         pass
 
+    async def close(self):
+        pass
 
-class Worker:
+
+class PlayedWorker(Worker):
     """A process that does what the test says; ``sent`` is what it was sent."""
 
     def __init__(self, pid):
-        self.id, self.pid, self.pidfd = f"w-{pid}", pid, -1
-        self.containment = Containment()
+        super().__init__(f"w-{pid}", PlayedContainment(), pid, pidfd=-1, ready=None)
         self.hosts = SimpleNamespace(max_open_files=None)
-        self.servers_wanted = set()
-        self.owner = self.mark = None
-        self.has_ended = self.is_forked = self.is_detached = False
-        self.peer = b"w-%d" % pid
         self.sent, self.signals = [], []
 
     def is_over(self):
@@ -68,7 +84,7 @@ class Worker:
         return False
 
     def says(self, frame):
-        self.owner.on_frame(frame, b"")
+        self.owner.on_frame(frame, ())
 
     def ends(self, status=0, step=None):
         asked = next((one for one in self.sent if isinstance(one, Terminate)), None)
@@ -83,8 +99,8 @@ class Worker:
         self.owner.on_exit(record)
 
 
-class WorkerPool:
-    """Hands out workers, at once or when the test says so."""
+class PlayedPool:
+    """Hands out played processes, at once or when the test says so."""
 
     folder = Path("/nowhere")
 
@@ -105,7 +121,7 @@ class WorkerPool:
         await self.is_open.wait()
         if self.problems:
             raise self.problems.pop(0)
-        self.workers.append(Worker(PID_FIRST + len(self.workers)))
+        self.workers.append(PlayedWorker(PID_FIRST + len(self.workers)))
         return self.workers[-1]
 
     def release(self, worker):
@@ -122,27 +138,39 @@ class WorkerPool:
         worker.signals.append(9)
 
 
-class Hub:
-    """No events at all."""
+class PlayedZygote:
+    """A zygote that is warm when the test says so, or fails."""
 
-    def taken_index(self, session_id):
-        return 0
+    def __init__(self, problem=None):
+        self.problem = problem
+        self.may_warm = asyncio.Event()
+        self.is_warm = False
 
-    def last_index(self, session_id):
-        return 0
+    async def warm(self):
+        await self.may_warm.wait()
+        if self.problem is not None:
+            raise self.problem
+        self.is_warm = True
+        return SimpleNamespace(pid=7)
 
-    async def flushed(self, session_id):
-        pass
+
+# --- the journal, the hub, the tree ---------------------------------------------------------------
 
 
-class Journal:
-    """A journal that keeps nothing but what it was asked."""
+_opened = []
+"""Stores that the test under way has opened; ``play`` closes them."""
+
+
+class LoopJournal:
+    """The journal in memory, whose store the loop drives itself: a thread would need real time.
+
+    ``asked`` has each operation. ``answers`` has what the disk says in place of the store: by the
+    class of an operation, a function of it that returns its awaitable.
+    """
 
     def __init__(self):
-        self.asked = []
-        self.answers = {}
-        """By the class of an operation, a function of it that returns its awaitable."""
-        self.health = Health()
+        self.asked, self.answers, self.health = [], {}, Health()
+        self._store = None
 
     def write(self, operation):
         self.asked.append(operation)
@@ -150,61 +178,126 @@ class Journal:
         if answer is not None:
             return answer(operation)
         done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
+        try:
+            done.set_result(self._perform(operation))
+        except CmdcError as refusal:  # it has changed nothing
+            done.set_exception(refusal)
         return done
 
     read = write
 
+    async def close(self):
+        if self._store is not None:
+            _opened.remove(self._store)
+            self._store.close()
 
-class Calls:
-    """A runtime that writes down what it is asked and decides nothing."""
+    def _perform(self, operation):
+        if self._store is None:
+            self._store = MemoryStore()
+            self._store.open()
+            _opened.append(self._store)
+        if not isinstance(operation, Write):
+            return self._store.perform(operation)
+        self._store.begin()
+        try:
+            return self._store.perform(operation)
+        finally:
+            self._store.commit()
+
+
+class UnheardHub(Hub):
+    """The hub with a socket to which nobody is connected, so that all it sends is lost."""
+
+    def __init__(self, journal):
+        socket = SimpleNamespace(setsockopt=lambda _option, _value: None, close=lambda: None)
+        super().__init__(SimpleNamespace(socket=lambda _type: socket), journal)
+        self._tick()  # as ``bind`` does, which has a descriptor besides
+
+
+class NoRouter:
+    """Answers the flush barrier at once: nothing is on its way to anybody."""
+
+    async def ask_router(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class AskedRuntime(TreeRuntime):
+    """The tree's runtime without a tree: writes down what it is asked, and decides nothing."""
 
     def __init__(self):
+        super().__init__(root_spec(None), lambda _report: None)
         self.made = []
 
-    def up(self, ref, handle=None):
-        self.made.append("up")
+    def _now_s(self):
+        return 0.0
 
-    def exited(self, ref, reason, ending):
-        self.made.append(f"exited: {reason} ({ending})")
-
-    def fail(self, ref, fail_reason):
-        self.made.append(f"fail: {fail_reason}")
-
-    def hibernate_child(self, ref, call, why, grace_s):
-        self.made.append("hibernate")
-
-    def wake_child(self, ref, call):
-        self.made.append("wake")
-
-    def terminate_child(self, path, child_id, call, why, grace_s):
-        self.made.append(f"terminate {child_id}: {why} within {grace_s} s")
+    def _take(self, given):
+        self.made.append(_in_words(given))
 
 
-class Services:
-    """The rest of the daemon as one session sees it."""
+def _in_words(given):
+    match given:
+        case messages.Up():
+            return "up"
+        case messages.ChildExited(reason=reason, ending=ending):
+            return f"exited: {reason} ({ending})"
+        case messages.Fail(reason=reason):
+            return f"fail: {reason}"
+        case messages.HibernateChild():
+            return "hibernate"
+        case messages.WakeChild():
+            return "wake"
+        case messages.TerminateChild(child=child, why=why, deadline_s=grace_s):
+            return f"terminate {child}: {why} within {grace_s} s"
+    raise AssertionError(given)
 
-    def __init__(self, runtime=None):
-        self.runtime = runtime or Calls()
-        self.pool, self.hub, self.journal = WorkerPool(), Hub(), Journal()
-        self.flush_barrier = None  # nothing is published here, so nothing is asked
-        self.is_leaving = False
-        self.state_dir = ""
-        self.readers = asyncio.Semaphore(1)
+
+# --- the sessions ---------------------------------------------------------------------------------
+
+
+class Services(Sessions):
+    """The sessions of a daemon; what leaves them is written down."""
+
+    def __init__(self, runtime=None, pool=None):
+        journal = LoopJournal()
+        barrier = FlushBarrier(NoRouter())
+        hub = UnheardHub(journal)
+        pool = PlayedPool() if pool is None else pool
+        super().__init__(runtime or AskedRuntime(), pool, hub, journal, barrier, SESSIONS_MAX)
         self.downs, self.answers, self.forgotten = [], [], []
         self.sleeps = 0
-
-    def answer(self, client, frame):
-        self.answers.append((client, frame))
+        sent = lambda client, frame: self.answers.append((client, frame))  # noqa: E731 - a method
+        self.control = SimpleNamespace(send=sent, send_encoded=sent)
+        self.monitors = MonitorService(journal, self.look_up, lambda _client, _frame: False)
 
     def notify(self, session, departed, record):
         self.downs.append(departed)
+        super().notify(session, departed, record)
 
     def record_hibernation(self, session):
         self.sleeps += 1
+        super().record_hibernation(session)
 
     def forget(self, session, reason):
         self.forgotten.append(reason)
+        super().forget(session, reason)
+
+    def write_down(self, session):
+        """Have a session in the journal, and its stream open, as it is before it begins."""
+        row = SessionRow(
+            session_id=session.id,
+            created_ms=session.created_ms,
+            spec=spec_bytes(session.spec),
+            parent_id=session.spec.parent_id,
+            group_id=session.spec.group_id,
+            incarnation=1,
+        )
+        self.journal.write(CreateSession(row)).result()
+        events_max = session.spec.supervision.event_buffer_size
+        self.hub.open_channel(session.id, events_max, EventIndex(0))
 
     @property
     def notices(self):
@@ -217,17 +310,48 @@ class Services:
         return self.pool.workers[-1]
 
 
-class Zygote:
-    """The child handler of a zygote that never gets warm, and is never missed."""
+class PlayedOwner:
+    """A session that writes down what it hears of its agent."""
 
-    def launch(self, ref):
-        pass
+    id = "s"
 
-    def ask(self, ref, reason):
-        self.runtime.exited(ref, Normal(), Ending.NORMAL)
+    def __init__(self):
+        self.replies, self.early, self.ended, self.lean, self.ups = [], [], [], [], 0
+        self.pending = PendingCommands(self.id)
 
-    def departed(self, departed):
-        pass
+    def looks(self, *command_ids):
+        """Have asked it how things are, under these ids."""
+        for one in command_ids:
+            question = Deliver(id=one, body=msgspec.Raw(b"\xc0"), durable=False)
+            self.pending.add(CLIENT, question, is_sent=True, looks=True)
+
+    def reply(self, command_id, frame):
+        self.replies.append((command_id, frame))
+
+    def reply_early(self, command_id, frame):
+        self.early.append((command_id, frame))
+
+    def process_up(self, _process):
+        self.ups += 1
+
+    def process_lean(self, process):
+        self.lean.append(process)
+
+    def process_ended(self, _process, record):
+        self.ended.append(record)
+
+
+def begun_runtime(runtime_of=TreeRuntime):
+    """Return the daemon's tree, which has begun; its zygote never gets warm."""
+    zygote = ZygoteChild(PlayedZygote(), lambda: None)
+    zygote.runtime = runtime = runtime_of(root_spec(zygote), lambda _report: None)
+    runtime.begin()
+    return runtime
+
+
+def services_with_tree():
+    """Return services and their real tree."""
+    return Services(begun_runtime())
 
 
 def spec(session_id="s", **policy):
@@ -246,28 +370,15 @@ def session_of(services, session_id="s", parent=None, **policy):
     above = None if parent is None else parent.path
     if parent is not None:
         policy["parent_id"] = parent.id
-    return Session(services, spec(session_id, **policy), session_path(above, session_id), 0)
-
-
-def services_with_tree():
-    """Return services and its real tree, which has begun."""
-    zygote = Zygote()
-    services = Services(TreeRuntime(root_spec(zygote), lambda _report: None))
-    zygote.runtime = services.runtime
-    services.runtime.begin()
-    return services
+    session = Session(services, spec(session_id, **policy), session_path(above, session_id), 0)
+    services.write_down(session)
+    return session
 
 
 def begin(session):
     """Give a session to the tree of its services."""
-    child = session_spec(
-        session.spec,
-        session,
-        incarnation=session.incarnation,
-        restarts=session.restarts,
-        has_lived=session.was_up,
-    )
-    session.services.runtime.start_child(session.path[:-1], child, session.begun, session.over)
+    session.services.live[session.id] = session
+    session.services.begin(session)
 
 
 async def settle():
@@ -300,7 +411,11 @@ def play(scenario):
         async with asyncio.timeout(10.0):
             return await scenario()
 
-    return asyncio.run(bounded())
+    try:
+        return asyncio.run(bounded())
+    finally:
+        while _opened:
+            _opened.pop().close()
 
 
 NO_PROCESS = CallResult(Outcome.NO_PROCESS)

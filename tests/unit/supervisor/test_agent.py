@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from types import SimpleNamespace
 
 import pytest
 
@@ -29,31 +28,16 @@ from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ending, Ref
 from supervisor.sessions.agent import Agent
 from supervisor.sessions.session_tasks import SessionTasks
-from tests.unit.supervisor.services import Services, Worker, play, settle
+from tests.unit.supervisor.services import PlayedOwner, PlayedWorker, Services, play, settle
 
 HUNG = OutOfMemory(rss_bytes=2, limit_bytes=1)
 KILLED = Signal(number=9, name="SIGKILL")
 LATE, IN_TIME = True, False
 
 
-class AgentOwner:
-    """A session that writes down how its process ended."""
-
-    id = "s"
-
-    def __init__(self):
-        self.ended = []
-
-    def process_up(self, _process):
-        """Nobody waits for it."""
-
-    def process_ended(self, _process, ended):
-        self.ended.append(ended)
-
-
 async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME, **seen):
     """Return how a process ended for which ``work`` was done before its end or after it."""
-    services, owner, worker = Services(), AgentOwner(), Worker(7)
+    services, owner, worker = Services(), PlayedOwner(), PlayedWorker(7)
     process = Agent(
         Ref(("sessions", "session:s"), "agent", 1),
         owner,
@@ -170,10 +154,10 @@ def test_stuck_process_is_not_looked_up_once_it_has_ended():
     """Its number may be another one's by then."""
 
     async def stuck():
-        worker = Worker(os.getpid())
+        worker = PlayedWorker(os.getpid())
         worker.pidfd = os.pidfd_open(worker.pid)
         process = Agent(
-            Ref((), "agent", 1), AgentOwner(), Services(), worker, SessionTasks("s", print)
+            Ref((), "agent", 1), PlayedOwner(), Services(), worker, SessionTasks("s", print)
         )
         before = process.stuck(Unkillable(seconds=10.0)).reason
         worker.has_ended = True
@@ -188,9 +172,7 @@ def test_no_answer_overtakes_what_was_done_before_it():
     """Nobody hears of a step before the journal has it; later answers keep their order."""
 
     async def scenario():
-        services, owner, worker = Services(), AgentOwner(), Worker(7)
-        owner.replies = []
-        owner.reply = lambda command_id, _frame: owner.replies.append(command_id)
+        services, owner, worker = Services(), PlayedOwner(), PlayedWorker(7)
         written = [asyncio.get_running_loop().create_future() for _ in range(2)]
         services.journal.answers[AppendRecords] = lambda write: written[write.number - 1]
         process = Agent(
@@ -202,24 +184,27 @@ def test_no_answer_overtakes_what_was_done_before_it():
         worker.says(Answer(id="c-1", body=b""))
         worker.says(Write(records=(), completed=(), number=2))
         worker.says(Answer(id="c-2", body=b""))
-        seen = [list(owner.replies)]
+        seen = [[one for one, _ in owner.replies]]
         for one in written:
             one.set_result(None)
             await settle()
-            seen.append(list(owner.replies))
+            seen.append([one for one, _ in owner.replies])
         return seen
 
     assert play(scenario) == [["c-0"], ["c-0", "c-1"], ["c-0", "c-1", "c-2"]]
+
+
+def heard_by(owner):
+    """Return which questions have an answer, each with whether that shows what is not stored."""
+    return [(frame.id, frame.unsaved) for _, frame in owner.replies]
 
 
 def test_who_looks_while_the_disk_is_full_waits_for_no_room():
     """The answer says that it shows what is not stored; other questions wait, in their order."""
 
     async def scenario():
-        services, owner, worker = Services(), AgentOwner(), Worker(7)
-        owner.replies = []
-        owner.reply = lambda _id, frame: owner.replies.append((frame.id, frame.unsaved))
-        owner.pending = SimpleNamespace(is_look=lambda command_id: command_id.startswith("look"))
+        services, owner, worker = Services(), PlayedOwner(), PlayedWorker(7)
+        owner.looks("look-1", "look-2", "look-3")
         written = asyncio.get_running_loop().create_future()
         services.journal.answers[AppendRecords] = lambda _write: written
         process = Agent(
@@ -228,16 +213,16 @@ def test_who_looks_while_the_disk_is_full_waits_for_no_room():
         process.take_over(Supervision())
         worker.says(Write(records=(), completed=(), number=1))
         worker.says(Answer(id="look-1", body=b""))
-        seen = [list(owner.replies)]
+        seen = [heard_by(owner)]
         services.journal.health.turn(Condition.FULL, "no room")
         process.answer_looks()
         worker.says(Answer(id="cycle", body=b""))
         worker.says(Answer(id="look-2", body=b""))
-        seen.append(list(owner.replies))
+        seen.append(heard_by(owner))
         written.set_result(None)
         await settle()
         worker.says(Answer(id="look-3", body=b""))
-        seen.append(list(owner.replies))
+        seen.append(heard_by(owner))
         return seen
 
     early = [("look-1", True), ("look-2", True)]
@@ -253,9 +238,9 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
     """
 
     async def scenario():
-        services, owner, worker = Services(), AgentOwner(), Worker(7)
+        services, owner, worker = Services(), PlayedOwner(), PlayedWorker(7)
         services.is_leaving = is_leaving
-        stored, published, replies = [], [], []
+        stored, published = [], []
         first = asyncio.get_running_loop().create_future()
 
         def append(write):
@@ -264,7 +249,6 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
 
         services.journal.answers[AppendRecords] = append
         services.hub.take = lambda *_args: published.append(1) or True
-        owner.reply = lambda command_id, frame: replies.append((command_id, type(frame).__name__))
         process = Agent(
             Ref((), "agent", 1), owner, services, worker, SessionTasks("s", lambda: None)
         )
@@ -277,6 +261,7 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
         worker.owner.on_frame(Batch(first=1, count=1, durable=True), ((None, b"x"),))
         worker.says(Answer(id="c-2", body=b""))
         await settle()
+        replies = [(command_id, type(frame).__name__) for command_id, frame in owner.replies]
         return stored, published, replies, worker.signals
 
     stored, published, replies, signals = play(scenario)
@@ -289,7 +274,7 @@ def test_records_and_the_events_that_report_them_are_one_write():
     """The journal gets the durable ones with the records; they are published when it has both."""
 
     async def scenario():
-        services, worker = Services(), Worker(7)
+        services, worker = Services(), PlayedWorker(7)
         kept, taken, journaled = [], [], asyncio.get_running_loop().create_future()
 
         def append(write):
@@ -302,7 +287,7 @@ def test_records_and_the_events_that_report_them_are_one_write():
 
         services.journal.answers[AppendRecords], services.hub.take = append, take
         process = Agent(
-            Ref((), "agent", 1), AgentOwner(), services, worker, SessionTasks("s", lambda: None)
+            Ref((), "agent", 1), PlayedOwner(), services, worker, SessionTasks("s", lambda: None)
         )
         process.take_over(Supervision())
         published = (
@@ -338,11 +323,12 @@ def test_indexes_of_an_adopted_agent_are_unknown_until_it_is_up(said, skipped):
     }
 
     async def scenario():
-        services, owner, worker, jumps = Services(), AgentOwner(), Worker(7), []
+        services, worker, jumps = Services(), PlayedWorker(7), []
         services.hub.open_channel = lambda *_args: None
         services.hub.skip = lambda _session_id, count: jumps.append(count)
-        owner.process_up = lambda _process: None
-        process = Agent(Ref((), "agent", 1), owner, services, worker, SessionTasks("s", print))
+        process = Agent(
+            Ref((), "agent", 1), PlayedOwner(), services, worker, SessionTasks("s", print)
+        )
         process.adopt(Supervision(), 3)
         for name in said:
             worker.says(frames[name])
@@ -358,7 +344,7 @@ def test_an_adopted_agent_begins_near_what_the_journal_has(first, is_adopted):
     """One that claims an index which no agent can have reached is ended, and its stream is kept."""
 
     async def scenario():
-        services, owner, worker, opened = Services(), AgentOwner(), Worker(7), []
+        services, owner, worker, opened = Services(), PlayedOwner(), PlayedWorker(7), []
         services.hub.taken_index = lambda _session_id: 6
         services.hub.open_channel = lambda *args: opened.append(args[2])
         services.pool.kill = opened.append

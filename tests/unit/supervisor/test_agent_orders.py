@@ -31,33 +31,11 @@ from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Ref
 from supervisor.sessions.agent import Agent
 from supervisor.sessions.session_tasks import SessionTasks
-from tests.unit.supervisor.services import Services, Worker, play, settle
+from tests.unit.supervisor.services import PlayedOwner, PlayedWorker, Services, play, settle
 
 POLICY = Supervision(unresponsive_after=7.0)
 EVENT = Batch(first=1, count=1, durable=False)
 ADRIFT = Detached(worker_id="w", session_id="s", incarnation=4, first=1)
-
-
-class AgentOwner:
-    """A session that writes down what it hears."""
-
-    id = "s"
-
-    def __init__(self):
-        self.replies, self.ended, self.lean, self.ups = [], [], [], 0
-        self.pending = SimpleNamespace(is_look=lambda _command_id: True)
-
-    def reply(self, command_id, frame):
-        self.replies.append((command_id, frame))
-
-    def process_up(self, _process):
-        self.ups += 1
-
-    def process_lean(self, process):
-        self.lean.append(process)
-
-    def process_ended(self, process, _ended):
-        self.ended.append(process)
 
 
 class Acks:
@@ -80,8 +58,7 @@ class Acks:
 
 def made():
     """Return a process that nobody hears yet; its services, owner and worker are its own."""
-    services, worker = Services(), Worker(7)
-    worker.is_registered = False
+    services, worker = Services(), PlayedWorker(7)
     services.journal.answers[AppendRecords] = lambda _write: (
         asyncio.get_running_loop().create_future()
     )
@@ -89,7 +66,7 @@ def made():
     services.hub.opened = []
     services.hub.open_channel = lambda *args: services.hub.opened.append(args)
     ref = Ref(("sessions", "session:s"), "agent", 4)
-    return Agent(ref, AgentOwner(), services, worker, SessionTasks("s", print))
+    return Agent(ref, PlayedOwner(), services, worker, SessionTasks("s", print))
 
 
 def acquired():
@@ -303,6 +280,7 @@ def test_who_looks_while_the_disk_is_full_is_refused_what_the_agent_refuses():
 
     async def scenario():
         process = acquired()
+        process.owner.looks("c-1")
         process.worker.says(Write(records=(), completed=(), number=1))
         process.services.journal.health.turn(Condition.FULL, "no room")
         process.worker.says(Refusal(id="c-1", code="usage_error", message="no", details=b"\x80"))
@@ -316,16 +294,13 @@ def test_while_the_disk_is_full_an_outcome_does_not_wait_for_its_write(is_full, 
     """The session knows to whom it is sent: what the journal had no room for was not accepted."""
 
     async def scenario():
-        process, heard = acquired(), []
-        process.owner.reply_early = lambda *outcome: heard.append(outcome)
-        process.services.journal.answers[AppendRecords] = lambda _write: loop.create_future()
-        loop = asyncio.get_running_loop()
+        process = acquired()
         if is_full:
             process.services.journal.health.turn(Condition.FULL, "no room")
         process.worker.says(
             Write(records=(), completed=(Completed(id="c-1", frame=b"done"),), number=2)
         )
-        return heard
+        return process.owner.early
 
     assert play(scenario) == early
 

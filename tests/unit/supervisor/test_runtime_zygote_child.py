@@ -1,8 +1,5 @@
 """The zygote's child handler: what it reports to the tree, whatever warming a zygote comes to."""
 
-import asyncio
-from types import SimpleNamespace
-
 import pytest
 
 from cmdc_runtime.reasons import NurseryLost as LostReason
@@ -10,31 +7,15 @@ from cmdc_runtime.reasons import Shutdown, StartFailed
 from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.tree.messages import Ref
 from supervisor.sessions.tree_runtime import ZygoteChild
-from tests.unit.supervisor.services import Calls, play, settle
+from tests.unit.supervisor.services import AskedRuntime, PlayedZygote, play, settle
 
 FIRST, SECOND = Ref((), "nursery", 1), Ref((), "nursery", 2)
-
-
-class Zygote:
-    """A zygote that is warm when the test says so, or fails."""
-
-    def __init__(self, problem=None):
-        self.problem = problem
-        self.may_warm = asyncio.Event()
-        self.is_warm = False
-
-    async def warm(self):
-        await self.may_warm.wait()
-        if self.problem is not None:
-            raise self.problem
-        self.is_warm = True
-        return SimpleNamespace(pid=7)
 
 
 def handler_of(zygote):
     warmed = []
     handler = ZygoteChild(zygote, lambda: warmed.append(True))
-    handler.runtime = Calls()
+    handler.runtime = AskedRuntime()
     return handler, warmed
 
 
@@ -42,7 +23,7 @@ def test_warm_zygote_is_up():
     """The daemon says that it is ready."""
 
     async def scenario():
-        handler, warmed = handler_of(Zygote())
+        handler, warmed = handler_of(PlayedZygote())
         handler.launch(FIRST)
         states = [handler.state]
         handler.zygote.may_warm.set()
@@ -64,7 +45,7 @@ def test_zygote_that_cannot_be_warmed_is_an_end(problem, reported):
     """Whatever was raised: a tree that hears nothing would wait for ever."""
 
     async def scenario():
-        handler, _ = handler_of(Zygote(problem))
+        handler, _ = handler_of(PlayedZygote(problem))
         handler.zygote.may_warm.set()
         handler.launch(FIRST)
         await settle()
@@ -80,7 +61,7 @@ def test_loss_is_reported_once_and_of_the_present_one_only():
     """A zygote that died while it became warm does not become up after that."""
 
     async def scenario():
-        handler, warmed = handler_of(Zygote())
+        handler, warmed = handler_of(PlayedZygote())
         handler.launch(FIRST)
         await settle()
         handler.lost(ZygoteLost("it died"))
@@ -96,7 +77,7 @@ def test_handler_that_is_asked_to_end_warms_no_more():
     """What comes of it later is nobody's."""
 
     async def scenario():
-        handler, warmed = handler_of(Zygote())
+        handler, warmed = handler_of(PlayedZygote())
         handler.launch(FIRST)
         await settle()
         handler.ask(FIRST, "enough")
@@ -112,7 +93,7 @@ def test_next_one_is_warmed_for_the_next_launch():
     """An answer for an earlier launch changes nothing."""
 
     async def scenario():
-        handler, _ = handler_of(Zygote())
+        handler, _ = handler_of(PlayedZygote())
         handler.zygote.may_warm.set()
         handler.launch(FIRST)
         await settle()
@@ -131,7 +112,7 @@ def test_handler_that_is_killed_is_over_at_once(fail_reason, detail):
     """Nothing is waited for: what is killed says so, or why."""
 
     async def scenario():
-        handler, _ = handler_of(Zygote())
+        handler, _ = handler_of(PlayedZygote())
         handler.launch(FIRST)
         handler.kill(FIRST, fail_reason)
         return handler.runtime.made, handler.is_over()

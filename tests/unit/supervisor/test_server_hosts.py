@@ -19,7 +19,7 @@ from supervisor.core.limits import SERVER_RESTARTS_MAX, SERVERS_MAX, SERVERS_OF_
 from supervisor.core.session_tree import SERVERS, server_name
 from supervisor.sessions import server_hosts
 from supervisor.sessions.server_hosts import ServerHosts
-from tests.unit.supervisor.services import Worker, play, services_with_tree, settle
+from tests.unit.supervisor.services import PlayedWorker, play, services_with_tree, settle
 
 KEY = "0123456789abcdef" * 2
 AGENT_PID = 2**22 + 1_000
@@ -32,7 +32,7 @@ class Stage:
         self.services = services_with_tree()
         self.pool, self.runtime = self.services.pool, self.services.runtime
         self.hosts = ServerHosts(self.pool, self.runtime, lambda: self.services.is_leaving)
-        self.agents = [Worker(AGENT_PID + at) for at in range(3)]
+        self.agents = [PlayedWorker(AGENT_PID + at) for at in range(3)]
 
     @property
     def host(self):

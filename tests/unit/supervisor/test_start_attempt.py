@@ -13,8 +13,8 @@ from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.session_phase import Phase
 from supervisor.sessions.start_attempt import Inherited
 from tests.unit.supervisor.services import (
+    PlayedWorker,
     Services,
-    Worker,
     begin,
     play,
     services_with_tree,
@@ -74,7 +74,7 @@ def test_an_agent_that_was_left_stays_the_agent():
     """It is the session's process when it is up; none is acquired, and no index is passed over."""
 
     async def scenario():
-        worker = Worker(7)
+        worker = PlayedWorker(7)
         session, jumps = inheriting(Survivor(), lambda _left: worker)
         session.services.journal.answers[LoadSession] = lambda _query: asyncio.sleep(0)
         worker.says(Detached(worker_id="w-7", session_id="s", incarnation=1, first=6))
