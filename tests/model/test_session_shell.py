@@ -2,7 +2,7 @@
 
 Workers come up, hibernate and die when they like, to acquire one takes time or fails, callers stop
 and ask, timers go off. In the end everything is stopped. However it went: each session is over, its
-end was reported once and last, nobody waits for it, and nothing of it is left.
+end was reported once and last, as the journal has it, nobody waits for it, and nothing is left.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import pytest
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.reasons import MaxTurnsExceeded
 from cmdc_runtime.wire.frames import ExitNotice, IdleNotice, Started, Terminate
+from supervisor.adapters.journal.operations import FindSession, ListDowns
 from supervisor.adapters.zygote import ZygoteLost
 from supervisor.core.session_phase import Phase
 from supervisor.sessions.tree_runtime import TreeRuntime
@@ -128,6 +129,8 @@ class Play:
         self.services = Watched(self.runtime, self.force)
         self.sessions, self.parents = [], {}
         self.commands = 0
+        self.in_journal = {}
+        """Of each session: whether it is over there, and of each Down whether a process follows."""
 
     @property
     def live(self):
@@ -233,6 +236,14 @@ class Play:
                 self.runtime.go_off()
         self.force.let_all_go_on()
         await settle()
+        journal = self.services.journal
+        self.in_journal = {
+            one: (
+                (await journal.read(FindSession(one.id))).ended_ms is not None,
+                [down.restarting for down in await journal.read(ListDowns(one.id, 0, 10_000))],
+            )
+            for one in self.sessions
+        }
 
 
 MOVES = {
@@ -270,6 +281,10 @@ def test_whatever_happens_every_session_ends_once_and_is_reported(seed):
         assert session.ended.done()
         assert session.started.done()
         assert len(session.pending) == 0
+        is_over, downs = game.in_journal[session]
+        assert is_over != session.is_parked
+        assert downs.count(False) == 1
+        assert not downs[-1]
     answers = Counter(frame.id for _, frame in game.services.answers)
     assert answers == Counter(f"c-{number + 1}" for number in range(game.commands))
     runtime = game.runtime
