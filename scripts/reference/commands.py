@@ -37,8 +37,8 @@ from scripts.reference.scenes import (
     COMMANDS,
     GENERAL,
     GUARD,
-    KEEPER,
     PACKED,
+    REFUSER,
     TAKEN,
     Scene,
     approval_of,
@@ -175,7 +175,7 @@ _OTHERS: Final[Mapping[type[Command], tuple[Case, ...]]] = {
         Case("`is_update=True`", lambda _: AttachPlugin(plugin=GUARD, is_update=True)),
         Case(
             "`is_update=True`, an unknown name",
-            lambda _: AttachPlugin(plugin=KEEPER, is_update=True),
+            lambda _: AttachPlugin(plugin=REFUSER, is_update=True),
         ),
     ),
     AttachMcpServer: (

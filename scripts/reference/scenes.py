@@ -120,7 +120,7 @@ USED: Final = TokenUsage(prompt_tokens=8, completion_tokens=2, total_tokens=10)
 PACKED: Final = Packed(kind="ref", label="grep", ref="grep")
 TAKEN: Final = Packed(kind="ref", label="shell", ref="shell")
 GUARD: Final = Packed(kind="ref", label="guard", ref="guard")
-KEEPER: Final = Packed(kind="ref", label="keeper", ref="keeper")
+REFUSER: Final = Packed(kind="ref", label="refuser", ref="refuser")
 ASKED: Final = RequireApproval(hint="deletes")
 HELD: Final = RequireApproval(hint="deletes", hold=True, timeout_s=60.0)
 SERVER: Final = McpServer("files", command=["files"])
@@ -252,7 +252,7 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     ReplaceTools: lambda _: ReplaceTools(tools=(PACKED,)),
     AttachMcpServer: lambda _: AttachMcpServer(server=McpServer("search", command=["search"])),
     DetachMcpServer: lambda _: DetachMcpServer(name="files"),
-    AttachPlugin: lambda _: AttachPlugin(plugin=KEEPER),
+    AttachPlugin: lambda _: AttachPlugin(plugin=REFUSER),
     DetachPlugin: lambda _: DetachPlugin(name="guard"),
     AddSkillsDirs: lambda _: AddSkillsDirs(dirs=(("team", "skills"),)),
     AddMemory:    lambda _: AddMemory(files=("NOTES.md",)),
@@ -385,7 +385,7 @@ def _subagent_done(memory: Memory) -> Result | None:
     return SubagentDone(memory.children[0].session_id, ok=True, text="Done.", usage=USED)
 
 
-def _consulted(verdict: Verdict) -> ResultSample:
+def _plugins_answered(verdict: Verdict) -> ResultSample:
     return lambda memory: (
         None if memory.point is None else PluginsAnswered(memory.work, verdict, NOW_MS)
     )
@@ -449,10 +449,10 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     ),
     BranchDropped: (_of_call(lambda work, call_id: BranchDropped(work, call_id, "b1")),),
     PluginsAnswered: (
-        _consulted(Verdict()),
-        _consulted(Verdict(interventions=("Mind the tests.",))),
-        _consulted(Verdict(skipped="keeper")),
-        _consulted(Verdict(abort=_ABORT)),
+        _plugins_answered(Verdict()),
+        _plugins_answered(Verdict(interventions=("Mind the tests.",))),
+        _plugins_answered(Verdict(skipped="refuser")),
+        _plugins_answered(Verdict(abort=_ABORT)),
     ),
     PluginsAborted: (_plugins_aborted,),
     ToolRefused: (_of_call(lambda work, call_id: ToolRefused(work, call_id, "no", NOW_MS)),),
@@ -464,7 +464,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     PluginAskedModel: (lambda _: PluginAskedModel("judge", "openai:small", USED),),
     PluginDelegated: (lambda _: PluginDelegated("judge", "plugin:judge-1", GENERAL, "Look."),),
     DelegationDropped: (_dropped,),
-    PluginLoaded: (lambda _: plugin_loaded(CommandId("c"), AttachPlugin(plugin=KEEPER)),),
+    PluginLoaded: (lambda _: plugin_loaded(CommandId("c"), AttachPlugin(plugin=REFUSER)),),
     ToolsLoaded: (lambda _: loaded(CommandId("c"), AttachTools(tools=(PACKED,))),),
 }
 """Of each result those that differ in where they lead."""

@@ -20,9 +20,9 @@ from benchmarks.report import commit
 from cmdc_runtime.testing import ScriptedModel
 from scripts.reference.conformance import PLAYED, PLAYERS, Run
 from supervisor.core.cgroups import Version
-from tests.conformance.house import Troupe, containments_at
 from tests.conformance.proc_stage import ProcStage
 from tests.conformance.sim_stage import SimStage
+from tests.conformance.stage_services import ForkServer, containments_at
 from tests.fault.conftest import OwnDaemon
 
 FOLDER = Path(__file__).parent
@@ -156,11 +156,11 @@ def pytest_unconfigure(config):
 
 @pytest.fixture(scope="session")
 def real_stage(tmp_path_factory):
-    """Make stages of processes that are all forked from one troupe."""
-    troupe, containments = Troupe(), containments_at(tmp_path_factory.mktemp("w"))
-    yield partial(ProcStage, troupe, containments)
+    """Make stages of processes that are all forked from one fork server."""
+    fork_server, containments = ForkServer(), containments_at(tmp_path_factory.mktemp("w"))
+    yield partial(ProcStage, fork_server, containments)
     asyncio.run(containments.close())
-    troupe.close()
+    fork_server.close()
 
 
 @pytest.fixture(params=["sim", pytest.param("proc", marks=pytest.mark.process)])
@@ -190,13 +190,13 @@ def proc_in_cells(tmp_path):
     """Play the case with real processes in cgroups, where the machine has them."""
     containments = containments_at(tmp_path, tuple(Version))
     (kill,) = [layer for layer in containments.layers if layer.what == "kill"]
-    troupe = Troupe()
+    fork_server = ForkServer()
     if containments.cgroups.roots:
-        found = ProcStage(troupe, containments)
+        found = ProcStage(fork_server, containments)
         yield found
         found.close()
     asyncio.run(containments.close())
-    troupe.close()
+    fork_server.close()
     if not kill.by.startswith("cgroup"):
         pytest.skip(kill.why)
 

@@ -38,9 +38,9 @@ from supervisor.sessions.session import Session
 from supervisor.sessions.tree_runtime import TreeRuntime
 from tests.conformance.audit import named
 from tests.conformance.clock import BOUND_S, VirtualLoop
-from tests.conformance.house import StageServices
 from tests.conformance.script import ENDS, EXIT_CODE
 from tests.conformance.stage import Call, Stage, call_of
+from tests.conformance.stage_services import StageServices
 
 FAR_S = 120.0
 """Nothing that a case waits for is further away."""
@@ -96,8 +96,8 @@ class Handler:
             agent=msgspec.Raw(b"\xc0"),
             carries_code=False,
         )
-        self._session = Session(stage.house, spec, place, 0)
-        stage.house.write_down(self._session)
+        self._session = Session(stage.services, spec, place, 0)
+        stage.services.write_down(self._session)
 
     def launch(self, ref):
         self._stage.saw_launch(ref, self.script)
@@ -127,7 +127,7 @@ class ProcStage(Stage):
 
     is_real = True
 
-    def __init__(self, troupe, containments, bound_s=BOUND_S):
+    def __init__(self, fork_server, containments, bound_s=BOUND_S):
         super().__init__()
         self.bound_s = bound_s
         self._loop = VirtualLoop(self._is_quiet, bound_s)
@@ -137,7 +137,7 @@ class ProcStage(Stage):
         self._failure = None
         self._processes = {}
         self._scripts = {}
-        self.house = self._do(lambda: StageServices(troupe, containments, self))
+        self.services = self._do(lambda: StageServices(fork_server, containments, self))
         self.runtime = None
 
     @property
@@ -152,7 +152,7 @@ class ProcStage(Stage):
             self.audit.expects(one)
         self.begun_s = self.now()
         self.runtime = self._do(lambda: Watched(self._posted(spec, ()), self))
-        self.house.runtime = self.runtime
+        self.services.runtime = self.runtime
         self._do(self.runtime.begin)
         return self
 
@@ -261,7 +261,7 @@ class ProcStage(Stage):
         return found
 
     def _is_quiet(self):
-        return all(actor.is_at_rest() for actor in self.house.wire.actors.values())
+        return all(process.is_at_rest() for process in self.services.wire.processes.values())
 
     # --- what is seen -----------------------------------------------------------------------
 
@@ -288,19 +288,19 @@ class ProcStage(Stage):
                 assert not is_same or process.has_ended, f"{named(ref)} beside {named(earlier)}"
         self._scripts["/".join((*ref.path, ref.child)), ref.generation] = ref, script
 
-    def life_of(self, actor, name, generation):
+    def life_of(self, process, name, generation):
         """A process becomes a child: return what it is to do."""
         ref, script = self._scripts[name, generation]
-        self._processes[ref] = actor
+        self._processes[ref] = process
         self._news.set()
         life = script.life(generation)
         sent = asdict(life) | {"end": _leaving(life.end), "exit_code": EXIT_CODE}
         sent["hopeless"] = EXIT_BAD_OPTIONS
         return sent | ({"stop": _leaving(life.stop)} if life.stop in ENDS else {})
 
-    def heard(self, what, actor, fact):
+    def heard(self, what, process, fact):
         """A process said something of itself."""
-        (ref,) = [ref for ref, one in self._processes.items() if one is actor]
+        (ref,) = [ref for ref, one in self._processes.items() if one is process]
         self.write(what, named(ref), fact)
 
     def saw_up(self, ref):
@@ -376,21 +376,21 @@ class ProcStage(Stage):
         try:
             if self.runtime is not None and not self.has_ended():
                 self.stop(within_s=0.2)
-            self._run(self._close_house())
+            self._run(self._close_services())
             self.audit.is_over()
             assert self.runtime is None or self._timers() == Counter()
-            self.is_alone(*(actor.pid for actor in self.house.wire.actors.values()))
+            self.is_alone(*(process.pid for process in self.services.wire.processes.values()))
             assert [entry for entry in self._entries if entry.get("exc_info")] == []
         finally:
             self._give_back()
 
-    async def _close_house(self):
+    async def _close_services(self):
         async with asyncio.timeout(FAR_S):
-            await self.house.pool.close()
-            await self.house.journal.close()
+            await self.services.pool.close()
+            await self.services.journal.close()
 
     async def _end_tasks(self):
-        self.house.pool.reaper.close()
+        self.services.pool.reaper.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -398,12 +398,12 @@ class ProcStage(Stage):
 
     def _give_back(self):
         """End what a broken case has left."""
-        for actor in self.house.wire.actors.values():
-            if actor.channel.fileno() >= 0:
-                self._loop.remove_reader(actor.channel)
+        for process in self.services.wire.processes.values():
+            if process.channel.fileno() >= 0:
+                self._loop.remove_reader(process.channel)
         self._loop.run_until_complete(self._end_tasks())
-        for actor in self.house.wire.actors.values():
-            actor.reap()
+        for process in self.services.wire.processes.values():
+            process.reap()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
         self._stack.close()

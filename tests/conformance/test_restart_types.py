@@ -117,7 +117,7 @@ def test_a_hopeless_restart_ends_the_supervisor(stage):
 def test_a_child_at_rest_is_kept(stage, strategy, restart):
     """Its process ends, its specification stays whatever its type, and it is woken later."""
     stage.start(kept(strategy, child("a", restart=restart), child("b")))
-    stop = Stop("doze", stage.now() + 1.0)
+    stop = Stop("hibernate", stage.now() + 1.0)
     hibernated = stage.ask_for("hibernate_child", "a", stop=stop)
     states = stage.states()
     woken = stage.ask_for("wake_child", "a")

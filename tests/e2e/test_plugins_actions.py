@@ -309,14 +309,14 @@ def test_a_plugin_may_prevent_the_compaction_that_a_tool_wants(
     """The tool reads who was against it."""
     ask = ToolCalls(ToolUse("compact_conversation", {"reason": "it is long"}))
     model = scripted(ask, "well")
-    keep = plugin_of("keeper", before_compact=cmdc.Skip())
+    keep = plugin_of("refuser", before_compact=cmdc.Skip())
     session = small(model, plugins=[keep], tools=["compact_conversation"])
     stream = session.subscribe(since=0)
     session.prompt("And now?")
     found = [one.event for one in cycle_of(stream)]
 
     assert of(events.ConversationCompacted, found) == []
-    assert "keeper" in of(events.ToolExecutionEnd, found)[0].text
+    assert "refuser" in of(events.ToolExecutionEnd, found)[0].text
 
 
 # --- emit, switch_model, replace_messages -------------------------------------------------------

@@ -44,7 +44,7 @@ def burn(log: str) -> str:
 
 
 @cmdc.tool
-async def doze() -> str:
+async def nap() -> str:
     """Wait for ever, as a task."""
     await asyncio.Event().wait()
     return "never"
@@ -126,12 +126,12 @@ def test_steering_ends_what_may_be_ended_and_waits_for_the_rest(agent, scripted,
     log, immune, end = tmp_path / "log", tmp_path / "immune", tmp_path / "end"
     calls = (
         ToolUse("burn", {"log": str(log)}),
-        ToolUse("doze", {}),
+        ToolUse("nap", {}),
         ToolUse("keep", {"log": str(immune), "end": str(end)}),
         ToolUse("loiter", {}),
     )
     model = scripted(ToolCalls(*calls), "Left it is.")
-    session = agent(model, tools=[burn, doze, keep, loiter], interrupt_immune_tools=["keep"])
+    session = agent(model, tools=[burn, nap, keep, loiter], interrupt_immune_tools=["keep"])
     stream = session.subscribe()
     session.prompt("Go.")
     assert poll(lambda: noted(log) and noted(immune))
@@ -144,7 +144,7 @@ def test_steering_ends_what_may_be_ended_and_waits_for_the_rest(agent, scripted,
 
     assert [(one.name, one.reason) for one in killed] == [
         ("burn", "steered"),
-        ("doze", "steered"),
+        ("nap", "steered"),
         ("loiter", "abandoned"),
     ]
     assert (left, still, kept.is_running()) == ([], ["keep"], True)

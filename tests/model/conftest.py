@@ -1,8 +1,8 @@
 """``Life``: one session over several processes, driven at random, with the shell played by hand.
 
-It answers requests, runs tools and subagents, opens parcels, and keeps the records of each step
+It answers requests, runs tools and subagents, opens packed code, and keeps the records of each step
 together, as the journal does. After every step it holds the memory against the one that the journal
-gives: so each prefix of the journal is checked. What it counts (prompts, guidance, runs of each
+gives: so each prefix of the journal is checked. What it counts (prompts, steering, runs of each
 call, outcomes of commands) is the model that the tables are held against.
 
 What clients and providers do stands in ``test_recovery.py``: to add such an input, write a function
@@ -68,7 +68,7 @@ def durable(memory):
 
 
 def found(name, *, is_fine=True):
-    """Return what opening a parcel of a tool of this name gives."""
+    """Return what opening the packed code of a tool of this name gives."""
     packed = Packed(kind="ref", label=name, ref=f"tools:{name}")
     facts = ToolFacts(name, is_repeatable=name in REPEATABLE, packed=packed)
     return inputs.FoundTool(
@@ -107,7 +107,7 @@ class Life:
     def clear(self):
         """Forget what was under way in the process."""
         self.batch, self.approved = {}, frozenset()
-        self.summary, self.consulted = None, None
+        self.summary, self.asked_plugins = None, None
         self.children, self.loads, self.judging = [], {}, []
         self.plugin_loads = {}
 
@@ -152,7 +152,7 @@ class Life:
             case step.CancelModel():
                 self.summary = None
             case step.AskPlugins(work=work) if work != inputs.ANY_WORK:
-                self.consulted = effect
+                self.asked_plugins = effect
             case step.AskAboutSteering():
                 self.judging.append(effect)
             case step.LoadPlugin() | step.LoadTools():
@@ -357,8 +357,8 @@ class Life:
             command_id, command = self.loads.popitem()
             new = found(NAMES[number], is_fine=number != 3)
             table = (new, *map(found, NAMES[4:]))
-            parcels = (new,) if isinstance(command, AttachTools) else table
-            self.feed(inputs.ToolsLoaded(command_id, command, parcels))
+            tools = (new,) if isinstance(command, AttachTools) else table
+            self.feed(inputs.ToolsLoaded(command_id, command, tools))
 
     def load_plugin(self, number):
         if self.plugin_loads:
@@ -369,8 +369,8 @@ class Life:
 
     def apply_verdict(self, number):
         """Have the plugins answer where the cycle waits for them."""
-        if asked := self.consulted:
-            self.consulted = None
+        if asked := self.asked_plugins:
+            self.asked_plugins = None
             late = self.memory.work - asked.work
             self.post(inputs.PluginsAnswered, VERDICTS[number], 7, late=late)
 

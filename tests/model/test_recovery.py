@@ -242,7 +242,7 @@ def finish(session):
             session.load(1)
             session.load_plugin(1)
             session.judge(0)
-        elif session.consulted:
+        elif session.asked_plugins:
             session.apply_verdict(0)
         elif session.state is State.EXECUTING_TOOLS:
             work_on(session)
@@ -285,8 +285,8 @@ def calls_of(journal):
     }
 
 
-def guidance_shown(journal):
-    """Return the references of guidance that the model was given, once for each time."""
+def steering_shown(journal):
+    """Return the references of steering that the model was given, once for each time."""
     shown = [said.message.metadata for said in of(journal, records.MessageAdded)]
     shown += [begun.metadata for begun in of(journal, records.CycleStarted)]
     return [ref for metadata in shown for ref in metadata.get("steering", ())]
@@ -298,7 +298,7 @@ def check_accepted(journal):
     dropped = [record.command_id for record in of(journal, records.PromptDiscarded)]
     queued = [record.command_id for record in of(journal, records.PromptQueued)]
     steered = [record.ref for record in of(journal, records.Steered)]
-    shown = guidance_shown(journal)
+    shown = steering_shown(journal)
 
     assert [record.command_id for record in of(journal, records.CycleEnded)] == begun
     assert len(set(begun)) == len(begun)

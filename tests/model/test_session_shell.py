@@ -99,7 +99,7 @@ class Chancy(PlayedPool):
         worker.ends(-SIGKILL if crashes or SIGKILL in worker.signals else 0)
 
 
-def is_doomed(worker):
+def is_ending(worker):
     """Say whether a worker was asked to end, or killed."""
     return SIGKILL in worker.signals or any(isinstance(one, Terminate) for one in worker.sent)
 
@@ -182,7 +182,7 @@ class Play:
         if not self.force.living:
             return
         worker = self.chance.choice(self.force.living)
-        if worker.owner is not None and (is_doomed(worker) or self.chance.random() < 0.4):
+        if worker.owner is not None and (is_ending(worker) or self.chance.random() < 0.4):
             if self.chance.random() < 0.1:
                 worker.says(ExitNotice(reason=MaxTurnsExceeded(max_turns=1)))
             self.force.reap(worker, crashes=self.chance.random() < 0.5)
@@ -229,7 +229,7 @@ class Play:
                 # One that is about to end needs nobody to end it.
                 if self.parents[session] is None and session.phase is not Phase.ENDING:
                     session.stop("end", 5.0)
-            for worker in [one for one in self.force.living if is_doomed(one)]:
+            for worker in [one for one in self.force.living if is_ending(one)]:
                 self.force.reap(worker, crashes=False)
             await settle()
             if number % 3 == 2:
@@ -289,4 +289,4 @@ def test_whatever_happens_every_session_ends_once_and_is_reported(seed):
     assert answers == Counter(f"c-{number + 1}" for number in range(game.commands))
     runtime = game.runtime
     assert (list(runtime._handlers), runtime._on_end, runtime._timers) == ([()], {}, {})
-    assert [worker for worker in game.force.living if not is_doomed(worker)] == []
+    assert [worker for worker in game.force.living if not is_ending(worker)] == []

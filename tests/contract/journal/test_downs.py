@@ -104,7 +104,7 @@ def test_ends_stay_when_the_id_is_used_again(run):
 
 
 def test_an_end_that_nobody_hears_of_is_remembered(run):
-    """The newest one only: a session that dozes often keeps the ends that matter."""
+    """The newest one only: a session that hibernates often keeps the ends that matter."""
 
     async def work(journal):
         await journal.write(CreateSession(ROW))

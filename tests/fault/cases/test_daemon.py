@@ -203,7 +203,7 @@ def stopped(pid):
 
 
 @pytest.mark.fault_case("F25")
-def test_no_agent_is_blamed_for_the_time_of_a_stopped_daemon(place, agent):
+def test_no_agent_is_charged_with_the_time_of_a_stopped_daemon(place, agent):
     """It knows that it was away, and says so; then it sees who is silent as sharply as before."""
     session, frozen = (agent(unresponsive_after=QUICK_S) for _ in range(2))
     pids = [session.agent_pid(), frozen.agent_pid()]
@@ -229,7 +229,7 @@ def test_no_agent_is_blamed_for_the_time_of_a_stopped_daemon(place, agent):
 
 
 @pytest.mark.fault_case("F27")
-def test_no_agent_is_blamed_for_a_loop_that_stands_still(place, agent):
+def test_no_agent_is_charged_with_a_loop_that_stands_still(place, agent):
     """The daemon's other thread logs it meanwhile, with the stack; then all goes on."""
     session = agent(unresponsive_after=QUICK_S)
     pid, monitor = session.agent_pid(), session.monitor()

@@ -481,7 +481,7 @@ def test_who_plays_a_session_with_such_a_plugin_goes_on(agent, place, scripted, 
 
 
 @pytest.mark.fault_case("F91")
-def test_what_a_command_brings_is_blamed_by_itself(agent, client, scripted, tmp_path):
+def test_what_a_command_brings_is_charged_by_itself(agent, client, scripted, tmp_path):
     """Neither the tools beside it nor another command is refused for it, nor one behind it."""
     log = tmp_path / "opened"
     session = agent(scripted(default="fine"), max_restarts=2)

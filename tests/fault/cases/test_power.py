@@ -25,7 +25,7 @@ def audit():
     """No daemon is needed here."""
 
 
-DOOMED = """
+TO_BE_KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from supervisor.adapters.journal.base import SessionRow
@@ -61,7 +61,7 @@ def test_what_was_acknowledged_outlives_the_power(tmp_path):
     state.mkdir(mode=0o700)
     disk = FaultyDisk(compiler, tmp_path, state)
     variables = {**os.environ, **disk.variables, "STORAGE_FAULTS_TRACE": str(disk.trace)}
-    words = [sys.executable, "-c", DOOMED, str(state), str(TALKS)]
+    words = [sys.executable, "-c", TO_BE_KILLED, str(state), str(TALKS)]
     subprocess.run(words, env=variables, check=True, timeout=RUN_S)
     found = entries(disk.trace)
     lost = {}

@@ -57,7 +57,7 @@ def shared_daemon():
 
 
 class Soup:
-    """One house, the sessions that people work with, and what befalls it."""
+    """One daemon, the sessions that people work with, and what befalls it."""
 
     def __init__(self, place, client, sessions, seed):
         self.place, self.client, self.sessions = place, client, sessions

@@ -66,9 +66,9 @@ def chosen(cells):
     return found
 
 
-def journal_problems(house):
+def journal_problems(daemon):
     """Return what the audit of fault cases finds in the journal of the stage."""
-    own_daemon = SimpleNamespace(place=house.state_dir.parent)
+    own_daemon = SimpleNamespace(place=daemon.state_dir.parent)
     return Audit(own_daemon, None, None)._journal_problems()
 
 

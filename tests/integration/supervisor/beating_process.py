@@ -33,10 +33,10 @@ def stay():
     threading.Event().wait()
 
 
-async def main(pulse, period_s, way):
+async def main(heartbeat, period_s, way):
     """Beat, and go the way that was asked for."""
     loop = asyncio.get_running_loop()
-    pulse.start(period_s)
+    heartbeat.start(period_s)
     go = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), go.set)
     print("beating", flush=True)
@@ -56,9 +56,9 @@ async def main(pulse, period_s, way):
 if __name__ == "__main__":
     faulthandler.register(signal.SIGQUIT, all_threads=True, chain=False)
     slot_fd, period, way_out = sys.argv[1:]
-    its_pulse = Heartbeat(int(slot_fd))
+    its_heartbeat = Heartbeat(int(slot_fd))
     with (
         contextlib.suppress(KeyboardInterrupt),
-        asyncio.Runner(loop_factory=its_pulse.new_loop) as runner,
+        asyncio.Runner(loop_factory=its_heartbeat.new_loop) as runner,
     ):
-        runner.run(main(its_pulse, float(period), way_out))
+        runner.run(main(its_heartbeat, float(period), way_out))

@@ -91,9 +91,9 @@ class Takers(PlayedPool):
         self.is_open.clear()
         self.taken = []
         self.floor = RealPool(None, None, None, "ipc:///x/w.sock", 0)
-        self.containments = SimpleNamespace(end_leftover=self._forsake)
+        self.containments = SimpleNamespace(end_leftover=self._end_leftover)
 
-    async def _forsake(self, session_id, incarnation):
+    async def _end_leftover(self, session_id, incarnation):
         pass
 
     def adopt(self, agent):

@@ -36,24 +36,24 @@ def open_fds():
 
 @contextmanager
 def writing(fd):
-    """Yield the pulse of a worker that has this memory."""
-    pulse = WorkerHeartbeat(fd)
+    """Yield the heartbeat of a worker that has this memory."""
+    heartbeat = WorkerHeartbeat(fd)
     try:
-        yield pulse
+        yield heartbeat
     finally:
-        pulse._slot.release()
-        pulse._page.close()
+        heartbeat._slot.release()
+        heartbeat._page.close()
         os.close(fd)
 
 
 @contextmanager
 def by_path(path, slot):
-    """Yield the pulse of a worker that looks for its slot in a file at a path."""
+    """Yield the heartbeat of a worker that looks for its slot in a file at a path."""
     fd = os.memfd_create("own")
     os.ftruncate(fd, SLOT_MEMORY_BYTES)
-    with writing(fd) as pulse:
-        pulse.move(path, slot)
-        yield pulse
+    with writing(fd) as heartbeat:
+        heartbeat.move(path, slot)
+        yield heartbeat
 
 
 def memory(size=SLOT_MEMORY_BYTES, seals=SEALS):
@@ -69,9 +69,9 @@ def test_what_each_worker_writes_is_read_in_its_slot(tmp_path):
     with new_table(tmp_path / "board", 20) as heartbeats:
         slots = [heartbeats.take() for _ in range(20)]
         for slot in slots:
-            with writing(heartbeats.lend(slot)) as pulse:
-                pulse.note("running", slot, (f"shell call_{slot}",), 10 * slot)
-                pulse.write(slot + 100)
+            with writing(heartbeats.lend(slot)) as heartbeat:
+                heartbeat.note("running", slot, (f"shell call_{slot}",), 10 * slot)
+                heartbeat.write(slot + 100)
         found, beats = [heartbeats.read(slot) for slot in slots], heartbeats.times()
 
     assert slots == list(range(20))
@@ -86,8 +86,8 @@ def test_a_worker_reaches_no_slot_but_its_own(tmp_path):
     """Its memory is one page, and whatever it writes there changes nobody else's."""
     with new_table(tmp_path / "board") as heartbeats:
         mine, others = heartbeats.take(), heartbeats.take()
-        with writing(heartbeats.lend(others)) as pulse:
-            pulse.note("running", 7, (), 70)
+        with writing(heartbeats.lend(others)) as heartbeat:
+            heartbeat.note("running", 7, (), 70)
         before = heartbeats.read(others)
         fd = heartbeats.lend(mine)
         with mmap.mmap(fd, 0) as whole:
@@ -119,13 +119,13 @@ def test_a_slot_is_taken_by_one_and_zeros_for_the_next(tmp_path):
     """What a dead process left is read before its slot is released, and never after."""
     with new_table(tmp_path / "board", 2) as heartbeats:
         first, _ = heartbeats.take(), heartbeats.take()
-        with writing(heartbeats.lend(first)) as pulse:
-            pulse.write(1)
+        with writing(heartbeats.lend(first)) as heartbeat:
+            heartbeat.write(1)
             with pytest.raises(Overloaded, match="2 processes have a slot"):
                 heartbeats.take()
             heartbeats.release(first)
             again = heartbeats.take()
-            pulse.write(2)
+            heartbeat.write(2)
             fresh = heartbeats.read(again)
 
     assert (again, fresh.heartbeat_ns, fresh.activity) == (first, 0, Activity())
@@ -176,14 +176,14 @@ def test_memory_that_a_process_brings_is_its_slot(tmp_path):
     """With what stands there; until it comes there are zeros."""
     last = HeartbeatTable(tmp_path / "board", 1)
     with (
-        writing(last.lend(last.take())) as pulse,
+        writing(last.lend(last.take())) as heartbeat,
         new_table(tmp_path / "next") as heartbeats,
     ):
-        pulse.note("running", 3, (), 30)
+        heartbeat.note("running", 3, (), 30)
         slot = heartbeats.take_empty()
         nothing, beats = heartbeats.read(slot), heartbeats.times()
-        heartbeats.attach(slot, os.dup(pulse.fd))
-        pulse.use_own_memory()
+        heartbeats.attach(slot, os.dup(heartbeat.fd))
+        heartbeat.use_own_memory()
         found = heartbeats.read(slot)
     last.close()
 
@@ -220,9 +220,9 @@ def test_an_agent_of_an_earlier_release_finds_its_slot_at_the_path(tmp_path):
         own = heartbeats.take()
         slots = [heartbeats.take_by_path() for _ in range(10)]
         for slot in slots:
-            with by_path(path, slot) as pulse:
-                pulse.note("running", slot, (), slot)
-                pulse.write(slot + 100)
+            with by_path(path, slot) as heartbeat:
+                heartbeat.note("running", slot, (), slot)
+                heartbeat.write(slot + 100)
         found, beats = [heartbeats.read(slot) for slot in slots], heartbeats.times()
         mode = path.stat().st_mode
         for slot in slots:
@@ -240,10 +240,10 @@ def test_a_file_that_is_cut_short_ends_nobody_here(tmp_path):
     """What stood there is zeros."""
     with new_table(tmp_path / "board") as heartbeats:
         slot = heartbeats.take_by_path()
-        with by_path(tmp_path / "board", slot) as pulse:
-            pulse.write(1)
+        with by_path(tmp_path / "board", slot) as heartbeat:
+            heartbeat.write(1)
             assert heartbeats.times() == [1]
-            pulse.use_own_memory()
+            heartbeat.use_own_memory()
         os.truncate(tmp_path / "board", 0)
 
         assert heartbeats.times() == [0]
@@ -263,13 +263,13 @@ def test_what_an_earlier_daemon_left_at_the_path_is_removed(tmp_path, what):
                 pass
 
 
-def test_a_board_without_slots_is_refused(tmp_path):
+def test_a_table_without_slots_is_refused(tmp_path):
     """It could hold nobody."""
     with pytest.raises(ValueError, match="empty"):
         HeartbeatTable(tmp_path / "board", 0)
 
 
-def test_a_board_is_closed_once(tmp_path):
+def test_a_table_is_closed_once(tmp_path):
     """A second time does nothing, also when the path is another heartbeats's by then."""
     heartbeats = HeartbeatTable(tmp_path / "board", 1)
     heartbeats.take_by_path()
@@ -281,7 +281,7 @@ def test_a_board_is_closed_once(tmp_path):
         assert path.exists()
 
 
-def test_a_slot_that_the_board_does_not_have_is_refused(tmp_path):
+def test_a_slot_that_the_table_does_not_have_is_refused(tmp_path):
     """An agent that was given a wrong number writes nowhere."""
     with new_table(tmp_path / "board", 8) as heartbeats:
         heartbeats.take_by_path()

@@ -100,7 +100,7 @@ class Containment:
 
 @contextlib.asynccontextmanager
 async def containment(folder):
-    """Yield a containment whose pulse is looked at."""
+    """Yield a containment whose heartbeat is looked at."""
     found = Containment(folder)
     looking = asyncio.create_task(found.heartbeat_watch.run())
     try:
@@ -171,7 +171,7 @@ def test_a_stopped_process_that_goes_on_in_time_is_forgiven(tmp_path):
     assert "most recent call first" in stacks
 
 
-def test_a_pause_of_the_judge_itself_blames_nobody(tmp_path):
+def test_a_pause_of_the_judge_itself_is_charged_to_nobody(tmp_path):
     """All stood still together: each has a whole period from when the judge is back."""
 
     async def scenario():
@@ -203,10 +203,10 @@ def test_a_callback_that_raises_costs_nobody_else_a_look(tmp_path):
             reported.put_nowait(key)
             raise LookupError("a bug")
 
-        pulse = HeartbeatWatch(heartbeats, ask, lambda *_: None)
-        looking = asyncio.create_task(pulse.run())
+        watching = HeartbeatWatch(heartbeats, ask, lambda *_: None)
+        looking = asyncio.create_task(watching.run())
         for key in "ab":
-            pulse.watch(key, heartbeats.take(), 0.1)
+            watching.watch(key, heartbeats.take(), 0.1)
         async with asyncio.timeout(WAIT_S):
             asked = [await reported.get() for _ in "ab"]
         looking.cancel()
@@ -228,11 +228,11 @@ def test_nobody_is_looked_at_while_nobody_is_watched(tmp_path):
 
     async def scenario():
         heartbeats = HeartbeatTable(tmp_path / "board", 1)
-        pulse = HeartbeatWatch(heartbeats, lambda _: None, lambda *_: None)
-        pulse._look = pytest.fail
-        looking = asyncio.create_task(pulse.run())
-        pulse.watch("a", heartbeats.take(), 5.0)
-        pulse.unwatch("a")
+        watching = HeartbeatWatch(heartbeats, lambda _: None, lambda *_: None)
+        watching._look = pytest.fail
+        looking = asyncio.create_task(watching.run())
+        watching.watch("a", heartbeats.take(), 5.0)
+        watching.unwatch("a")
         for _ in range(3):
             await asyncio.sleep(0)
         is_over = looking.done()

@@ -354,7 +354,7 @@ async def load(directory):
     return stored
 
 
-DOOMED = """
+TO_BE_KILLED = """
 import asyncio, sys
 from pathlib import Path
 from supervisor.adapters.journal.base import SessionRow
@@ -383,7 +383,7 @@ asyncio.run(main())
 def test_what_was_acknowledged_outlives_a_kill(directory):
     """After kill -9 in the middle of work every acknowledged command is there, once, in order."""
     process = subprocess.Popen(
-        [sys.executable, "-c", DOOMED, str(directory)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", TO_BE_KILLED, str(directory)], stdout=subprocess.PIPE, text=True
     )
     with process:
         acknowledged = [process.stdout.readline().strip() for _ in range(500)]

@@ -221,7 +221,7 @@ class Daemons:
             session.incarnation += 1
             self._end(name, restarting=True)
 
-    async def doze(self, name):
+    async def hibernate(self, name):
         """Let it give up its process."""
         session = self.sessions[name]
         if session.phase == "up":

@@ -18,7 +18,7 @@ from cmdc_runtime.requests import GetFacts, Monitor
 TURNS = 30
 """Of the loop, until nothing of one step is left to do."""
 NAMES = ("a", "b")
-ENDS = ("crash", "replace", "replace", "stop", "doze")
+ENDS = ("crash", "replace", "replace", "stop", "hibernate")
 LIVES = ("next", "fail", "close", "create")
 CLIENTS = ("watch", "watch_all", "watch_all", "unwatch")
 MOVES = ("to_daemon", "to_client", "commit", "commit_one", "flow")
@@ -44,7 +44,7 @@ STORIES = (
     "crash commit kill",
     "crash commit flow kill",
     "crash fail commit kill crash",
-    "doze commit kill",
+    "hibernate commit kill",
     "stop commit kill",
     # The answer is lost, and something ended since.
     "watch_all to_daemon commit replace commit cut",

@@ -193,7 +193,7 @@ Named = NewType("Named", Bounded)
 
 @dataclasses.dataclass
 class Bin:
-    """It says more than msgspec heeds."""
+    """It says more than msgspec looks at."""
 
     size: Bounded
 

@@ -187,7 +187,7 @@ def down(reason=KILLED, *, restarting=True, **more):
             ),
         ),
     ],
-    ids=["bare", "later", "at once", "blamed", "asked", "given up"],
+    ids=["bare", "later", "at once", "failed", "asked", "given up"],
 )
 def test_down_is_one_line(notice, line):
     """A crash reads as what happened, why, by whose hand, and what follows."""

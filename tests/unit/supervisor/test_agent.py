@@ -86,15 +86,15 @@ def test_what_was_done_after_its_end_is_no_evidence(work, comes, oom_kills, reas
     assert exits.killed_by(ended) == killed_by
 
 
-def test_what_was_blamed_first_is_the_reason():
+def test_what_it_was_killed_for_first_is_the_reason():
     """Whatever else is found wrong while it is killed: that came of the first."""
 
-    def blame_twice(process):
+    def kill_twice(process):
         process.kill(HUNG)
         process.kill(Unkillable(seconds=10.0))
         process.kill()
 
-    assert play(lambda: end(blame_twice)).reason == HUNG
+    assert play(lambda: end(kill_twice)).reason == HUNG
 
 
 def test_last_words_count_whenever_they_are_read():
@@ -310,7 +310,7 @@ def test_records_and_the_events_that_report_them_are_one_write():
 
 @pytest.mark.parametrize(
     ("said", "skipped"),
-    [(["adrift"], [INDEX_JUMP]), (["adrift", "started"], []), ([], [INDEX_JUMP])],
+    [(["announced"], [INDEX_JUMP]), (["announced", "started"], []), ([], [INDEX_JUMP])],
 )
 def test_indexes_of_an_adopted_agent_are_unknown_until_it_is_up(said, skipped):
     """What it had published for the dead daemon comes again first, unless it dies before.
@@ -318,7 +318,7 @@ def test_indexes_of_an_adopted_agent_are_unknown_until_it_is_up(said, skipped):
     A subscriber may know such an event, and no other may have its index.
     """
     frames = {
-        "adrift": Detached(worker_id="w", session_id="s", incarnation=1, first=6),
+        "announced": Detached(worker_id="w", session_id="s", incarnation=1, first=6),
         "started": Started(),
     }
 

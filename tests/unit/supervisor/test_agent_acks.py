@@ -134,7 +134,7 @@ def in_virtual_time(work):
         return runner.run(work())
 
 
-def test_events_that_never_cease_put_off_no_receipt():
+def test_events_that_never_cease_put_off_no_ack():
     """An agent that publishes all the time would have to keep it all."""
 
     async def work():

@@ -35,7 +35,7 @@ from tests.unit.supervisor.services import PlayedOwner, PlayedWorker, Services, 
 
 POLICY = Supervision(unresponsive_after=7.0)
 EVENT = Batch(first=1, count=1, durable=False)
-ADRIFT = Detached(worker_id="w", session_id="s", incarnation=4, first=1)
+ANNOUNCED = Detached(worker_id="w", session_id="s", incarnation=4, first=1)
 
 
 class Acks:
@@ -143,7 +143,7 @@ def test_one_that_wants_a_shared_server_learns_where_it_is():
 
 
 @pytest.mark.parametrize("how", ["assign", "take_over"])
-def test_its_ward_learns_whose_it_is(how):
+def test_its_containment_learns_whose_it_is(how):
     """And for how long it may say nothing once it is up."""
 
     async def scenario():
@@ -162,7 +162,7 @@ def test_a_worker_is_registered_when_it_says_that_it_is_up():
 
     async def scenario():
         new, kept = acquired(), adopted()
-        kept.worker.says(ADRIFT)
+        kept.worker.says(ANNOUNCED)
         before = new.worker.is_registered, kept.worker.is_registered
         new.worker.says(Started())
         kept.worker.says(Started())
@@ -256,15 +256,15 @@ def test_who_gives_way_ends_unheard_if_another_one_takes_its_place(goes_on):
 
 
 @pytest.mark.parametrize(("brings_slot", "slot"), [(True, OWN_SLOT), (False, 5)])
-def test_who_is_adrift_learns_who_took_it_over(brings_slot, slot):
+def test_who_announces_itself_learns_who_took_it_over(brings_slot, slot):
     """Each time that it asks; its stream is opened once, and only for another daemon's."""
 
     async def scenario():
         kept, own = adopted(), acquired()
         for process in (kept, own):
             process.worker.containment.brings_slot, process.worker.containment.slot = brings_slot, 5
-            process.worker.says(ADRIFT)
-            process.worker.says(ADRIFT)
+            process.worker.says(ANNOUNCED)
+            process.worker.says(ANNOUNCED)
         return kept, own
 
     kept, own = play(scenario)

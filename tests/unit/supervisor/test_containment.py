@@ -118,7 +118,7 @@ async def reached(event):
 
 
 @pytest.mark.parametrize("step", ["open", "admit"])
-def test_process_that_ends_while_its_cell_is_made(step):
+def test_process_that_ends_while_its_cgroup_is_made(step):
     """It is not watched, and the cgroup is closed whichever of the two is done first."""
 
     async def scenario():
@@ -191,7 +191,7 @@ def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, repor
     assert type(play(scenario)).__name__ == reported
 
 
-def test_cell_without_cgroups_is_not_asked_for_each_process():
+def test_containment_without_cgroups_is_not_asked_for_each_process():
     """It would read the whole process table for each of those that die at once."""
 
     async def scenario():

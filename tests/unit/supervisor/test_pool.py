@@ -247,7 +247,7 @@ STRANGER = 999
 BATCH = Batch(first=1, count=1, durable=True)
 
 
-def adrift(worker_id, session_id="s-1", incarnation=1, first=1):
+def announced(worker_id, session_id="s-1", incarnation=1, first=1):
     return Detached(
         worker_id=worker_id, session_id=session_id, incarnation=incarnation, first=first
     )
@@ -282,9 +282,9 @@ def setting():
         (FIRST, 101, HostWanted(address=str(host_socket(FOLDER, FIRST, 7)))),
         (LEFT, 103, HostWanted(address=f"{FOLDER}/h-0123abcd")),
         (NEW, 104, Ready(pid=104)),
-        ("its new name", 103, adrift(LEFT, "s-3")),
-        ("any name", 105, adrift("w-5-undecided", "s-5")),
-        ("any name", 106, adrift("w-6-unknown", "s-6")),
+        ("its new name", 103, announced(LEFT, "s-3")),
+        ("any name", 105, announced("w-5-undecided", "s-5")),
+        ("any name", 106, announced("w-6-unknown", "s-6")),
     ],
     ids=repr,
 )
@@ -304,8 +304,8 @@ def test_a_worker_speaks_for_itself(setting, peer, pid, frame):
         (NEW, 104, BATCH),
         ("any name", STRANGER, BATCH),
         ("any name", 101, BATCH),
-        ("any name", STRANGER, adrift(LEFT, "s-3")),
-        ("any name", STRANGER, adrift("w-5-undecided", "s-5")),
+        ("any name", STRANGER, announced(LEFT, "s-3")),
+        ("any name", STRANGER, announced("w-5-undecided", "s-5")),
     ],
     ids=repr,
 )
@@ -318,13 +318,13 @@ def test_nobody_speaks_for_another(setting, peer, pid, frame):
 @pytest.mark.parametrize(
     ("peer", "pid", "frame"),
     [
-        (FIRST, 101, adrift(LEFT, "s-3")),
-        (FIRST, 101, adrift(SECOND, "s-2")),
-        (FIRST, 101, adrift(FIRST, "s-1")),
-        (FIRST, 101, adrift("w-5-undecided", "s-5")),
-        (FIRST, 101, adrift("w-6-unknown", "s-6")),
-        (LEFT, 103, adrift("w-6-unknown", "s-6")),
-        (LEFT, 103, adrift(LEFT, "s-6")),
+        (FIRST, 101, announced(LEFT, "s-3")),
+        (FIRST, 101, announced(SECOND, "s-2")),
+        (FIRST, 101, announced(FIRST, "s-1")),
+        (FIRST, 101, announced("w-5-undecided", "s-5")),
+        (FIRST, 101, announced("w-6-unknown", "s-6")),
+        (LEFT, 103, announced("w-6-unknown", "s-6")),
+        (LEFT, 103, announced(LEFT, "s-6")),
     ],
     ids=repr,
 )
@@ -375,7 +375,7 @@ def test_who_is_no_agent_has_no_host(setting):
 def test_an_agent_calls_for_the_session_that_it_has(setting, changes):
     """As it stands on the roll and in the journal."""
     with pytest.raises(ProtocolError):
-        setting.check(b"any name", 103, adrift(LEFT, **changes))
+        setting.check(b"any name", 103, announced(LEFT, **changes))
 
 
 def test_a_worker_whose_own_frame_is_refused_is_ended(setting):

@@ -40,7 +40,7 @@ def test_second_stop_hastens_the_end_of_children_when_the_process_is_gone():
 
 
 @pytest.mark.parametrize("is_wanted", [False, True])
-def test_child_that_dozes_when_its_parent_ends(is_wanted):
+def test_child_that_hibernates_when_its_parent_ends(is_wanted):
     """It sleeps for nobody: one Down, and no process is started for what it is asked then."""
 
     async def scenario():
@@ -68,7 +68,7 @@ def test_child_that_dozes_when_its_parent_ends(is_wanted):
     assert answers == is_wanted
 
 
-def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
+def test_idle_child_that_is_about_to_be_ended_is_only_ended():
     """Its supervisor takes no calls any more; the end that is under way is the one to report."""
 
     async def scenario():

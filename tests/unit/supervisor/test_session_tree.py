@@ -184,7 +184,7 @@ def test_end_that_cannot_be_judged_for_a_bug_is_an_end_all_the_same():
     assert [restarting for _, _, restarting in notices] == [True]
 
 
-def test_crash_while_dozing_is_sleep():
+def test_crash_while_it_hibernates_is_no_end():
     """It was idle: nobody is notified, and the next command starts another process."""
 
     async def scenario():

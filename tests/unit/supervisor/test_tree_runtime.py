@@ -41,7 +41,7 @@ class Scripted:
     def terminate(self, ref):
         self.said.append(("terminate", ref.generation))
 
-    def kill(self, ref, _blamed):
+    def kill(self, ref, _fail_reason):
         self.said.append(("kill", ref.generation))
         self.runtime.exited(ref, KILLED, Ending.CRASH)
 
@@ -138,7 +138,7 @@ def test_who_is_gone_is_not_called_unkillable(monkeypatch):
             if ref.generation == 2:
                 again.set()
 
-        def kill(self, ref, _blamed):
+        def kill(self, ref, _fail_reason):
             self.said.append(("kill", ref.generation))
 
         def is_over(self):

@@ -385,7 +385,7 @@ def test_guard_of_the_manual(run, pipeline_of):
     assert blocked.states == (("guard", msgspec.msgpack.encode(Guard.State(hits=1))),)
 
 
-class Keeper(Plugin):
+class Storing(Plugin):
     """Keeps as many bytes as a prompt says, and answers with as many."""
 
     fail = "open"
@@ -411,8 +411,8 @@ class Keeper(Plugin):
 
 def test_what_plugins_bring_together_has_a_bound(run, pipeline_of):
     """Who comes when there is no room left has failed, and is as it was before."""
-    keepers = [Keeper(f"k{number}") for number in range(8)]
-    pipeline = pipeline_of(*keepers)
+    storing = [Storing(f"k{number}") for number in range(8)]
+    pipeline = pipeline_of(*storing)
     first = run(pipeline, BeforePrompt("1000000"))
     smaller = run(pipeline, BeforePrompt("700000"))
 
@@ -428,7 +428,7 @@ def test_what_plugins_bring_together_has_a_bound(run, pipeline_of):
 
 def test_answers_count_as_states_do(run, pipeline_of):
     """They are written down, or given out, in the same step."""
-    found = run(pipeline_of(*map(Keeper, "ab")), BeforePrompt("-1000000"))
+    found = run(pipeline_of(*map(Storing, "ab")), BeforePrompt("-1000000"))
 
     assert [plugin for plugin, _, _ in found.crashed] == ["b"]
     assert len(found.interventions) == 4
@@ -437,7 +437,7 @@ def test_answers_count_as_states_do(run, pipeline_of):
 def test_a_state_that_no_run_has_reported_yet_counts(run, pipeline_of, plugin_of):
     """It is reported by the next run that comes to its end."""
     late = plugin_of(lambda: Intervene("x" * 400_000), "before_finish", name="late")
-    pipeline = pipeline_of(*(Keeper(f"k{number}") for number in range(6)), late)
+    pipeline = pipeline_of(*(Storing(f"k{number}") for number in range(6)), late)
     for slot in pipeline._slots[:6]:
         slot.state = b"x" * 1_000_000  # of runs that were cancelled behind these plugins
     found = run(pipeline, BeforeFinish())

@@ -118,7 +118,7 @@ def test_a_fork_bomb_ends_at_its_limit_and_is_killed(stage, name, versions):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("versions", [(Version.V2,), (Version.V1,)], ids=["v2", "v1"])
-def test_who_forked_twice_and_left_the_session_dies_with_its_cell(stage, name, versions):
+def test_who_forked_twice_and_left_the_session_dies_with_its_cgroup(stage, name, versions):
     """No process leaves a cgroup by any number of forks."""
     with stage.surveyed(name, versions=versions) as cgroups:
         stage.need(cgroups, "kill", *versions)
@@ -144,7 +144,7 @@ def has_ended(pidfd):
     return bool(poll.poll(WAIT_S * 1e3))
 
 
-def test_a_cgroup_made_inside_goes_with_the_cell(stage, cgroups):
+def test_a_cgroup_made_inside_goes_with_the_outer_one(stage, cgroups):
     """A program with the right to do so may make cgroups below its own; nothing hides there."""
     stage.need(cgroups, "kill", *Version)
     cgroup = cgroups.open(NAME, Limits())
@@ -174,7 +174,7 @@ def test_who_has_ended_is_not_admitted(stage, cgroups):
     assert not cgroup.admit(process.pid)
 
 
-def test_a_cell_that_is_busy_is_remembered_and_removed_later(stage, cgroups):
+def test_a_cgroup_that_is_busy_is_remembered_and_removed_later(stage, cgroups):
     """What the kernel does not let go of now is reported, and tried again; it ends nothing."""
     stage.need(cgroups, "kill", *Version)
     cgroup = cgroups.open(NAME, Limits())
@@ -192,7 +192,7 @@ def test_a_cell_that_is_busy_is_remembered_and_removed_later(stage, cgroups):
         assert not path.exists()
 
 
-def test_a_name_that_is_taken_leaves_the_cell_without_that_hierarchy(stage, cgroups):
+def test_a_name_that_is_taken_leaves_the_cgroup_without_that_hierarchy(stage, cgroups):
     """A cgroup that can't be made is no reason not to start: it says what it does not guard."""
     stage.need(cgroups, "processes", *Version)
     first = cgroups.open(NAME, Limits(processes=30))
@@ -203,7 +203,7 @@ def test_a_name_that_is_taken_leaves_the_cell_without_that_hierarchy(stage, cgro
     assert first.close()
 
 
-def test_a_cell_whose_directory_is_gone_gives_it_up(stage, cgroups):
+def test_a_cgroup_whose_directory_is_gone_gives_it_up(stage, cgroups):
     """Whoever removed it: the process goes on, and the limit is for the watch from now on."""
     stage.need(cgroups, "processes", *Version)
     cgroup = cgroups.open(NAME, Limits(processes=30))
@@ -266,7 +266,7 @@ def test_usage_is_read_from_the_files_of_either_version(version, files, usage, t
 
 
 @pytest.mark.parametrize("makes_place", [True, False])
-def test_a_place_of_a_cell_is_ended_without_the_rest(stage, cgroups, makes_place):
+def test_a_place_of_a_cgroup_is_ended_without_the_rest(stage, cgroups, makes_place):
     """Whoever hides in there included; the limits of the cgroup hold for all."""
     stage.need(cgroups, "kill", *Version)
     cgroup = cgroups.open(NAME, Limits())

@@ -53,7 +53,7 @@ EAR = PluginFacts(
 
 
 @pytest.fixture
-def house(monkeypatch):
+def two_plugins(monkeypatch):
     """Two plugins in the place of ours."""
     monkeypatch.setattr(catalogue, "built_in_plugins", lambda: (GUARD, EAR))
 
@@ -68,7 +68,7 @@ def printed(capsys):
     return run
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("two_plugins")
 def test_all_plugins_are_a_table(printed):
     """In the order in which they are asked, with their options as one would write them."""
     status, text, _ = printed("plugins")
@@ -82,7 +82,7 @@ def test_all_plugins_are_a_table(printed):
     ]
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("two_plugins")
 @pytest.mark.parametrize("name", ["door_guard", "DoorGuard"])
 def test_one_plugin_is_shown_at_length(printed, name):
     """By its short name or that of its class."""
@@ -111,7 +111,7 @@ def test_one_plugin_is_shown_at_length(printed, name):
     ]
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("two_plugins")
 def test_a_plugin_without_events_and_options_says_so(printed):
     """Nothing is left open."""
     _, text, _ = printed("plugins", "ear")
@@ -120,7 +120,7 @@ def test_a_plugin_without_events_and_options_says_so(printed):
     assert text.endswith("no options\n")
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("two_plugins")
 def test_long_lines_are_wrapped_on_a_terminal(printed, monkeypatch):
     """Words stay whole, and what follows of a line is indented."""
     monkeypatch.setenv("COLUMNS", "24")
@@ -131,7 +131,7 @@ def test_long_lines_are_wrapped_on_a_terminal(printed, monkeypatch):
     assert max(map(len, text.splitlines())) <= 24
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("two_plugins")
 @pytest.mark.parametrize(
     ("name", "hint"), [("dor_guard", "do you mean door_guard?"), ("zzz", "lists them")]
 )

@@ -9,7 +9,7 @@ from scripts.mutants.records import Found, Record
 
 
 @pytest.fixture
-def house(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch):
     """A tree with a module and two files of tests, and a place for records."""
     for name in ("module.py", "test_a.py", "test_b.py"):
         (tmp_path / name).write_text(f"AS_IT_WAS = {name!r}\n")
@@ -37,7 +37,7 @@ def kept(by, **more):
 BY = {0: "test_a.py", 1: "test_a.py", 2: "", 3: "test_b.py", 4: "test_a.py"}
 
 
-def test_what_was_kept_is_read_again(house):
+def test_what_was_kept_is_read_again(project):
     """Each mutant by its number, and those that live by their names, too."""
     record = kept(BY)
 
@@ -54,38 +54,38 @@ def test_what_was_kept_is_read_again(house):
         ("test_b.py", {0, 1, 4}),
     ],
 )
-def test_what_has_changed_is_played_again(house, changed, known):
+def test_what_has_changed_is_played_again(project, changed, known):
     """All of a module that changed; else what lived, and what the changed tests had noticed."""
     record = kept(BY)
-    (house / changed).write_text("ANOTHER = 1\n")
+    (project / changed).write_text("ANOTHER = 1\n")
     forget()
 
     assert set(record.holds()) == known
 
 
 @pytest.mark.parametrize("moved", ["module.py", "test_a.py"])
-def test_what_only_says_or_imports_something_else_is_not_played_again(house, moved):
+def test_what_only_says_or_imports_something_else_is_not_played_again(project, moved):
     """A module that moves changes the imports of many others."""
     record = kept(BY)
-    text = (house / moved).read_text()
-    (house / moved).write_text(f'"""Moved."""\n\nfrom elsewhere import it\n\n{text}')
+    text = (project / moved).read_text()
+    (project / moved).write_text(f'"""Moved."""\n\nfrom elsewhere import it\n\n{text}')
     forget()
 
     assert record.holds() == BY
 
 
-def test_a_record_of_whole_files_still_holds(house):
+def test_a_record_of_whole_files_still_holds(project):
     """They were kept by every character, and are true as long as none has changed."""
     tests = {file: records.whole_digest_of(file) for file in ("test_a.py", "test_b.py")}
     record = replace(kept(BY), code=records.whole_code_of("module.py"), tests=tests)
 
     assert record.holds() == BY
-    (house / "test_b.py").write_text("ANOTHER = 1\n")
+    (project / "test_b.py").write_text("ANOTHER = 1\n")
     forget()
     assert record.holds() == {0: "test_a.py", 1: "test_a.py", 4: "test_a.py"}
 
 
-def test_what_lives_is_played_again_where_tests_were_left_out(house):
+def test_what_lives_is_played_again_where_tests_were_left_out(project):
     """They may notice it where they pass by themselves; what others noticed is known."""
     record = kept({0: "test_a.py", 1: ""}, left_out={"test_b.py"})
 
@@ -93,7 +93,7 @@ def test_what_lives_is_played_again_where_tests_were_left_out(house):
     assert record.survivors == ["m1"]
 
 
-def test_what_lives_is_played_again_where_tests_are_new(house):
+def test_what_lives_is_played_again_where_tests_are_new(project):
     """What was noticed stays so."""
     record = kept(BY)
 
@@ -101,26 +101,26 @@ def test_what_lives_is_played_again_where_tests_are_new(house):
     assert set(record.holds(["test_a.py", "test_b.py", "test_c.py"])) == {0, 1, 3, 4}
 
 
-def test_tests_that_are_gone_notice_nothing(house):
+def test_tests_that_are_gone_notice_nothing(project):
     """What they had noticed is played again."""
     record = kept(BY)
-    (house / "test_b.py").unlink()
+    (project / "test_b.py").unlink()
     forget()
 
     assert set(record.holds()) == {0, 1, 4}
 
 
-def test_the_newest_record_of_a_module_counts(house):
+def test_the_newest_record_of_a_module_counts(project):
     """Earlier ones stay in the file, as all results do."""
     kept(BY)
 
     assert kept(dict.fromkeys(range(2), "test_b.py")).killed == {"test_b.py": "0-1"}
 
 
-def test_operators_are_part_of_what_is_played(house, monkeypatch):
+def test_operators_are_part_of_what_is_played(project, monkeypatch):
     """Other wrongs have other numbers."""
     record = kept(BY)
-    monkeypatch.setattr(records.operators, "__file__", str(house / "test_a.py"))
+    monkeypatch.setattr(records.operators, "__file__", str(project / "test_a.py"))
     forget()
 
     assert isinstance(record, Record)

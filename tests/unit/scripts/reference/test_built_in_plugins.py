@@ -13,12 +13,12 @@ from scripts.reference import built_in_plugins, plugins
 
 
 class Inner(msgspec.Struct):
-    """Is within a ``Door``."""
+    """Is within an ``Outer``."""
 
     size: int = 1
 
 
-class Door(msgspec.Struct):
+class Outer(msgspec.Struct):
     """Has an inner one."""
 
     inner: Inner
@@ -29,12 +29,12 @@ class Guard(BuiltIn, frozen=True, kw_only=True):
     """Guards."""
 
     short_name: ClassVar[str] = "guard"
-    doors: Annotated[tuple[Door, ...], Meta(max_length=3)]
+    outers: Annotated[tuple[Outer, ...], Meta(max_length=3)]
     """Which ones."""
     words: tuple[str, ...] = ("a", "b")
     judge: Function | None = None
     """Who decides."""
-    rules: dict[str, Door] = field(default_factory=dict)
+    rules: dict[str, Outer] = field(default_factory=dict)
 
 
 class Single(Plugin):
@@ -68,22 +68,25 @@ def test_options_are_shown_as_one_writes_them():
     """Required ones have no default, a function is none of ours, an Any says why."""
     assert list(built_in_plugins._options(Guard)) == [
         OptionFacts(
-            name="doors", type="tuple[Door, ...]", bound="at most 3 long", meaning="Which ones."
+            name="outers", type="tuple[Outer, ...]", bound="at most 3 long", meaning="Which ones."
         ),
         OptionFacts(name="words", type="tuple[str, ...]", default='["a","b"]'),
         OptionFacts(name="judge", type="function | None", default="None", meaning="Who decides."),
-        OptionFacts(name="rules", type="dict[str, Door]", default="{}"),
+        OptionFacts(name="rules", type="dict[str, Outer]", default="{}"),
     ]
-    assert [one.meaning for one in built_in_plugins._options(Door)] == ["", "the application's own"]
+    assert [one.meaning for one in built_in_plugins._options(Outer)] == [
+        "",
+        "the application's own",
+    ]
 
 
 def test_what_options_are_made_of_is_named_once():
     """The outer ones first, and those within them."""
-    assert built_in_plugins._parts_of(Guard) == [Door, Inner]
+    assert built_in_plugins._parts_of(Guard) == [Outer, Inner]
     assert built_in_plugins._part(Inner) == PartFacts(
         name="Inner",
         module=__name__,
-        meaning="Is within a `Door`.",
+        meaning="Is within an `Outer`.",
         options=(OptionFacts(name="size", type="int", default="1"),),
     )
 
@@ -118,20 +121,20 @@ def test_one_method_for_all_hooks_is_one_row():
 def test_a_section_names_events_options_and_their_parts():
     """And says so where there are none."""
     plain = plugins._plugin(facts_of(Single))
-    door = PartFacts(name="Door", module="m", meaning="One.", options=(
+    outer = PartFacts(name="Outer", module="m", meaning="One.", options=(
         OptionFacts(name="at", type="int", bound="at least 1", meaning="Where."),
         OptionFacts(name="to", type="str", default='"in"'),
     ))  # fmt: skip
-    option = OptionFacts(name="doors", type="tuple[Door, ...]")
-    rich = plugins._plugin(facts_of(Single, emits=("rung",), options=(option,), parts=(door,)))
+    option = OptionFacts(name="outers", type="tuple[Outer, ...]")
+    rich = plugins._plugin(facts_of(Single, emits=("rung",), options=(option,), parts=(outer,)))
 
     assert "It has no events of its own." in plain
     assert plain.endswith("It has no options.")
     assert "Events: `rung`." in rich
-    assert "| `doors` | `tuple[Door, ...]` | required |  |  |" in rich
+    assert "| `outers` | `tuple[Outer, ...]` | required |  |  |" in rich
     assert rich.endswith(
         "Its options are made of these, from `m`:\n\n"
-        '- `Door(at: int, to: str = "in")`: One. `at`: at least 1; Where.'
+        '- `Outer(at: int, to: str = "in")`: One. `at`: at least 1; Where.'
     )
 
 

@@ -107,7 +107,7 @@ def test_limits_are_those_of_the_session():
 
 
 @given(SESSION_IDS, INCARNATIONS)
-def test_a_valid_session_id_can_be_read_off_its_cell(session_id, incarnation):
+def test_a_valid_session_id_can_be_read_off_its_cgroup(session_id, incarnation):
     """Whoever looks at the cgroups sees whose they are."""
     name = cgroup_name(session_id, incarnation)
 
@@ -130,7 +130,7 @@ def test_any_id_makes_a_name_that_is_safe_and_short(session_id, incarnation):
 
 
 @given(ANY_TEXT, INCARNATIONS, ANY_TEXT, INCARNATIONS)
-def test_no_two_generations_share_a_cell(one, first, other, second):
+def test_no_two_generations_share_a_cgroup(one, first, other, second):
     """The name distinguishes sessions and incarnations, also where the id had to be cut."""
     is_same = (one, first) == (other, second)
 
@@ -155,7 +155,7 @@ def test_an_id_that_just_fits_is_not_cut():
 
 
 @pytest.mark.parametrize("name", ["", "s-", "s-a", "s-a.0", "s-a.01", "a.1", "s-%ff.1", "s-%FF.1"])
-def test_what_is_no_cell_is_not_taken_for_one(name):
+def test_what_is_no_cgroup_is_not_taken_for_one(name):
     """A directory that somebody else made is nobody's cgroup."""
     assert parse_cgroup_name(name) is None
 

@@ -233,7 +233,7 @@ def test_whose_signal_it_was_is_reported(case):
     assert killed_by(record) == hand
 
 
-def test_a_death_is_blamed_on_the_step_it_came_at():
+def test_a_death_is_charged_to_the_step_it_came_at():
     """One of rebuilding, or the opening of what a command brings; else on none."""
     assert fell_at(ExitRecord(state=REBUILDING, turns=3)) == 3
     assert fell_at(ExitRecord(state=REBUILDING, turns=0)) == 0
@@ -359,7 +359,7 @@ TRAP, OTHER = packed_step("00" * 32), packed_step("ff" * 32)
 GREETING = greeting_step("00" * 32)
 
 
-def test_who_was_up_and_died_of_a_parcel_came_through_but_for_parcels():
+def test_who_was_up_and_died_of_packed_code_came_through_but_for_packed_code():
     """A record, a greeting and a command have nothing to do with those of the next process."""
     falls = fallen(3, 3, GREETING, GREETING, RESUME_STEP + 1, RESUME_STEP + 1, OTHER, OTHER, TRAP)
     falls.note(TRAP, was_up=True)
@@ -424,7 +424,7 @@ def test_a_cycle_that_kills_as_it_is_dropped_is_not_spared_for_ever():
     assert spared <= SPARED_MAX
 
 
-def test_a_cycle_that_was_dropped_is_not_blamed_on_the_next():
+def test_a_cycle_that_was_dropped_is_not_charged_to_the_next():
     """Who dies behind the giving up has gone on with another cycle, which has its own tries."""
     falls = Falls()
     for _ in range(DEATHS_MAX):
@@ -436,7 +436,7 @@ def test_a_cycle_that_was_dropped_is_not_blamed_on_the_next():
     assert RESUME_STEP not in falls.set_aside
 
 
-def test_a_start_that_dies_of_a_parcel_has_come_through_nothing():
+def test_a_start_that_dies_of_packed_code_has_come_through_nothing():
     """Unless it is said to have been up, steps before it count still."""
     falls = fallen(3, TRAP)
 

@@ -192,7 +192,7 @@ AWAY = st.integers(1, 5) | st.integers(2_000, 10**8)  # milliseconds: late, or a
 
 
 @given(st.lists(st.tuples(AWAY, st.integers(1, LIMIT // S - 1)), max_size=20))
-def test_a_pause_blames_nobody_who_beats_within_the_period_after(pauses):
+def test_a_pause_is_charged_to_nobody_who_beats_within_the_period_after(pauses):
     """Whatever the length of the pauses, and whether the process is paused with the judge."""
     judge, now, heartbeats, verdicts = watching("a"), START, [0], []
     for away_ms, answer_s in pauses:

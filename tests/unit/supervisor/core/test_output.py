@@ -1,4 +1,4 @@
-"""Lines and allowances: bounded and harmless, whatever bytes a worker writes."""
+"""Lines and their rate: bounded and harmless, whatever bytes a worker writes."""
 
 import pytest
 from hypothesis import given
@@ -64,7 +64,7 @@ def test_a_long_line_is_cut_once_and_its_rest_is_counted(lines, every):
 
 
 @given(st.lists(st.integers(0, 12).map(lambda count: b"y" * count * 800)), st.integers(0, 4))
-def test_lines_beyond_the_allowance_are_counted(lines, lines_max):
+def test_lines_beyond_the_rate_are_counted(lines, lines_max):
     """What is logged and what is dropped is all there was."""
     text = b"".join(line + b"\n" for line in lines)
     logged, dropped, dropped_bytes = fed([text], lines_max)
@@ -114,7 +114,7 @@ def test_long_lines_count_for_more():
     assert units(Line(b"x" * (LINE_UNIT_BYTES * 3))) == 4
 
 
-def test_an_allowance_is_a_burst_and_then_a_rate():
+def test_a_rate_limit_is_a_burst_and_then_a_rate():
     """After a pause the burst is there again; debts are paid first, and are bounded too."""
     limit = RateLimit(per_s=10, burst=100)
 

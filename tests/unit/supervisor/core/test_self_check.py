@@ -8,31 +8,31 @@ from supervisor.core.self_check import Findings, Gap, PartStates, Silence, gap_o
 
 def test_parts_that_answer_are_well():
     """A round with all answers has nothing to report."""
-    vitals = PartStates(("journal", "router"), 0.0)
+    states = PartStates(("journal", "router"), 0.0)
 
-    assert [vitals.judge((), 5.0), vitals.judge((), 10.0)] == [Findings(is_well=True)] * 2
+    assert [states.judge((), 5.0), states.judge((), 10.0)] == [Findings(is_well=True)] * 2
 
 
 def test_a_silent_part_is_reported_once_and_again_when_it_is_back():
     """The times count from the last answer; nothing is well until every part has answered."""
-    vitals = PartStates(("journal", "router"), 0.0)
-    vitals.judge((), 5.0)
-    rounds = [vitals.judge({"journal"}, 12.0), vitals.judge({"journal"}, 20.0)]
-    back = vitals.judge((), 25.0)
+    states = PartStates(("journal", "router"), 0.0)
+    states.judge((), 5.0)
+    rounds = [states.judge({"journal"}, 12.0), states.judge({"journal"}, 20.0)]
+    back = states.judge((), 25.0)
 
     assert rounds == [
         Findings(is_well=False, stalled=(Silence("journal", 7.0),)),
         Findings(is_well=False),
     ]
     assert back == Findings(is_well=True, recovered=(Silence("journal", 20.0),))
-    assert vitals.judge((), 30.0) == Findings(is_well=True)
+    assert states.judge((), 30.0) == Findings(is_well=True)
 
 
 def test_parts_stall_and_recover_apart():
     """One part that is back does not hide another that is not."""
-    vitals = PartStates(("journal", "router"), 0.0)
-    vitals.judge({"journal", "router"}, 5.0)
-    found = vitals.judge({"router"}, 10.0)
+    states = PartStates(("journal", "router"), 0.0)
+    states.judge({"journal", "router"}, 5.0)
+    found = states.judge({"router"}, 10.0)
 
     assert found == Findings(is_well=False, recovered=(Silence("journal", 10.0),))
 

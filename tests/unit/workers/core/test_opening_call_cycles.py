@@ -138,7 +138,7 @@ def test_a_call_that_cannot_be_kept_is_refused(session, state, call, message):
 # --- plugins --------------------------------------------------------------------------------------
 
 
-def consulted(found, verdict=None):
+def answered(found, verdict=None):
     return found.report(PluginsAnswered, verdict or Verdict(), 9)
 
 
@@ -151,15 +151,15 @@ def test_plugins_hear_of_the_prompt_and_the_answer_but_of_no_response_before(ses
     found = opened(session, hooks=frozenset(HOOKS))
 
     assert asked(found) == [BeforePrompt]
-    found = consulted(found, Verdict(interventions=("Be brief.",)))
+    found = answered(found, Verdict(interventions=("Be brief.",)))
     assert [len(one.calls) for one in found.of(RunTools)] == [1]
     assert shape(found.memory) == [("user", "Why?"), ("user", "Be brief."), ("assistant", "")]
     assert found.of(RunTools)[0].calls[0].arguments["question"] == "Why?"
     call_id = found.memory.calls[0].call.call_id
-    found = consulted(found.begin(call_id).report(ToolReturned, call_id, True, "so it is", 10))
+    found = answered(found.begin(call_id).report(ToolReturned, call_id, True, "so it is", 10))
     assert asked(found) == [AfterResponse]
-    assert asked(consulted(found)) == [BeforeFinish]
-    assert outcome(consulted(consulted(found))) == [("finished", None)]
+    assert asked(answered(found)) == [BeforeFinish]
+    assert outcome(answered(answered(found))) == [("finished", None)]
 
 
 def test_a_result_in_the_wrong_form_is_asked_for_once_more(session):
@@ -245,7 +245,7 @@ def test_a_crash_before_the_call_is_said_makes_it_then(session):
     found = opened(session, hooks=frozenset({"before_prompt"})).crash()
 
     assert asked(found) == [BeforePrompt]
-    assert [one.name for one in consulted(found).of(RunTools)[0].calls] == ["read"]
+    assert [one.name for one in answered(found).of(RunTools)[0].calls] == ["read"]
 
 
 def test_a_crash_after_the_call_is_said_makes_the_same(session):

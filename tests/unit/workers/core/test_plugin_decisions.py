@@ -252,7 +252,7 @@ def test_a_plugin_may_forbid_a_compaction(session, trigger, goes_on):
     else:
         before = prompted(session, BeforeCompact, memory=memory)
         before = before.report(StreamFailed, FailureKind.OVERFLOW, "too long", 9)
-    after = heard(before, Verdict(skipped="keeper"))
+    after = heard(before, Verdict(skipped="refuser"))
 
     assert len(after.of(CallModel)) == goes_on
     assert after.of(Summarize) == []

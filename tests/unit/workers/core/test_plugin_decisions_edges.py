@@ -112,10 +112,10 @@ def test_without_a_plugin_a_call_has_it_compacted_at_once(session):
 
 def test_a_plugin_may_prevent_a_compaction_that_a_call_wants(session):
     """The call has its answer, and may ask again."""
-    after = heard(wants_compaction(session, BeforeCompact), Verdict(skipped="keeper"))
+    after = heard(wants_compaction(session, BeforeCompact), Verdict(skipped="refuser"))
     (answer,) = after.of(AnswerTool)
 
-    assert (answer.ref, "keeper" in answer.error) == ("a:compact", True)
+    assert (answer.ref, "refuser" in answer.error) == ("a:compact", True)
     assert (after.of(Summarize), after.memory.compacting) == ([], None)
     assert after.state is State.EXECUTING_TOOLS
 

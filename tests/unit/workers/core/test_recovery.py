@@ -491,7 +491,7 @@ def test_crashes_are_counted_for_each_cycle():
     assert (step.memory.cycle.command_id, step.memory.cycle.crashes) == ("p-2", 0)
 
 
-def test_a_daemon_that_was_restarted_blames_no_cycle():
+def test_a_daemon_that_was_restarted_charges_no_cycle():
     """The process ended with its daemon, not because of what it was doing."""
     memory = memory_of(STARTED, Resumed(incarnation=2, is_blamed=False), max_cycle_crashes=1)
     step = resume(memory, 3, Other(detail=DAEMON_RESTARTED), 9)

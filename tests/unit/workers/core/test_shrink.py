@@ -174,7 +174,7 @@ def test_a_tool_may_ask_for_a_compaction(session):
     assert [open_.call.call_id for open_ in after.memory.calls] == ["a", "b"]
 
 
-@pytest.mark.parametrize("skipped", [None, "keeper"])
+@pytest.mark.parametrize("skipped", [None, "refuser"])
 def test_plugins_have_a_word_in_what_a_tool_asks_for(session, skipped):
     """The batch runs on while they are asked; the call learns who wants no summary."""
     before = compacting(session, hooks={"before_compact"})
@@ -185,7 +185,7 @@ def test_plugins_have_a_word_in_what_a_tool_asks_for(session, skipped):
     assert before.state is after.state is State.EXECUTING_TOOLS
     assert len(after.of(Summarize)) == (skipped is None)
     assert reported == (
-        [("a:compact-1", "no summary: plugin keeper wants none")] if skipped else []
+        [("a:compact-1", "no summary: plugin refuser wants none")] if skipped else []
     )
 
 

@@ -54,13 +54,13 @@ from workers.core.state import (
     Waiter,
 )
 
-PARCEL = Packed(kind="value", label="mine", data=b"\x00code", python=(3, 11))
+PACKED = Packed(kind="value", label="mine", data=b"\x00code", python=(3, 11))
 CALL = ToolCall(call_id="c-1", name="shell", arguments={"command": "ls", "deep": {"n": [1, 2]}})
 FULL = Memory(
     model="x:m",
     provider_opts={"api_key": "k", "extra": {"n": 1}},
     former_opts=({"api_key": "before"},),
-    tools=(ToolFacts("mine", packed=PARCEL, chars=7), ToolFacts("read", is_repeatable=True)),
+    tools=(ToolFacts("mine", packed=PACKED, chars=7), ToolFacts("read", is_repeatable=True)),
     messages=(
         Message(id="m-1", role="user", content="hi", metadata={"steering": ["s"]}),
         Message(id="m-2", role="assistant", tool_calls=(CALL,)),
@@ -69,12 +69,12 @@ FULL = Memory(
     mcp_tools=(SeenTool("files", "mcp__files__read", "one", "two"),),
     base=3,
     agent="desk",
-    own_parts=OwnParts((ToolFacts("own", packed=PARCEL),), "y:n", {"api_key": "own"}),
+    own_parts=OwnParts((ToolFacts("own", packed=PACKED),), "y:n", {"api_key": "own"}),
     handoff=PendingHandoff("c-9", "clerk"),
     queue=(QueuedPrompt("p-2", "next", {"why": 1}),),
     steering=(Steering("s-1", "rather"),),
     notes=("mind",),
-    plugins=(PluginFacts("guard", frozenset({"before_tool"}), PARCEL),),
+    plugins=(PluginFacts("guard", frozenset({"before_tool"}), PACKED),),
     plugin_states=(("guard", b"\x81state"),),
     memory_contents=(("AGENTS.md", "Use tabs."),),
     sections=(("Plan", "1. sow"),),
@@ -305,8 +305,8 @@ def test_a_session_without_a_past_has_nothing_unsaved():
 NEW = Memory(
     model="y:n",
     provider_opts={"seed": 1},
-    tools=(ToolFacts("shell", packed=PARCEL),),
-    plugins=(PluginFacts("other", frozenset({"after_turn"}), PARCEL),),
+    tools=(ToolFacts("shell", packed=PACKED),),
+    plugins=(PluginFacts("other", frozenset({"after_turn"}), PACKED),),
 )
 
 
@@ -324,10 +324,10 @@ def test_what_was_given_anew_takes_the_place_of_the_old():
     after = replay(FULL, [record])
 
     assert record.tools == (
-        AttachedTool(name="shell", is_repeatable=False, isolation="process", packed=PARCEL),
+        AttachedTool(name="shell", is_repeatable=False, isolation="process", packed=PACKED),
     )
     assert record.plugins == (
-        AttachedPlugin(name="other", hooks=frozenset({"after_turn"}), packed=PARCEL),
+        AttachedPlugin(name="other", hooks=frozenset({"after_turn"}), packed=PACKED),
     )
     assert (after.model, after.provider_opts, after.tools) == ("y:n", {"seed": 1}, NEW.tools)
     assert (after.plugins, after.plugin_states) == (NEW.plugins, ())

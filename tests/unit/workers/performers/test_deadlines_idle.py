@@ -10,14 +10,14 @@ AFTER_S = 10.0
 
 
 class Bed:
-    """A rest, when it was asked to doze, and whether the session is quiet."""
+    """An idle timer, when it was said to be idle, and whether the session is quiet."""
 
     def __init__(self, after_s=AFTER_S):
-        self.dozed, self.is_quiet = [], True
-        self.rest = IdleTimer(after_s, lambda: self.is_quiet, self.doze)
+        self.times, self.is_quiet = [], True
+        self.timer = IdleTimer(after_s, lambda: self.is_quiet, self.idled)
 
-    def doze(self):
-        self.dozed.append(asyncio.get_running_loop().time())
+    def idled(self):
+        self.times.append(asyncio.get_running_loop().time())
 
 
 async def until(time_s):
@@ -26,15 +26,15 @@ async def until(time_s):
     await asyncio.sleep(time_s - loop.time())  # tidy: by the clock that jumps
 
 
-def test_an_idle_session_dozes_again_and_again(run):
+def test_an_idle_session_says_so_again_and_again(run):
     """The daemon may not have heard of it, or may have had something on its way."""
 
     async def scenario():
         bed = Bed()
-        bed.rest.look(is_idle=True)
+        bed.timer.look(is_idle=True)
         await until(25.0)
-        bed.rest.stop()
-        return bed.dozed
+        bed.timer.stop()
+        return bed.times
 
     assert run(scenario()) == [10.0, 20.0]
 
@@ -45,9 +45,9 @@ def test_who_is_busy_or_may_not_sleep_stays_awake(run, after_s, is_idle):
 
     async def scenario():
         bed = Bed(after_s)
-        bed.rest.look(is_idle=is_idle)
+        bed.timer.look(is_idle=is_idle)
         await until(25.0)
-        return bed.dozed
+        return bed.times
 
     assert run(scenario()) == []
 
@@ -57,13 +57,13 @@ def test_what_happens_begins_the_count_anew(run):
 
     async def scenario():
         bed = Bed()
-        bed.rest.look(is_idle=True)
+        bed.timer.look(is_idle=True)
         await until(9.0)
-        bed.rest.look(is_idle=True)
+        bed.timer.look(is_idle=True)
         await until(18.0)
-        bed.rest.look(is_idle=False)
+        bed.timer.look(is_idle=False)
         await until(40.0)
-        return bed.dozed
+        return bed.times
 
     assert run(scenario()) == []
 
@@ -74,12 +74,12 @@ def test_work_that_nobody_waits_for_keeps_it_awake(run):
     async def scenario():
         bed = Bed()
         bed.is_quiet = False
-        bed.rest.look(is_idle=True)
+        bed.timer.look(is_idle=True)
         await until(15.0)
         bed.is_quiet = True
         await until(25.0)
-        bed.rest.stop()
-        return bed.dozed
+        bed.timer.stop()
+        return bed.times
 
     assert run(scenario()) == [20.0]
 
@@ -89,12 +89,12 @@ def test_a_question_leaves_the_count_as_it_is(run):
 
     async def scenario():
         bed = Bed()
-        bed.rest.look(is_idle=True, is_activity=False)
+        bed.timer.look(is_idle=True, is_activity=False)
         for time_s in (3.0, 6.0, 9.0):
             await until(time_s)
-            bed.rest.look(is_idle=True, is_activity=False)
+            bed.timer.look(is_idle=True, is_activity=False)
         await until(11.0)
-        bed.rest.stop()
-        return bed.dozed
+        bed.timer.stop()
+        return bed.times
 
     assert run(scenario()) == [10.0]

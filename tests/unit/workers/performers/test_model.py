@@ -306,7 +306,7 @@ def test_silence_is_counted_anew_after_each_chunk(run):
 
 
 def test_observers_that_cannot_keep_up_are_waited_for(run):
-    """No chunk is read meanwhile, and the provider is not blamed for the silence."""
+    """No chunk is read meanwhile, and the provider is not charged with the silence."""
     rooms = []
 
     async def wait():

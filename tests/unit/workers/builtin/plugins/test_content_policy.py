@@ -181,7 +181,7 @@ def test_a_function_judges_before_all_others(answer):
     assert (text, context.session, judge.asked) == ("boom", judge, [])
 
 
-async def consulting(text, context):
+async def asking(text, context):
     return (await context.session.complete(text)).text == "fine"
 
 
@@ -189,10 +189,10 @@ class AskingPlugins:
     """An object that is called as the function above."""
 
     async def __call__(self, text, context):
-        return await consulting(text, context)
+        return await asking(text, context)
 
 
-@pytest.mark.parametrize("judge", [consulting, AskingPlugins()])
+@pytest.mark.parametrize("judge", [asking, AskingPlugins()])
 def test_an_async_function_may_ask_the_session(judge):
     """It runs in the session's loop."""
     session = Judge("fine", "no")

@@ -98,7 +98,7 @@ def test_an_answer_beside_a_call_ends_nothing():
 
 @pytest.mark.parametrize("finish", ["stop", "length", "content_filter"])
 def test_a_text_without_a_call_is_the_answer(finish):
-    """Some servers do not heed that a call is forced; why the reply ended stays."""
+    """Some servers do not mind that a call is forced; why the reply ended stays."""
     reply = heard(text('{"n"'), text(": 1}"), finish=finish)
 
     assert (reply.text, reply.finish_reason) == ('{"n": 1}', finish)

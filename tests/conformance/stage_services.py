@@ -1,7 +1,8 @@
 """What the sessions of a stage need of a daemon: a zygote, a wire, services.
 
-The zygote is the troupe, and the wire takes the place of ZeroMQ: a child is too small for either.
-What stands behind both is the daemon's own, and so is all that decides, asks, kills and judges.
+The zygote is the fork server, and the wire takes the place of ZeroMQ: a child is too small for
+either. What stands behind both is the daemon's own, and so is all that decides, asks, kills and
+judges.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from tests.unit.supervisor.services import Services
 
 MESSAGE_BYTES_MAX = 65536
 END_S = 10.0
-"""For the troupe to end, whose pipe is closed."""
+"""For the fork server to end, whose pipe is closed."""
 ASLEEP = frozenset("ST")
 """How the kernel shows a process that waits for something to happen, or that is stopped."""
 WORDS = {
@@ -47,14 +48,14 @@ WORDS = {
 """What a child says of its end, and which reason that is."""
 
 
-class Troupe:
+class ForkServer:
     """The process that all children of a test run are forked from."""
 
     def __init__(self):
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(END_S)
         with theirs:
-            script = Path(__file__).with_name("troupe.py")
+            script = Path(__file__).with_name("fork_server.py")
             command = [sys.executable, "-I", "-S", str(script), str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
 
@@ -78,19 +79,19 @@ class Troupe:
         self._process.wait(END_S)
 
 
-class Actor:
+class ChildProcess:
     """One child's process as the reaper has it, and the kernel's proof of its end for the stage."""
 
-    def __init__(self, troupe, peer):
+    def __init__(self, fork_server, peer):
         self.peer = peer
-        self.pid, self.pidfd, self.channel = troupe.fork()
+        self.pid, self.pidfd, self.channel = fork_server.fork()
         self.started_at = time.monotonic()
         self.proof = os.dup(self.pidfd)
         self.is_closed = self.is_reaped = False
         self.has_ignored = False
         self.extra = ""
         self.unread = b""
-        self._troupe = troupe
+        self._fork_server = fork_server
 
     @property
     def has_ended(self):
@@ -101,7 +102,7 @@ class Actor:
         """Return nothing: nobody waits for it before it is reaped."""
 
     def listen(self, listener):
-        """Call nobody: the troupe reports no status, the kernel does."""
+        """Call nobody: the fork server reports no status, the kernel does."""
 
     def close(self):
         """Give it back: the kernel forgets it now, if it has ended; who lives goes on."""
@@ -111,7 +112,7 @@ class Actor:
             self._reap()
 
     def _reap(self):
-        self._troupe.reap(self.pid)
+        self._fork_server.reap(self.pid)
         self.is_reaped = True
 
     def send_signal(self, number):
@@ -157,117 +158,117 @@ class Wire:
     """Takes the place of the router: a line of JSON each way for what a frame says."""
 
     def __init__(self, receive, on_life, note):
-        self.actors = {}
+        self.processes = {}
         self.check = self.on_refused = None
         self._receive, self._on_life, self._note = receive, on_life, note
 
-    def open(self, actor):
+    def open(self, process):
         """Hear a new process."""
-        self.actors[actor.peer] = actor
-        asyncio.get_running_loop().add_reader(actor.channel, self._hear, actor)
+        self.processes[process.peer] = process
+        asyncio.get_running_loop().add_reader(process.channel, self._hear, process)
 
     def send(self, peer, frame):
         """Send a process what a frame says; False: it hears no more."""
-        actor = self.actors[peer]
+        process = self.processes[peer]
         match frame:
             case Assign(session_id=name, incarnation=generation):
-                return actor.say("be", self._on_life(actor, name, generation))
+                return process.say("be", self._on_life(process, name, generation))
             case Terminate(reason=why):
-                return actor.say("stop", why)
+                return process.say("stop", why)
         return True
 
     def is_connected(self, peer):
         """Say whether something is left to be read."""
         try:
-            return bool(self.actors[peer].channel.recv(1, socket.MSG_PEEK))
+            return bool(self.processes[peer].channel.recv(1, socket.MSG_PEEK))
         except OSError:
             return False
 
     def drain(self):
         """Read what has arrived."""
-        for actor in list(self.actors.values()):
-            while self.is_connected(actor.peer):
-                self._hear(actor)
+        for process in list(self.processes.values()):
+            while self.is_connected(process.peer):
+                self._hear(process)
 
-    def _hear(self, actor):
+    def _hear(self, process):
         try:
-            got = actor.channel.recv(MESSAGE_BYTES_MAX)
+            got = process.channel.recv(MESSAGE_BYTES_MAX)
         except BlockingIOError:
             return
         except OSError:
             got = b""
         if not got:  # that is no end of the process
-            asyncio.get_running_loop().remove_reader(actor.channel)
-            actor.channel.close()
-        *lines, actor.unread = (actor.unread + got).split(b"\n")
+            asyncio.get_running_loop().remove_reader(process.channel)
+            process.channel.close()
+        *lines, process.unread = (process.unread + got).split(b"\n")
         for line in lines:
-            self._heed(actor, line)
+            self._hear_line(process, line)
 
-    def _heed(self, actor, line):
+    def _hear_line(self, process, line):
         try:
             word, *more = json.loads(line)
         except ValueError:
             refusal = ProtocolError("not a message of this protocol")
-            self.on_refused(actor.peer, actor.pid, refusal)
+            self.on_refused(process.peer, process.pid, refusal)
             return
         match word:
             case "alarm":
                 number, seconds = more
-                ring = partial(actor.say, "ring", number)
+                ring = partial(process.say, "ring", number)
                 asyncio.get_running_loop().call_later(seconds, ring)
             case "ignored":
-                actor.has_ignored = True
+                process.has_ignored = True
             case "cleaned":
-                self._note("cleaned", actor, None)
+                self._note("cleaned", process, None)
             case "up":
-                actor.extra = more[1]
-                self._note("ready", actor, more[0])
-                self._give(actor, Started())
+                process.extra = more[1]
+                self._note("ready", process, more[0])
+                self._give(process, Started())
             case "ready":
-                self._give(actor, Ready(pid=actor.pid))
+                self._give(process, Ready(pid=process.pid))
             case "shutdown":
-                self._give(actor, ExitNotice(reason=Shutdown(detail=more[0] if more else "")))
+                self._give(process, ExitNotice(reason=Shutdown(detail=more[0] if more else "")))
             case "hopeless":
-                self._give(actor, NotStarted(stage=HOPELESS.stage, message=HOPELESS.message))
+                self._give(process, NotStarted(stage=HOPELESS.stage, message=HOPELESS.message))
             case _:
-                self._give(actor, ExitNotice(reason=WORDS[word]))
+                self._give(process, ExitNotice(reason=WORDS[word]))
 
-    def _give(self, actor, frame):
+    def _give(self, process, frame):
         """Hand a frame to the pool, as the router does: checked, or refused."""
         try:
-            self.check(actor.peer, actor.pid, frame)
+            self.check(process.peer, process.pid, frame)
         except CmdcError as error:
-            self.on_refused(actor.peer, actor.pid, error)
+            self.on_refused(process.peer, process.pid, error)
         else:
-            self._receive(actor.peer, frame, ())
+            self._receive(process.peer, frame, ())
 
 
 class Zygote:
-    """Takes the place of the zygote: processes come from the troupe."""
+    """Takes the place of the zygote: processes come from the fork server."""
 
     pids = frozenset()
 
-    def __init__(self, troupe, wire):
-        self._troupe, self._wire = troupe, wire
+    def __init__(self, fork_server, wire):
+        self._fork_server, self._wire = fork_server, wire
         self.warmed = asyncio.Event()
         self.warmed.set()
 
     async def fork(self, boot):
         """Return a new process, which is about to say that it is ready."""
-        actor = Actor(self._troupe, boot["worker_id"].encode())
-        self._wire.open(actor)
-        return actor
+        process = ChildProcess(self._fork_server, boot["worker_id"].encode())
+        self._wire.open(process)
+        return process
 
     async def close(self):
-        """Nothing: the troupe is for all stages."""
+        """Nothing: the fork server is for all stages."""
 
 
 class StageServices(Services):
     """The sessions of one stage; ``stage`` hears what monitors would get."""
 
-    def __init__(self, troupe, containments, stage):
+    def __init__(self, fork_server, containments, stage):
         self.wire = Wire(self._receive, stage.life_of, stage.heard)
-        zygote = Zygote(troupe, self.wire)
+        zygote = Zygote(fork_server, self.wire)
         pool = WorkerPool(
             Zygotes(lean=zygote, full=zygote),
             Reaper(),

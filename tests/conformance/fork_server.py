@@ -1,13 +1,12 @@
 """The process that forks the children of ``ProcStage``, and what such a child does.
 
-It is a script of its own, ``python troupe.py FD``: small and single-threaded, so that a fork takes
-a millisecond and is safe whatever the tests' process runs. It takes one message at a time from the
-socket FD: ``fork`` comes with one end of the child's channel and is answered by its pid and a pidfd
-of it, ``reap`` by its status. When the socket is closed it ends, and its children with it.
-
-A child leads a POSIX session, as an agent does, and talks in lines of JSON; ``house`` has the other
-side. It is ready at once and waits for its life. What takes time in that is timed by the stage: the
-child asks it for an alarm, and sleeps until it rings.
+It is a script of its own, ``python fork_server.py FD``: small and single-threaded, so that a fork
+takes a millisecond and is safe whatever the tests' process runs. It takes one message at a time
+from the socket FD: ``fork`` comes with one end of the child's channel and is answered by its pid
+and a pidfd of it, ``reap`` by its status. When the socket is closed it ends, and its children with
+it. A child leads a POSIX session, as an agent does, and talks in lines of JSON; ``stage_services``
+has the other side. It is ready at once and waits for its life. What takes time in that is timed by
+the stage: the child asks it for an alarm, and sleeps until it rings.
 """
 
 import ctypes
@@ -29,8 +28,8 @@ LIBC = ctypes.CDLL(None)
 class Player:
     """One child: it follows its life until it ends."""
 
-    def __init__(self, channel, troupe):
-        self.channel, self.troupe = channel, troupe
+    def __init__(self, channel, fork_server):
+        self.channel, self.fork_server = channel, fork_server
         self.life = None
         self.at_alarm = None
         self.alarms = 0
@@ -87,7 +86,7 @@ class Player:
             self.channel.close()
             self.channel = None
         elif self.life["company"]:
-            self.after(MOMENT_S, lambda: keep_company(self.troupe))
+            self.after(MOMENT_S, lambda: keep_company(self.fork_server))
         elif self.life["ends_s"] is not None:
             self.after(self.life["ends_s"], lambda: self.leave(*self.life["end"]))
 
@@ -108,9 +107,9 @@ class Player:
         self.words += got
         *lines, self.words = self.words.split(b"\n")
         for line in lines:
-            self.heed(*json.loads(line))
+            self.obey(*json.loads(line))
 
-    def heed(self, word, *more):
+    def obey(self, word, *more):
         """Do what one word asks for."""
         match word:
             case "be":
@@ -151,11 +150,11 @@ class Player:
         os._exit(status)
 
 
-def keep_company(troupe):
-    """Have a process in the same session that ends with the troupe alone, unless it is killed."""
+def keep_company(fork_server):
+    """Have a process in the same session that ends with the fork server alone, if not killed."""
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.read(troupe, 1)
+        os.read(fork_server, 1)
         os._exit(0)
 
 
