@@ -4,6 +4,7 @@ Both rot without a sound: a link outlives its page, a new dependency never reach
 """
 
 import ast
+import builtins
 import re
 import tomllib
 from pathlib import Path
@@ -22,6 +23,44 @@ NAMED = re.compile(r"`([a-z_]+)[`(]")
 MAKE_CALL = re.compile(r"`make ([a-z-]+)|^ {4}make ([a-z-]+)", re.MULTILINE)
 MAKE_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 BY_HAND_LINES_MAX = 150
+MODULE = re.compile(r"[\w./-]+\.py")
+CLASS = re.compile(r"(?<![\w/.-])[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)*\b(?![/=-])")
+DEFINED = re.compile(
+    r"\bclass (\w+)|^([A-Z]\w*)\b.*? = |^ +(\w+),$|^(?:from|import) (.+)", re.MULTILINE
+)
+SUPERSEDED = re.compile(r"^Status: superseded", re.MULTILINE)
+TREE = ("cmdc_runtime", "supervisor", "workers", "scripts", "benchmarks", "tests", "examples")
+FOR_DEVELOPERS = {
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/STYLE.md",
+    "docs/glossary.md",
+    "docs/invariants.md",
+    "docs/wire.md",
+}
+NO_MODULES = {
+    "README.md": {"examples/NAME.py"},
+    "docs/adr/0003-code-by-value.md": {"beside.py"},  # a user's
+    "docs/adr/0042-decide-record-evolve.md": {  # what its steps removed
+        "quotes.py",
+        "replaying_inputs.py",
+        "replaying_paths.py",
+    },
+    "docs/howto/sandboxes.md": {"src/a.py"},
+}
+"""What looks like a module of ours on a page, and is none by design."""
+NO_CLASSES = {
+    "docs/adr/0003-code-by-value.md": {"Struct"},  # msgspec's
+    "docs/adr/0040-journal-operations-are-values.md": {"QueuedJournal"},  # what it replaced
+    "docs/adr/0042-decide-record-evolve.md": {"Consulting", "Keep", "ToolTold"},  # of its steps
+    "docs/adr/0043-the-house-in-slices.md": {  # tried on branches that were not kept
+        "AfterModelSwitch",
+        "BeforeToolBatch",
+        "PromotePrompt",
+    },
+    "docs/STYLE.md": {"TaskGroup"},  # asyncio's
+}
+"""The same of classes; those of other projects are known by an import of ours."""
 LOCKED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
@@ -38,6 +77,53 @@ def test_links_lead_somewhere():
         for path, text in pages()
         for target in LINK.findall(CODE.sub("", text))
         if not (path.parent / target).exists()
+    ]
+
+    assert found == [], "\n".join(found)
+
+
+def current_pages():
+    """Yield each page that speaks of the code of today, by its name."""
+    for path, text in pages():
+        if path.name != "CHANGELOG.md" and not SUPERSEDED.search(text):
+            yield str(path.relative_to(ROOT)), text
+
+
+def test_modules_that_are_named_exist():
+    """A module stands on a page by its path, or by the end of it, and follows when it moves."""
+    known = {
+        "/".join(path.parts[at:])
+        for top in TREE
+        for path in (one.relative_to(ROOT) for one in (ROOT / top).rglob("*.py"))
+        for at in range(len(path.parts))
+    }
+    found = [
+        f"{page}: {word}"
+        for page, text in current_pages()
+        for code in CODE.findall(text)
+        for word in (one.partition("::")[0] for one in code.strip("`").split())
+        if MODULE.fullmatch(word) and word not in known | NO_MODULES.get(page, set())
+    ]
+
+    assert found == [], "\n".join(found)
+
+
+def test_classes_that_are_named_exist():
+    """What a decision record or a page for developers calls a class is one."""
+    known = {
+        name
+        for top in TREE
+        for path in (ROOT / top).rglob("*.py")
+        for groups in DEFINED.findall(path.read_text(encoding="utf-8"))
+        for name in re.findall(r"\w+", " ".join(groups))
+    }
+    found = [
+        f"{page}: {word}"
+        for page, text in current_pages()
+        if page.startswith("docs/adr/") or page in FOR_DEVELOPERS
+        for code in CODE.findall(text)
+        for word in CLASS.findall(code)
+        if word not in known | NO_CLASSES.get(page, set()) | set(dir(builtins))
     ]
 
     assert found == [], "\n".join(found)

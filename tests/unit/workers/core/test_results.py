@@ -1,7 +1,8 @@
 """What the model's answers, silences and failures lead to in each state.
 
-The table itself is tested here too. What running tools report is in ``test_toolwork.py``, what
-becomes of a summary in ``test_shrink.py``, what loaded tools do in ``test_toolset.py``.
+The table itself is tested here too. What running tools report is in
+``test_results_tool_reports.py``, what becomes of a summary in ``test_shrink.py``, what loaded tools
+do in ``test_toolset.py``.
 """
 
 from dataclasses import fields
