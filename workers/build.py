@@ -42,7 +42,7 @@ from workers.builtin.providers.default import needs_litellm
 from workers.builtin.wires.vendor_names import vendor_problem
 from workers.core import omissions
 from workers.core.budget import Budget
-from workers.core.evolve import replay
+from workers.core.evolve import rebuild
 from workers.core.records import CodeTaken, Continued, Record
 from workers.core.retry import Backoff
 from workers.core.snapshot import SessionHistory, continued, restore
@@ -250,9 +250,9 @@ def build_agent(
         start = start if past.snapshot else first
         memory, leaning = omissions.fold(start, past.records, context.at)
         news = (*past.left_out, *leaning, *session_code.news, *_news(spec, first, memory))
-        memory = replay(memory, news)
+        memory = rebuild(memory, news)
         lost = session_code.newly_left_out(memory, past.records)
-        news, memory = (*news, *lost), replay(memory, lost)
+        news, memory = (*news, *lost), rebuild(memory, lost)
         keep(spec, memory, keys)
         functions = session_code.function_code(spec, memory, own, agents)
         tools = session_code.tools_of(memory, functions.reserve.of_agents)
@@ -265,7 +265,7 @@ def build_agent(
         context.at(None)
         if session_code.code.news:
             taken = CodeTaken(code=session_code.code.news)
-            news, memory = (*news, taken), replay(memory, [taken])
+            news, memory = (*news, taken), rebuild(memory, [taken])
         user_data = unpacked(spec.user_data)
     except CodeChangedError as error:
         raise ChangedError(str(error)) from error

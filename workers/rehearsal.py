@@ -33,7 +33,7 @@ from cmdc_runtime.wire.frames import (
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import commands, recovery, results, snapshot
 from workers.core.assemble import Reply
-from workers.core.evolve import replay
+from workers.core.evolve import rebuild
 from workers.core.inputs import (
     FirstChunk,
     Order,
@@ -135,7 +135,7 @@ def _resume(memory: Memory, records: list[bytes]) -> None:
         complete=True,
     )
     _through_the_wire(frame)
-    rebuilt = replay(memory, map(decode_record, records))
+    rebuilt = rebuild(memory, map(decode_record, records))
     recovery.resume(rebuilt, Incarnation(2), Signal(number=9, name="SIGKILL"), 0)
     for said in (Ready(pid=0), Started()):
         msgspec.msgpack.encode(said)

@@ -32,7 +32,7 @@ from cmdc_runtime.wire.codec import decode_as, encode
 from cmdc_runtime.wire.frames import Assign
 from workers.build import PROVIDER, first_memory, policy_of, with_agents
 from workers.core import omissions
-from workers.core.evolve import replay
+from workers.core.evolve import rebuild
 from workers.core.plugins import with_hooks
 from workers.core.records import Record, SetAside
 from workers.core.replaying import (
@@ -195,7 +195,7 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
 
 def _saved(script: Script) -> bytes:
     """Return a checkpoint of what a new process would make of the records."""
-    known = replay(script.first, (entry.record for entry in script.entries))
+    known = rebuild(script.first, (entry.record for entry in script.entries))
     request = script.request
     state = msgspec.structs.replace(
         saved(known), agent=bytes(request.agent), group_id=request.group_id

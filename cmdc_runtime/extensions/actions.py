@@ -5,7 +5,7 @@ when a plugin is loaded, answers when it runs. ``COMPOSITION`` says what the ans
 plugins amount to. To add an action: a class here with a word in ``COMPOSITION``, its column in
 ``hooks``, and its field in ``workers.core.verdict``.
 
-The kernel acts on some emits, a plugin's orders to its session:
+The kernel carries out some emits itself, which are called kernel emits:
 ``Emit(UpdateSystemContext(key="plan", text="..."))`` changes the system prompt; observers do not
 get these. Each is a Struct whose snake_case name is that of the emit; a payload that does not
 fit it is a bad action, and counts as a failure of the plugin. To add one: a class here, in
@@ -255,7 +255,7 @@ class Emit(Action, frozen=True):
     where a name with a payload is a pair. A payload is anything that MessagePack takes, up to
     1 MiB. If it is a dict, the session's ``user_data`` is added as its key ``user_data``, unless it
     has the key ``_no_user_data``. The Structs of ``cmdc_runtime.extensions.actions`` are
-    orders to the session, and are not published.
+    kernel emits: the session carries them out, and does not publish them.
     """
 
     name: str | msgspec.Struct | tuple[str, Any] | list[Any]  # Any: a payload, and such events
@@ -476,9 +476,9 @@ def _sealed_event(name: str, payload: object) -> tuple[str, Any]:
             f"emit {name!r} takes {len(body)} bytes, more than {ACTION_BYTES_MAX}: put large"
             " values into a file and name it"
         )
-    if (order := KERNEL_EMITS.get(name)) is not None:
+    if (kind := KERNEL_EMITS.get(name)) is not None:
         try:
-            msgspec.msgpack.decode(body, type=tuple[str, order])  # type: ignore[valid-type]
+            msgspec.msgpack.decode(body, type=tuple[str, kind])  # type: ignore[valid-type]
         except msgspec.ValidationError as error:
             raise BadActionError(f"emit {name!r}: {error}") from error
     sealed: tuple[str, Any] = msgspec.msgpack.decode(body, type=tuple[str, Any])

@@ -38,7 +38,8 @@ _COMPOSITION: Final = {
     Composition.STOP: "counts, and no further plugin is asked",
 }
 _EMITS: Final = (
-    "`Emit` of one of these Structs is an order to the session, and observers do not get it."
+    "`Emit` of one of these Structs is a kernel emit: the session carries it out, and observers do"
+    " not get it."
     " They are in `cmdc_runtime.extensions.actions`; the name is what counts, so that"
     ' `Emit("memory_contents", {"contents": {}})` is the same. A payload that does not fit is a'
     " failure of the plugin."

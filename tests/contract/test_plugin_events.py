@@ -84,6 +84,6 @@ def test_events_are_those_that_the_source_emits(name):
     assert isinstance(declared, tuple)
     assert sorted(set(declared)) == sorted(declared)
     assert known - set(declared) == set(), "emitted, and not in emits"
-    assert set(declared) & set(KERNEL_EMITS) == set(), "an order, which observers do not get"
+    assert set(declared) & set(KERNEL_EMITS) == set(), "a kernel emit, which observers do not get"
     assert beyond - texts == set(), "in emits, and nowhere in the source"
     assert bool(beyond) == (None in found), "an Emit names a variable: which events can it be?"

@@ -25,7 +25,7 @@ from workers.core import commands, inputs, recovery, results, step
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
 from workers.core.conversation import plugin_call, repair
-from workers.core.evolve import replay
+from workers.core.evolve import rebuild
 from workers.core.records import TurnSpent, decode_record
 from workers.core.snapshot import STRIPPED
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
@@ -130,7 +130,7 @@ class Life:
         """Do what a step says, and check what holds after every step."""
         self.step = step
         self.journal += step.records
-        self.known = replay(self.known, map(reread, step.records))
+        self.known = rebuild(self.known, map(reread, step.records))
         for effect in step.effects:
             self.perform(effect)
         self.check()

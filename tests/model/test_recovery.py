@@ -446,7 +446,7 @@ def test_any_torn_journal_leads_to_a_valid_end(life, history, policy, data):
     cut = records[: data.draw(st.integers(0, len(records)), label="records left")]
     session = life(**POLICIES[policy])
     session.journal += cut
-    session.resume(evolve.replay(session.memory, cut))
+    session.resume(evolve.rebuild(session.memory, cut))
     finish(session)
     check_accepted(session.journal)
     check_calls(session.journal)

@@ -130,7 +130,7 @@ def test_a_crash_after_any_step_is_played_too(recorded, history, policy, data):
     session.entries = before.entries[:cut]
     session.journal += before.journal[:cut]
     session.number = before.number
-    session.resume(evolve.replay(session.memory, session.journal))
+    session.resume(evolve.rebuild(session.memory, session.journal))
     finish(session)
 
     assert len(session.entries) >= cut

@@ -45,11 +45,11 @@ def test_every_snapshot_with_the_records_after_it_is_the_whole_journal(life, his
     """Wherever it was taken, also in the middle of a cycle, and across crashes."""
     session = lived(writing_down(life), history, policy)
     first = life(**POLICIES[policy]).memory
-    whole = durable(evolve.replay(first, session.journal))
+    whole = durable(evolve.rebuild(first, session.journal))
 
     for records, taken in session.snapshots:
         restored = snapshot.restore(first, taken)
-        assert durable(evolve.replay(restored, session.journal[records:])) == whole
+        assert durable(evolve.rebuild(restored, session.journal[records:])) == whole
 
 
 @given(history=histories, policy=policies)

@@ -4,7 +4,7 @@ Decisions record, and the memory follows by ``evolve``; a new process has it fro
 same function. So a live memory and a rebuilt one cannot differ. A record that cannot be after those
 before it is a ``ContradictionError``: the journal is damaged, and not the program wrong.
 
-Orders of plugins (those of ``extensions.actions``) change it by a table of their own.
+Kernel emits (those of ``extensions.actions``) change it by a table of their own.
 ``RequireApproval`` is about one call, so the runner of calls has it; at another hook it is refused
 by ``verdict``.
 """
@@ -96,21 +96,21 @@ from workers.core.state import (
     Steering,
 )
 
-# --- orders of plugins ----------------------------------------------------------------------------
+# --- kernel emits ---------------------------------------------------------------------------------
 
 SECTIONS_MAX: Final = 64
 """Sections of the system prompt; the one that was set longest ago gives way."""
 PATCHES_MAX: Final = 1_000
 """Calls that a plugin gave a result; the oldest are forgotten, and repaired as any other call."""
 
-# Any: the order of its own row.
+# Any: the emit of its own row.
 Change = Callable[[Memory, Any], Memory]
 
 
-def apply(memory: Memory, order: KernelEmit) -> Memory:
-    """Return the memory that an order makes; one that is no change of it leaves it as it is."""
-    change = _CHANGES.get(type(order))
-    return memory if change is None else change(memory, order)
+def apply(memory: Memory, emit: KernelEmit) -> Memory:
+    """Return the memory that an emit makes; one that is no change of it leaves it as it is."""
+    change = _CHANGES.get(type(emit))
+    return memory if change is None else change(memory, emit)
 
 
 def patched(memory: Memory) -> tuple[Message, ...]:
@@ -131,29 +131,29 @@ def patched(memory: Memory) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _memory_contents(memory: Memory, order: MemoryContents) -> Memory:
-    return replace(memory, memory_contents=tuple(order.contents.items()))
+def _memory_contents(memory: Memory, emit: MemoryContents) -> Memory:
+    return replace(memory, memory_contents=tuple(emit.contents.items()))
 
 
-def _skills_found(memory: Memory, order: SkillsFound) -> Memory:
-    listing = memory.skill_listing if order.listing is None else order.listing
-    return replace(memory, skills=order.skills, skill_listing=listing)
+def _skills_found(memory: Memory, emit: SkillsFound) -> Memory:
+    listing = memory.skill_listing if emit.listing is None else emit.listing
+    return replace(memory, skills=emit.skills, skill_listing=listing)
 
 
-def _update_system_context(memory: Memory, order: UpdateSystemContext) -> Memory:
-    if (order.key, order.text) in memory.sections:
+def _update_system_context(memory: Memory, emit: UpdateSystemContext) -> Memory:
+    if (emit.key, emit.text) in memory.sections:
         return memory
     sections = dict(memory.sections)
-    if order.text:
-        sections[order.key] = order.text
+    if emit.text:
+        sections[emit.key] = emit.text
     else:
-        sections.pop(order.key, None)
+        sections.pop(emit.key, None)
     return replace(memory, sections=tuple(sections.items())[-SECTIONS_MAX:])
 
 
-def _synthetic_tool_results(memory: Memory, order: SyntheticToolResults) -> Memory:
+def _synthetic_tool_results(memory: Memory, emit: SyntheticToolResults) -> Memory:
     patches = {patch.call_id: patch for patch in memory.patches}
-    for result in order.results:
+    for result in emit.results:
         patches[result.call_id] = Message(
             id=MessageId(f"patch-{result.call_id}"),
             role="tool_result",
@@ -164,8 +164,8 @@ def _synthetic_tool_results(memory: Memory, order: SyntheticToolResults) -> Memo
     return replace(memory, patches=tuple(patches.values())[-PATCHES_MAX:])
 
 
-def _update_message_metadata(memory: Memory, order: UpdateMessageMetadata) -> Memory:
-    updates = {update.id: update.metadata for update in order.updates}
+def _update_message_metadata(memory: Memory, emit: UpdateMessageMetadata) -> Memory:
+    updates = {update.id: update.metadata for update in emit.updates}
     messages = tuple(
         msgspec.structs.replace(message, metadata=_merged(message.metadata, updates[message.id]))
         if message.id in updates
@@ -189,7 +189,7 @@ _CHANGES: Final[Mapping[type[KernelEmit], Change]] = {
     SyntheticToolResults: _synthetic_tool_results,
     UpdateMessageMetadata: _update_message_metadata,
 }
-"""How each order changes the memory; the others change approvals."""
+"""How each kernel emit changes the memory; the others change approvals."""
 
 
 # --- after a record -------------------------------------------------------------------------------
@@ -433,12 +433,12 @@ def _compacted(memory: Memory, record: Compacted) -> Memory:
 
 def _plugin_ordered(memory: Memory, record: PluginOrdered) -> Memory:
     try:
-        order = msgspec.convert(record.payload, KERNEL_EMITS[record.name])
+        emit = msgspec.convert(record.payload, KERNEL_EMITS[record.name])
     except KeyError as error:
-        raise ContradictionError(f"there is no order {plain.short(record.name)}") from error
+        raise ContradictionError(f"there is no kernel emit {plain.short(record.name)}") from error
     except msgspec.ValidationError as error:
-        raise ContradictionError(f"there is no such order {record.name}: {error}") from error
-    return apply(memory, order)
+        raise ContradictionError(f"there is no such kernel emit {record.name}: {error}") from error
+    return apply(memory, emit)
 
 
 def _subagent_spawned(memory: Memory, record: SubagentSpawned) -> Memory:
@@ -532,7 +532,7 @@ def evolve(memory: Memory, record: Record) -> Memory:
     return EVOLVE[type(record)](memory, record)
 
 
-def replay(memory: Memory, records: Iterable[Record]) -> Memory:
+def rebuild(memory: Memory, records: Iterable[Record]) -> Memory:
     """Return ``memory`` after ``records``, oldest first.
 
     Raises:

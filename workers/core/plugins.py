@@ -77,14 +77,14 @@ def apply_verdict(step: Step, verdict: Verdict) -> None:
 
 
 def obey(step: Step, name: str, payload: object) -> None:
-    """Carry out one order; the payload is checked already, by the action that it came in."""
-    order = msgspec.convert(payload, KERNEL_EMITS[name])
-    if isinstance(order, DecideApproval):
-        found = find_approval(step.memory, order.approval_id)
+    """Carry out one kernel emit; the payload is checked already, by the action that it came in."""
+    emit = msgspec.convert(payload, KERNEL_EMITS[name])
+    if isinstance(emit, DecideApproval):
+        found = find_approval(step.memory, emit.approval_id)
         # A call that is held has its own cycle waiting, and only a person's command ends that.
         if found is not None and found.ref is None:
-            decide_approval(step, found, order.decision)
-    elif evolve.apply(step.memory, order) != step.memory:
+            decide_approval(step, found, emit.decision)
+    elif evolve.apply(step.memory, emit) != step.memory:
         step.record(PluginOrdered(name=name, payload=payload))
 
 

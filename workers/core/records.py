@@ -407,7 +407,7 @@ class PluginSetChanged(Record, frozen=True, kw_only=True):
 
 
 class PluginOrdered(Record, frozen=True, kw_only=True):
-    """A plugin gave the session an order: a ``KernelEmit`` of ``extensions.actions``."""
+    """A plugin returned a ``KernelEmit`` of ``extensions.actions``."""
 
     name: str
     payload: Any  # Any: checked against the emit of this name

@@ -23,7 +23,7 @@ from cmdc_runtime.checkpoints import plain_state
 from cmdc_runtime.ids import Incarnation
 from workers.core import commands, recovery, results
 from workers.core.causes import Given, Restarted, UnreadableCauseError, at_ms_of, read_cause, ref_of
-from workers.core.evolve import CODE, replay
+from workers.core.evolve import CODE, rebuild
 from workers.core.inputs import Order
 from workers.core.records import CodeTaken, Continued, Record, SetAside, decode_record
 from workers.core.snapshot import saved
@@ -113,7 +113,7 @@ class _Stage:
     def moved_to(self, group: tuple[Entry, ...], memory: Memory) -> Memory:
         """Take a step as decided, and return the memory behind it."""
         self.memory = memory
-        self.known = replay(self.known, (entry.record for entry in group))
+        self.known = rebuild(self.known, (entry.record for entry in group))
         return memory
 
 
@@ -160,7 +160,7 @@ def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> StepOutcome:
     recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
     if cause is None:
         name = _BEGINNINGS[type(first.record)]
-        return PlayedStep(group, name, None, stage.moved_to(group, replay(stage.memory, recorded)))
+        return PlayedStep(group, name, None, stage.moved_to(group, rebuild(stage.memory, recorded)))
     try:
         memory, given = read_cause(cause, recorded, stage.memory)
     except UnreadableCauseError as error:

@@ -219,8 +219,8 @@ class Port:
             events = event.sealed().events()
         except BadActionError as error:
             raise PluginCallError(mended(str(error))) from error
-        if orders := [name for name, _ in events if name in KERNEL_EMITS]:
-            raise PluginCallError(f"{orders[0]} is an order to the session: return it from a hook")
+        if kernel_emits := [name for name, _ in events if name in KERNEL_EMITS]:
+            raise PluginCallError(f"{kernel_emits[0]} is a kernel emit: return it from a hook")
         emitted = with_user_data(events, self._ports.user_data)
         self._ports.post(PluginsReported(Verdict(emitted=emitted)))
 

@@ -157,7 +157,7 @@ class Session:
 
     def rebuilt(self):
         """Return the memory that the journal gives."""
-        return evolve.replay(self.first, (entry.record for entry in self.entries))
+        return evolve.rebuild(self.first, (entry.record for entry in self.entries))
 
     @property
     def entries(self):

@@ -35,7 +35,7 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 def ordered(memory, order):
-    """Return the memory after an order, as a plugin's emit brings it, and what comes of it."""
+    """Return the memory after a kernel emit, as a plugin returns it, and what comes of it."""
     ((name, payload),) = Emit(order).sealed().events()
     step = taken(obey, memory, name, payload)
     return step.memory, step.effects

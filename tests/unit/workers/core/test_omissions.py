@@ -252,9 +252,9 @@ CONTRADICTING = {
     "call": (ToolEnded(message=SAID.message), "a call ended, and it does not say which"),
     "summary": (Compacted(evicted=2, summary=SAID.message, usage=TokenUsage()),
                 "2 messages were compacted, and there were 1"),
-    "order": (PluginOrdered(name="x", payload={}), "there is no order 'x'"),
+    "order": (PluginOrdered(name="x", payload={}), "there is no kernel emit 'x'"),
     "payload": (PluginOrdered(name="decide_approval", payload=5),
-                "there is no such order decide_approval: Expected `object`, got `int`"),
+                "there is no such kernel emit decide_approval: Expected `object`, got `int`"),
 }
 # fmt: on
 

@@ -20,7 +20,7 @@ from cmdc_runtime.subagent import CLIENT_TOOL
 from workers.core.budget import Grant
 from workers.core.children import Child
 from workers.core.conversation import repair, tool_names, uncertain_calls
-from workers.core.evolve import EVOLVE, replay
+from workers.core.evolve import EVOLVE, rebuild
 from workers.core.loops import fingerprint
 from workers.core.records import (
     RECORDS,
@@ -86,7 +86,7 @@ OVER = CycleEnded(command_id="p-1", outcome="finished")
 def memory_of(*records, **policy):
     plugins = (PluginFacts("p", policy.pop("hooks", frozenset())),)
     first = Memory(policy=Policy(**policy), plugins=plugins, model="m", tools=TOOLS)
-    return replay(first, records)
+    return rebuild(first, records)
 
 
 def resumed(*records, **policy):
@@ -218,10 +218,10 @@ def test_subagents_survive_until_they_are_counted():
 def test_replay_starts_from_the_memory_that_is_given():
     """The history that a session was created with comes before its own."""
     first = Memory(messages=(Message.user("before"), Message.assistant("yes")))
-    memory = replay(first, [STARTED])
+    memory = rebuild(first, [STARTED])
 
     assert memory.cycle.first == 2
-    assert memory == replay(replace(first), [STARTED])
+    assert memory == rebuild(replace(first), [STARTED])
 
 
 # --- resume -------------------------------------------------------------------------------------
@@ -512,7 +512,7 @@ def test_a_write_call_that_was_cut_short_is_uncertain():
     """Its result says so, wherever it is looked for; one that may run again is made again."""
     call = ToolCall(call_id="a", name="deploy")
     said = Message(id="m-2", role="assistant", tool_calls=(call,))
-    memory = replay(
+    memory = rebuild(
         Memory(),
         (
             CycleStarted(command_id="p-1", text="go", at_ms=1),

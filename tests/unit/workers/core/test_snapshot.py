@@ -16,7 +16,7 @@ from cmdc_runtime.packed_code import Packed
 from tests.numbers import unbounded
 from workers.core.budget import Grant
 from workers.core.children import Branch, Child, EndedRun, LostBranch, OpenRun, RunningBranch
-from workers.core.evolve import replay
+from workers.core.evolve import rebuild
 from workers.core.records import Approval, AttachedPlugin, AttachedTool, Continued, RunEnd
 from workers.core.snapshot import (
     SNAPSHOT_RECORD_BYTES,
@@ -315,13 +315,13 @@ def test_what_was_not_given_anew_stays():
     record = continued(NEW, "r-1", ())
 
     assert record == Continued(resumption="r-1")
-    assert replay(FULL, [record]) == replace(FULL, resumption="r-1")
+    assert rebuild(FULL, [record]) == replace(FULL, resumption="r-1")
 
 
 def test_what_was_given_anew_takes_the_place_of_the_old():
     """Leaves and states of what is gone go with it."""
     record = continued(NEW, "r-1", ("model", "provider_opts", "tools", "plugins", "max_turns"))
-    after = replay(FULL, [record])
+    after = rebuild(FULL, [record])
 
     assert record.tools == (
         AttachedTool(name="shell", is_repeatable=False, isolation="process", packed=PACKED),

@@ -297,7 +297,10 @@ def test_an_observer_emits_events():
     [
         (Emit(""), "name"),
         (Emit("x", object()), "object"),
-        (Emit(UpdateSystemContext(key="Plan", text="1.")), "update_system_context is an order"),
+        (
+            Emit(UpdateSystemContext(key="Plan", text="1.")),
+            "update_system_context is a kernel emit",
+        ),
     ],
     ids=["no name", "no payload", "order"],
 )

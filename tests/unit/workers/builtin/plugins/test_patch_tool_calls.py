@@ -54,7 +54,7 @@ def test_calls_without_a_result_are_found(messages, found):
 
 
 def test_each_gets_the_result_of_the_options():
-    """For good, by an order to the session; observers hear which."""
+    """For good, by a kernel emit; observers hear which."""
     order = SyntheticToolResults(
         results=(
             SyntheticResult(call_id="a", content=TEXT, is_error=True),
