@@ -37,6 +37,8 @@ LONG_S = 1800.0 if IS_FULL else 120.0
 NAMES = {*range(24), *range(60, 72)}
 """Bytes of the file's header that say what file it is, which is asked before the log is read."""
 FRAME_BYTES = FRAME.size + PAGE_BYTES
+MIDDLE = HEADER.size + 450 * FRAME_BYTES
+"""Where a frame begins in the midst of the log that a crash left."""
 
 
 @pytest.fixture(autouse=True)
@@ -254,6 +256,31 @@ def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
         assert repaired.kept_at is not None
     assert repaired_count > ended
     assert cut_count > 0
+
+
+@pytest.mark.fault_case("F37")
+@pytest.mark.parametrize(
+    ("at", "count", "ends"),
+    [
+        (0, HEADER.size, SESSIONS),
+        (16, 2, SESSIONS),
+        (MIDDLE + 8, 8, 0),
+        (MIDDLE, FRAME.size, SESSIONS),
+        (MIDDLE - 200, 512, SESSIONS),
+        (MIDDLE + FRAME.size, PAGE_BYTES, None),
+    ],
+    ids=["header", "two bytes of it", "salts", "frame's header", "sector", "page"],
+)
+def test_ruined_part_of_the_log_loses_no_session_in_silence(made, state, at, count, ends):
+    """Where it is not known which pages stood there, everybody is ended; salts are made anew."""
+    place = state(made, "left")
+    damage(wal_of(place / JOURNAL_FILE), at, random.Random(6).randbytes(count))
+    (found, over), mended, logged = found_and_logged(place)
+
+    is_good(made[1], found, over, mended)
+    assert ends in (len(over), None)
+    assert mended.aside is not None
+    assert ("journal.commits_lost" in logged) == (ends == SESSIONS)
 
 
 @pytest.mark.fault_case("F37")

@@ -44,7 +44,7 @@ from supervisor.adapters.journal.repair.volume import (
     wal_of,
     write_whole,
 )
-from supervisor.adapters.journal.repair.wal import HEADER, Frame, Log, read_log
+from supervisor.adapters.journal.repair.wal import FRAME_BYTES, HEADER, Frame, Log, read_log
 from supervisor.adapters.journal.schema import check_file
 from supervisor.core.limits import JOURNAL_COPIES_KEPT
 
@@ -223,7 +223,7 @@ class Repairer:
             self.repaired.bits += len(found.repairs)
         damaged = self._damaged_pages(found) if has_sums else self._damage_without_sums()
         overlay = self._look_at_log(found)
-        if damaged is not None or overlay is not None:
+        if damaged is not None or overlay is not None or self.repaired.lost_commits:
             self._salvage(found, damaged or set(), overlay)
 
     # --- what is wrong --------------------------------------------------------------------------
@@ -231,8 +231,12 @@ class Repairer:
     def _look_at_log(self, found: Log) -> set[int] | None:
         """Remember a torn end; return the pages that are damaged in the midst of the log.
 
-        None means that SQLite may take it as it is.
+        None means that SQLite may take it as it is, or that it is not known which pages are.
         """
+        if self._has_ruined_header(found):
+            self._keep_files()
+            self.repaired.lost_commits = 1  # at least; none of them can be read
+            return None
         size = HEADER.size + found.good * (PAGE_BYTES + 24)
         is_ours = len(found.frames) > found.good
         partial = (len(self._data) - HEADER.size) % (PAGE_BYTES + 24)
@@ -249,6 +253,11 @@ class Repairer:
             return None
         newest = found.pages(found.committed)
         return {one.page for one in bad if newest[one.page] is one}
+
+    def _has_ruined_header(self, found: Log) -> bool:
+        """Say whether frames stand behind something that was a header; zeros were never written."""
+        has_frames = len(self._data) >= HEADER.size + FRAME_BYTES
+        return has_frames and not found.page_size and any(self._data[: HEADER.size])
 
     def _damaged_pages(self, found: Log) -> set[int] | None:
         """Return the pages of the file that are damaged for good, None where none is."""
@@ -346,7 +355,10 @@ class Repairer:
             _unlog(work)
             fresh.touch(FILE_MODE)
             self.progress.begin("taking out all rows that are whole")
-            self.repaired.salvaged = salvage(work, fresh, damaged, now_ms())
+            is_unknown = self.repaired.lost_commits > 0
+            self.repaired.salvaged = salvage(
+                work, fresh, damaged, now_ms(), misses_commits=is_unknown
+            )
             ready = self.path.with_name(READY)
             put_in_place(fresh, ready)
             self._is_changed = True

@@ -46,10 +46,18 @@ class UnreadableError(Exception):
     """There is nothing to take out of it."""
 
 
-def salvage(source: Path, target: Path, damaged: Collection[int], at_ms: int) -> Salvaged:
+def salvage(
+    source: Path,
+    target: Path,
+    damaged: Collection[int],
+    at_ms: int,
+    *,
+    misses_commits: bool = False,
+) -> Salvaged:
     """Copy every readable row of ``source`` to a new file ``target``; end who misses some.
 
-    ``source`` is a working copy without a write-ahead log, and is written to.
+    ``source`` is a working copy without a write-ahead log, and is written to. Where it
+    ``misses_commits``, and nobody knows of whom, everybody is ended.
 
     Raises:
         UnreadableError: the tables' names, or any row, cannot be read.
@@ -59,7 +67,7 @@ def salvage(source: Path, target: Path, damaged: Collection[int], at_ms: int) ->
         for page in damaged:
             file.seek((page - 1) * PAGE_BYTES)
             file.write(mark * (PAGE_BYTES // len(mark)))
-    found = Salvaged()
+    found = Salvaged(unsure=set(VITAL) if misses_commits else set())
     with (
         closing(sqlite3.connect(f"{source.as_uri()}?immutable=1", uri=True)) as old,
         closing(sqlite3.connect(target, isolation_level=None)) as new,

@@ -138,7 +138,10 @@ class _Reader:
         stored, right = (first, second), checksum(self._body(number), seed, self.order)
         is_ours = tuple(salts) == self.salts
         is_whole = is_ours and right == stored
-        if not is_whole and (repair := self._repair(number, head, seed, right)) is not None:
+        if not is_ours and right == stored:  # which no frame of another log has
+            is_ours = is_whole = True
+            self.log.repairs += _bits(offset + 8, (salts[0], salts[1]), self.salts)
+        elif not is_whole and (repair := self._repair(number, head, seed, right)) is not None:
             is_ours = is_whole = True
             self.log.repairs.append(repair)
             fixed = bytearray(self.data[offset : offset + FRAME.size])
@@ -154,9 +157,8 @@ class _Reader:
     ) -> tuple[int, int] | None:
         """Return the offset of a byte and its bit that is wrong, where that is all, and certain."""
         offset, stored = self._offset(number), (head[4], head[5])
-        wrong = _one_bit((head[2], head[3]), self.salts)
-        if wrong is not None:
-            return (offset + 8 + wrong[0], wrong[1]) if right == stored else None
+        if (head[2], head[3]) != self.salts:
+            return None
         wrong = _one_bit(stored, right)
         if wrong is not None:  # the checksum, or the last word of the page: the next frame knows
             if self.follows(number + 1, right):
@@ -187,14 +189,21 @@ class _Reader:
         return HEADER.size + number * (FRAME.size + self.log.page_size)
 
 
+def _bits(at: int, found: Sum, wanted: Sum) -> list[tuple[int, int]]:
+    """Return the bytes and bits in which two numbers differ that stand at ``at``."""
+    pairs = zip(struct.pack(">2I", *found), struct.pack(">2I", *wanted), strict=True)
+    return [
+        (place, bit)
+        for place, (one, other) in enumerate(pairs, at)
+        for bit in range(8)
+        if (one ^ other) >> bit & 1
+    ]
+
+
 def _one_bit(found: Sum, wanted: Sum) -> tuple[int, int] | None:
     """Return the byte and the bit in which two numbers differ, where it is one of them."""
-    differing = struct.pack(">2Q", *(one ^ other for one, other in zip(found, wanted, strict=True)))
-    number = int.from_bytes(differing[4:8] + differing[12:], "big")
-    if number == 0 or number & (number - 1):
-        return None
-    place = number.bit_length() - 1
-    return 7 - place // 8, place % 8
+    bits = _bits(0, found, wanted)
+    return bits[0] if len(bits) == 1 else None
 
 
 def sums_in(file: BinaryIO, end: int) -> tuple[dict[int, int], int]:
