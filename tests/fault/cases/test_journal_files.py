@@ -279,7 +279,7 @@ def test_ruined_part_of_the_log_loses_no_session_in_silence(made, state, at, cou
 
     is_good(made[1], found, over, mended)
     assert ends in (len(over), None)
-    assert mended.aside is not None
+    assert mended.kept_at is not None
     assert ("journal.commits_lost" in logged) == (ends == SESSIONS)
 
 
