@@ -176,6 +176,8 @@ _T = TypeVar("_T")
 class ContainedWorker(Protocol):
     """The worker in a containment, which hears what is seen of its process."""
 
+    has_ended: bool
+
     def on_contained(self) -> None:
         """Record that the process is in its cgroup, or known to have none."""
 
@@ -204,10 +206,13 @@ class Containment:
     end."""
     _oom_seen: int = 0
     """Those of the last look, which may be on its own end already: a large process dies slowly."""
-    _is_over: bool = False
-    """Its process has ended."""
     _bearer: tuple[SessionId, Incarnation] = (SessionId(""), Incarnation(0))
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process has ended, as its worker knows; nobody asks before there is one."""
+        return self.worker is None or self.worker.has_ended
 
     @property
     def boot(self) -> Boot:
@@ -223,7 +228,7 @@ class Containment:
 
     def idle(self) -> None:
         """Expect heartbeats of a spare."""
-        if not self._is_over:
+        if not self.has_ended:
             self.shared.heartbeat_watch.watch(self, self.slot, SPARE_SILENT_S)
 
     def assign(
@@ -255,7 +260,7 @@ class Containment:
 
     def expect(self, pid: int, limit_s: float) -> None:
         """Expect heartbeats of an agent that is up."""
-        if self._is_over:
+        if self.has_ended:
             return
         self.shared.heartbeat_watch.watch(self, self.slot, limit_s)
         if not self.limits.controllers and self.cgroup is None:
@@ -266,7 +271,7 @@ class Containment:
         try:
             cgroup = await self._alone(lambda: self.shared.cgroups.open(name, self.limits))
             self.cgroup = cgroup
-            is_in = not self._is_over and await self._alone(lambda: cgroup.admit(pid))
+            is_in = not self.has_ended and await self._alone(lambda: cgroup.admit(pid))
         except OSError as error:  # no descriptor is left
             log.warning("cgroup.weakened", cgroup=name, problem=str(error))
             if self.limits.controllers:  # without them it may run
@@ -278,7 +283,7 @@ class Containment:
                 self.worker.on_contained()
             if self.slot < 0:  # it was given back meanwhile
                 await self._close_cgroup()
-        if is_in and not self._is_over:
+        if is_in and not self.has_ended:
             self.shared.footprint.watch(self, cgroup)
             if self.limits.memory_bytes is not None and Controller.MEMORY in cgroup.guards:
                 self.shared.limited.add(self)
@@ -334,8 +339,7 @@ class Containment:
             self.shared.spawn(self._alone(cgroup.kill))
 
     def ended(self) -> None:
-        """Record at once that the process has ended: nothing is expected of it any more."""
-        self._is_over = True
+        """Expect nothing of the process any more, at once: it has ended, as its worker knows."""
         self.shared.heartbeat_watch.unwatch(self)
         self.shared.footprint.forget(self)
         self.shared.limited.discard(self)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import signal
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -430,8 +431,11 @@ class WorkerPool:
             await self._tasks.wait()
 
     def _hosts_of(self, worker: Worker) -> ToolHosts:
+        whose = weakref.ref(worker)  # which has them: no cycle
+
         def on_lost(address: str, message: str) -> None:
-            self.send(worker, HostLost(address=address, message=message))
+            if (known := whose()) is not None:
+                self.send(known, HostLost(address=address, message=message))
 
         parts = self.zygotes.lean, self.reaper, worker.containment, on_lost
         return ToolHosts(*parts, self._tasks.spawn, self._check_open, lambda: self.own_pids)

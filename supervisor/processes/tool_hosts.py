@@ -60,7 +60,6 @@ class ToolHosts:
     all: set[ToolHost] = field(default_factory=set)
     max_open_files: int | None = None
     _is_forking: bool = False
-    _is_over: bool = False
     _number: int = 0
 
     def start(self, address: str) -> None:
@@ -69,7 +68,7 @@ class ToolHosts:
         The address is the worker's own to give, which the caller has checked: it is removed later.
         That happens in the background; ``on_lost`` is called if it can't be, and at the host's end.
         """
-        if self._is_over:
+        if self.containment.has_ended:
             return
         if self._is_forking:
             self.on_lost(address, "another is being started")
@@ -78,8 +77,7 @@ class ToolHosts:
         self.spawn(self._acquire(address), f"host-{address}")
 
     async def end(self) -> None:
-        """Return when nothing runs any more in any of them; no other one is started."""
-        self._is_over = True
+        """Return when nothing runs any more in any of them; a worker that ended gets no other."""
         gone = [asyncio.ensure_future(host.gone.wait()) for host in self.all]
         for host in self.all:
             host.child.send_signal(signal.SIGKILL)
@@ -90,10 +88,6 @@ class ToolHosts:
                 log.error(
                     "host.not_ended", worker_id=self.containment.worker_id, after_s=HOST_END_S
                 )
-
-    def retire(self) -> None:
-        """Report nothing more to the worker, which is finalized."""
-        self.on_lost = _ignored
 
     async def _acquire(self, address: str) -> None:
         for old in self.all:
@@ -112,12 +106,12 @@ class ToolHosts:
         self.reaper.watch(
             child, lambda record: self.spawn(self._finalize(host, record), f"finalize-{address}")
         )
-        is_in = not self._is_over  # else its worker died while it was forked
+        is_in = not self.containment.has_ended  # else its worker died while it was forked
         if is_in:
             self.containment.name(output_id, child.pid)
             is_in = await self.containment.admit(child.pid, _place(host))
         log.debug("host.forked", pid=child.pid, worker_id=self.containment.worker_id)
-        if self._is_over or not is_in:
+        if self.containment.has_ended or not is_in:
             child.send_signal(signal.SIGKILL)
 
     async def _fork(self, address: str, output_id: WorkerId) -> Child:
@@ -162,10 +156,6 @@ class ToolHosts:
 def _place(host: ToolHost) -> str:
     """Return where in the cgroup of its session a host is."""
     return f"host-{host.output_id}"
-
-
-def _ignored(_address: str, _message: str) -> None:
-    """Do nothing."""
 
 
 def spawn_failure(error: Exception) -> PlainReason:

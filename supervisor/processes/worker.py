@@ -57,7 +57,7 @@ class WorkerOwner:
         """Have it write its stacks to standard error."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Worker:
     """One process; ``owner`` has it now."""
 
@@ -77,6 +77,7 @@ class Worker:
     is_detached: bool = False
     """It has an earlier daemon still, or none: until it announces itself nothing of it counts."""
     has_ended: bool = False
+    """The one word on that: its containment and its tool hosts ask for it here."""
     has_litellm: bool = False
     is_failed: bool = False
     """Whether a frame of its own was refused, for which it is ended; once is enough."""
@@ -103,7 +104,6 @@ class Worker:
         """Let go of who had it, once it is finalized, so that nobody waits for a collection."""
         self.owner = None
         self.containment.worker = None
-        self.hosts.retire()
 
     def on_contained(self) -> None:
         """Report it to the owner of the moment."""

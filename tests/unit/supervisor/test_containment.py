@@ -113,6 +113,28 @@ class Setting:
         )
 
 
+class Worker:
+    """The worker of a containment, which knows whether its process has ended."""
+
+    has_ended = False
+
+    def on_contained(self):
+        pass
+
+
+def contained(setting):
+    """Return the surroundings of a worker that lives."""
+    containment = Containment(setting, "w-1", 0)
+    containment.worker = Worker()
+    return containment
+
+
+def end(containment):
+    """Have its process end, as the pool does."""
+    containment.worker.has_ended = True
+    containment.ended()
+
+
 async def reached(event):
     assert await asyncio.to_thread(event.wait, GATE_S)
 
@@ -124,11 +146,11 @@ def test_process_that_ends_while_its_cgroup_is_made(step):
     async def scenario():
         cgroup = Cgroup()
         setting = Setting(cgroup)
-        containment = Containment(setting, "w-1", 0)
+        containment = contained(setting)
         is_there, gate = cgroup.hold(step)
         containment.assign(7, "s", 1, LIMITED)
         await reached(is_there)
-        containment.ended()
+        end(containment)
         finalizing = asyncio.ensure_future(examined(containment))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -152,9 +174,9 @@ def test_what_comes_after_the_end_is_watched_by_nobody():
     async def scenario():
         cgroup = Cgroup()
         setting = Setting(cgroup)
-        containment = Containment(setting, "w-1", 0)
+        containment = contained(setting)
         containment.assign(7, "s", 1, Supervision())
-        containment.ended()
+        end(containment)
         containment.expect(7, 30.0)
         containment.idle()
         await examined(containment)
@@ -179,13 +201,13 @@ def test_oom_kill_counts_unless_the_process_has_survived_it(looks, at_end, repor
 
     async def scenario():
         cgroup = Cgroup()
-        containment = Containment(Setting(cgroup), "w-1", 0)
+        containment = contained(Setting(cgroup))
         containment.assign(7, "s", 1, LIMITED)
         await asyncio.gather(*containment.shared.tasks)
         for kills in looks:
             containment.count_ooms(kills)
         cgroup.kills = at_end
-        containment.ended()
+        end(containment)
         return classify(await examined(containment))
 
     assert type(play(scenario)).__name__ == reported
@@ -197,11 +219,11 @@ def test_containment_without_cgroups_is_not_asked_for_each_process():
     async def scenario():
         cgroup = Cgroup(parts=(), guards=frozenset())
         setting = Setting(cgroup)
-        containment = Containment(setting, "w-1", 0)
+        containment = contained(setting)
         containment.assign(7, "s", 1, LIMITED)
         await asyncio.gather(*setting.tasks)
         containment.kill()
-        containment.ended()
+        end(containment)
         await examined(containment)
         await asyncio.gather(*setting.tasks)
         return cgroup.done
@@ -214,7 +236,7 @@ def test_only_counted_memory_is_looked_at():
 
     async def limited(guards):
         setting = Setting(Cgroup(guards=guards))
-        containment = Containment(setting, "w-1", 0)
+        containment = contained(setting)
         containment.assign(7, "s", 1, LIMITED)
         await asyncio.gather(*setting.tasks)
         return len(setting.limited)

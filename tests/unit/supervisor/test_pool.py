@@ -4,8 +4,10 @@ Those who can wait for a worker do, within bounds. What a worker says is its own
 """
 
 import asyncio
+import gc
 import os
 import threading
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +22,7 @@ from supervisor.adapters.zygote import ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
 from supervisor.processes import pool as module
 from supervisor.processes import worker as sweeper
+from supervisor.processes.containment import Containment
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.starts import Starts
 from supervisor.processes.worker import Worker
@@ -428,7 +431,7 @@ def finalized(monkeypatch, *, is_contained):
         made.router = SimpleNamespace(drain=list, is_connected=lambda _peer: False)
         containment = SimpleNamespace(is_contained=is_contained, examine=nothing, close=nothing)
         worker = Worker("w-1", containment, 101, 5, ready=None)
-        worker.mark, worker.hosts = ("s-1", 1), SimpleNamespace(end=nothing, retire=lambda: None)
+        worker.mark, worker.hosts = ("s-1", 1), SimpleNamespace(end=nothing)
         worker.owner = SimpleNamespace(on_exit=lambda _record: reported.append("ended"))
         finalizing = asyncio.create_task(
             made._finalize(worker, ExitRecord(-9, pid=101, exited_at=1.0))
@@ -459,6 +462,48 @@ def test_who_follows_a_dead_process_waits_for_the_sweep_behind_it(monkeypatch):
     ]
     reported = finalized(monkeypatch, is_contained=True)
     assert reported == ["ended", "s-1 goes on", "s-2 goes on", "swept"]
+
+
+def hosted():
+    """Return a worker that may have tool hosts."""
+    nobody = SimpleNamespace(pids=frozenset())
+    pool = WorkerPool(SimpleNamespace(lean=nobody, pids=frozenset()), nobody, None, "ipc://x", 0)
+    worker = Worker("w-1", Containment(None, "w-1", 0), 101, 5, ready=None)
+    worker.hosts = pool._hosts_of(worker)
+    return worker
+
+
+def test_a_worker_that_has_ended_gets_no_tool_host():
+    """It may have asked for one with its last word, which is read after its end."""
+    worker = hosted()
+    started = []
+
+    def start(work, name):
+        work.close()
+        started.append(name)
+
+    worker.hosts.spawn = start
+    worker.has_ended = True
+    worker.hosts.start("late")
+    worker.has_ended = False
+    worker.hosts.start("in time")
+
+    assert started == ["host-in time"]
+
+
+def test_a_finalized_worker_goes_without_a_collection():
+    """Thousands that die at once would else stay in memory, with all that they printed."""
+    worker = hosted()
+    gone = weakref.ref(worker)
+    gc.disable()
+    try:
+        worker.retire()
+        del worker
+        left = gone()
+    finally:
+        gc.enable()
+
+    assert left is None
 
 
 def test_only_agents_that_are_up_are_missed_in_the_registry(setting, tmp_path):
