@@ -15,11 +15,11 @@ from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
     ChildState,
-    Departed,
     Kill,
     Label,
     Launch,
     Outcome,
+    ProcessEnded,
     Ref,
     Replied,
     Report,
@@ -60,8 +60,10 @@ class Seen:
     is_live: bool = True
     is_up: bool = False
     is_ending: bool = False
-    is_departed: bool = False
+    is_reported: bool = False
     """It was reported as gone, or it never was there."""
+    record: object = None
+    """What was said of its end."""
     is_promised: bool = False
     """Its report says that another one follows."""
     is_follower: bool = False
@@ -70,7 +72,7 @@ class Seen:
     @property
     def is_starting(self) -> bool:
         """Whether it is on its way up; one whose place was given up is not."""
-        return self.is_live and not (self.is_up or self.is_ending or self.is_departed)
+        return self.is_live and not (self.is_up or self.is_ending or self.is_reported)
 
 
 class Audit:
@@ -101,7 +103,7 @@ class Audit:
             Terminate: self._terminate,
             SetTimer: self._set,
             CancelTimer: self._cancel,
-            Departed: self._depart,
+            ProcessEnded: self._ended,
             SupervisorUp: self._up,
             SupervisorEnded: self._over,
             Replied: self._reply,
@@ -130,13 +132,13 @@ class Audit:
         seen = self._seen.get(ref[:2])
         if seen is not None and seen.generation == ref.generation:
             seen.is_live = False
-            seen.is_departed |= not (seen.is_ending or seen.is_follower)
+            seen.is_reported |= not (seen.is_ending or seen.is_follower)
 
-    def gone(self, ref: Ref) -> None:
-        """Record that a process is going to be reported as gone."""
+    def gone(self, ref: Ref, record: object) -> None:
+        """Record that a process is going to be reported as gone, with this record of it."""
         seen = self._seen.get(ref[:2])
-        if seen is not None and seen.generation == ref.generation:
-            seen.is_live = False
+        if seen is not None and seen.generation == ref.generation and seen.is_live:
+            seen.is_live, seen.record = False, record
 
     def called(self, call: int, kind: str, key: Key) -> None:
         """Record a call that is going to be given."""
@@ -170,7 +172,7 @@ class Audit:
         if last is not None:
             if last.is_live:
                 self.wrong(f"{ref} is started, and {last} lives")
-            if not last.is_departed:
+            if not last.is_reported:
                 self.wrong(f"{ref} is started, and the end of the one before was not reported")
             if generation != last.generation + 1:
                 self.wrong(f"{ref} is started after generation {last.generation}")
@@ -200,7 +202,7 @@ class Audit:
         beside = [
             (at, name)
             for (at, name), seen in self._seen.items()
-            if seen.is_live and not seen.is_departed and at[:depth] == path
+            if seen.is_live and not seen.is_reported and at[:depth] == path
         ]
         if len(beside) <= 1:
             return []
@@ -255,18 +257,20 @@ class Audit:
             self.wrong(f"{effect.timer} is cancelled and was not set")
         self.timers.discard(effect.timer)
 
-    def _depart(self, effect: Departed) -> None:
+    def _ended(self, effect: ProcessEnded) -> None:
         ref = effect.ref
         seen = self._seen.get(ref[:2])
         if seen is None or seen.generation != ref.generation:
-            self.wrong(f"{ref} departs, and is not the last one")
+            self.wrong(f"{ref} is reported, and is not the last one")
             return
-        if seen.is_departed:
+        if seen.is_reported:
             if not seen.is_promised or effect.restarting or not effect.asked:
-                self.wrong(f"{ref} departs twice")
+                self.wrong(f"the end of {ref} is reported twice")
         elif seen.is_live:
-            self.wrong(f"{ref} departs and is not gone")
-        seen.is_departed, seen.is_promised = True, effect.restarting
+            self.wrong(f"the end of {ref} is reported, and it is not gone")
+        if effect.record != seen.record:
+            self.wrong(f"the end of {ref} is reported with {effect.record}, not {seen.record}")
+        seen.is_reported, seen.is_promised = True, effect.restarting
 
     def _up(self, effect: SupervisorUp) -> None:
         if effect.path in self._ups:
@@ -277,7 +281,7 @@ class Audit:
         path = effect.path
         depth = len(path)
         for key, seen in self._seen.items():
-            if seen.is_live and not seen.is_departed and key[0][:depth] == path:
+            if seen.is_live and not seen.is_reported and key[0][:depth] == path:
                 self.wrong(f"{path} ended, and {key} lives")
         for timer in self.timers:
             if timer.path[:depth] == path:
@@ -312,7 +316,7 @@ class Audit:
             self._charge(effect.path)
         elif effect.label is Label.UNKILLABLE and effect.child is not None:
             seen = self._seen[effect.path, effect.child.id]
-            seen.is_departed = seen.is_promised = True  # what is to be reported of it follows
+            seen.is_reported = seen.is_promised = True  # what is to be reported of it follows
         elif effect.label is Label.SHUTDOWN:
             self._closing.add(effect.path)
 
@@ -342,7 +346,7 @@ class Audit:
     def rest(self) -> None:
         """Check that nobody waits where no process starts or ends and no timer is set."""
         if self.timers or any(
-            seen.is_starting or (seen.is_live and seen.is_ending and not seen.is_departed)
+            seen.is_starting or (seen.is_live and seen.is_ending and not seen.is_reported)
             for seen in self._seen.values()
         ):
             return
@@ -357,9 +361,9 @@ class Audit:
         if not self.has_ended or self.tree.end is None:
             self.wrong("the root has not ended")
         for key, seen in self._seen.items():
-            if seen.is_live and not seen.is_departed:
+            if seen.is_live and not seen.is_reported:
                 self.wrong(f"{key} lives after the end: {seen}")
-            if not seen.is_live and not seen.is_departed:
+            if not seen.is_live and not seen.is_reported:
                 self.wrong(f"the end of {key} was not reported: {seen}")
             if seen.is_promised:
                 self.wrong(f"{key} was reported as restarting and never was: {seen}")

@@ -14,7 +14,6 @@ from supervisor.core.tree.messages import (
     ChildCall,
     ChildExited,
     DeleteChild,
-    Departed,
     Due,
     Effect,
     Fail,
@@ -24,6 +23,7 @@ from supervisor.core.tree.messages import (
     Kill,
     KillSupervisor,
     Launch,
+    ProcessEnded,
     ProcessInput,
     Reconfigure,
     Ref,
@@ -108,9 +108,9 @@ def text(effect: Effect) -> str:
         case Report(label=label, path=path, child=child, reason=reason):
             name = "" if child is None else child.id
             line = f"report {label} {place(path, name)} {reason or ''}"
-        case Departed(ref=ref, reason=reason):
+        case ProcessEnded(ref=ref, reason=reason):
             what = "restarting" if effect.restarting else "for good"
-            line = f"departed {_process(ref)} {what}: {reason}"
+            line = f"ended {_process(ref)} {what}: {reason}"
         case SetTimer(timer=timer, delay_s=delay_s):
             line = f"timer {timer.kind} of {place(timer.path, timer.child)} in {delay_s:g} s"
         case CancelTimer(timer=timer):
@@ -147,8 +147,8 @@ def _announce(audit: Audit, given: AnyInput) -> None:
             audit.ready(ref)
         case Ignored(ref=ref):
             audit.ignored(ref)
-        case ChildExited(ref=ref):
-            audit.gone(ref)
+        case ChildExited(ref=ref, record=record):
+            audit.gone(ref, record)
         case Due(timer=timer):
             audit.timers.discard(timer)
         case Stop():

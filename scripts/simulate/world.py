@@ -186,13 +186,14 @@ class World:
         if fate.is_confused:
             before = ref._replace(generation=Incarnation(ref.generation - 1))
             self.push(self.now_s, self._again, (before, reason, ending))
-        self.audit.gone(ref)
-        return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
+        record = f"record of {ref}"
+        self.audit.gone(ref, record)
+        return self.tree.handle(ChildExited(ref, reason, ending, record), self.now_s)
 
     def _again(self, fact: tuple[Ref, Any, Ending]) -> Given:
         """Report an end that was reported before, or one of long ago."""
         ref, reason, ending = fact
-        return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
+        return self.tree.handle(ChildExited(ref, reason, ending, record="late"), self.now_s)
 
     def _due(self, about: tuple[Timer, int]) -> Given:
         timer, number = about

@@ -53,7 +53,7 @@ class Happening(StrEnum):
     """The tree asks its process to end."""
     RESTARTED = "restarted"
     """Its process has ended, and another one is to take its place."""
-    DEPARTED = "departed"
+    NOT_RESTARTED = "not_restarted"
     """Its process has ended, and none takes its place."""
     OVER = "over"
     """Nothing of it is left in the tree, or it never was there."""
@@ -79,7 +79,7 @@ ____: Final = None
 """Nothing comes of it, or it can't happen there."""
 _NEXT: Final[Mapping[Phase, tuple[Phase | None, ...]]] = {
     # in the order of Happening:
-    #       launch up     idle   hib    not    want   stop   ask    again  gone   over
+    #       launch up     idle   hib    not    want   stop   ask    again  none   over
     _NEW:  (_NEW,  _UP,   ____,  ____,  ____,  ____,  _STOP, _STOP, _RE,   _END,  _OVER),
     _UP:   (_NEW,  ____,  _GO,   ____,  ____,  ____,  _STOP, _STOP, _RE,   _END,  _OVER),
     _RE:   (_NEW,  ____,  ____,  ____,  ____,  ____,  _STOP, _STOP, _RE,   _END,  _OVER),

@@ -51,9 +51,9 @@ from supervisor.core.limits import (
 from supervisor.core.session_tree import SERVERS, server_name, server_spec
 from supervisor.core.tree.messages import (
     CallResult,
-    Departed,
     Ending,
     Outcome,
+    ProcessEnded,
     Ref,
     SupervisorEnded,
 )
@@ -146,14 +146,14 @@ class ServerHost(WorkerOwner):
         """Say whether its process is gone, though its end is not reported yet."""
         return self.worker is not None and self.worker.is_over()
 
-    def departed(self, departed: Departed) -> None:
+    def on_ended(self, ended: ProcessEnded) -> None:
         """Say in the log that it is gone, and whether another one comes."""
-        self.restarts = departed.restarts
+        self.restarts = ended.restarts
         log.warning(
             "mcp_host.ended",
             server=self.name,
-            reason=str(departed.reason),
-            restarting=departed.restarting,
+            reason=str(ended.reason),
+            restarting=ended.restarting,
         )
 
     # --- as the owner of its process --------------------------------------------------------

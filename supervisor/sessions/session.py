@@ -40,9 +40,9 @@ from supervisor.core.session_phase import SHOWN, Happening, Phase, after
 from supervisor.core.session_tree import AGENT, HIBERNATE_GRACE_S, check_parent, parks
 from supervisor.core.tree.messages import (
     CallResult,
-    Departed,
     Ending,
     Outcome,
+    ProcessEnded,
     Ref,
     SupervisorEnded,
     SupervisorPath,
@@ -67,8 +67,8 @@ _NOT_ITS_OWN: Final = (Shutdown(detail=HIBERNATE), Shutdown(detail="normal"))
 class SessionServices(Services, Protocol):
     """What the session needs beside that; a protocol, since ``Sessions`` imports this module."""
 
-    def notify(self, session: "Session", departed: Departed, record: ExitRecord) -> None:
-        """Notify the monitors that a process ended."""
+    def notify(self, session: "Session", ended: ProcessEnded) -> None:
+        """Notify the monitors that a process ended; ``record`` is an ``ExitRecord`` or None."""
 
     def record_hibernation(self, session: "Session") -> None:
         """Record that a process ended and nobody is notified."""
@@ -104,8 +104,6 @@ class Session:
     started: asyncio.Future[None] = field(init=False)
     _start_attempt: StartAttempt | None = None
     """How its agent was started, until its process has ended."""
-    _exit: ExitRecord = field(default_factory=ExitRecord)
-    """How the present process, or the last one, has ended; empty before that."""
     _is_wanted: bool = False
     _stop_reason: PlainReason | None = None
     _falls: Falls = field(default_factory=Falls)
@@ -272,7 +270,7 @@ class Session:
     def over(self, ended: SupervisorEnded) -> None:
         """Record that nothing of the session is left in the tree."""
         if self.phase is Phase.ENDING:
-            assert self.last_reason is not None  # noqa: S101 - set by ``departed``
+            assert self.last_reason is not None  # noqa: S101 - set by ``on_ended``
             self._end(self.last_reason)
         elif self.phase is not Phase.ENDED:
             self._publish_last(self._stop_reason or ended.cause)
@@ -281,7 +279,9 @@ class Session:
         """Publish an end for which there was no process of it to be reported."""
         ref = Ref(self.path, AGENT, self.incarnation)
         self._publish_down(
-            Departed(ref=ref, reason=reason, restarting=False, asked=True, restarts=self.restarts)
+            ProcessEnded(
+                ref=ref, reason=reason, restarting=False, asked=True, restarts=self.restarts
+            )
         )
         self._end(reason)
 
@@ -314,7 +314,7 @@ class Session:
         if self.services.is_leaving:
             return
         self._enter(Happening.LAUNCHED)
-        self.incarnation, self._exit = ref.generation, ExitRecord()
+        self.incarnation = ref.generation
         inherited, self.inherited = self.inherited, None
         self._start_attempt = StartAttempt(ref, self, self.services, self._tasks)
         self._start_attempt.begin(inherited)
@@ -345,33 +345,33 @@ class Session:
         """Say whether its process is gone, though its end is not reported yet."""
         return self._process is not None and self._process.worker.is_over()
 
-    def departed(self, departed: Departed) -> None:
+    def on_ended(self, ended: ProcessEnded) -> None:
         """Notify who watches, unless the session hibernates."""
         if self.phase is Phase.HIBERNATING:
             self.last_reason = None
             self.services.record_hibernation(self)
             return
-        if departed.asked and departed.reason in _NOT_ITS_OWN:
-            departed = replace(departed, reason=self._stop_reason or Normal())
-        if isinstance(departed.reason, Unkillable) and self._process is not None:
-            self._exit = self._process.stuck(departed.reason)
-            departed = replace(departed, reason=self._exit.reason)
-        self.restarts, self.last_reason = departed.restarts, departed.reason
-        self._enter(Happening.RESTARTED if departed.restarting else Happening.DEPARTED)
-        self._publish_down(departed)
-        if isinstance(departed.reason, Unkillable):
+        if ended.asked and ended.reason in _NOT_ITS_OWN:
+            ended = replace(ended, reason=self._stop_reason or Normal())
+        if isinstance(ended.reason, Unkillable) and self._process is not None:
+            record = self._process.stuck(ended.reason)
+            ended = replace(ended, reason=record.reason, record=record)
+        self.restarts, self.last_reason = ended.restarts, ended.reason
+        self._enter(Happening.RESTARTED if ended.restarting else Happening.NOT_RESTARTED)
+        self._publish_down(ended)
+        if isinstance(ended.reason, Unkillable):
             # No process takes its place, so a supervisor that was not about to end would wait.
-            self._end_in_tree(str(departed.reason), 0.0)
+            self._end_in_tree(str(ended.reason), 0.0)
 
-    def _publish_down(self, departed: Departed) -> None:
+    def _publish_down(self, ended: ProcessEnded) -> None:
         log.info(
             "process.ended",
             session_id=self.id,
-            reason=str(departed.reason),
-            incarnation=departed.ref.generation,
-            restarting=departed.restarting,
+            reason=str(ended.reason),
+            incarnation=ended.ref.generation,
+            restarting=ended.restarting,
         )
-        self.services.notify(self, departed, self._exit)
+        self.services.notify(self, ended)
 
     def _give_up(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
         if self._start_attempt is not None and self._start_attempt.ref == ref:
@@ -444,7 +444,7 @@ class Session:
         if self._start_attempt is None or process is not self._process:
             return
         self._start_attempt.close()
-        self._start_attempt, self._exit = None, record
+        self._start_attempt = None
         self._tasks.cancel_timers()
         self.pending.process_ended(crashed=record.ending is Ending.CRASH)
         step = fell_at(record)
@@ -466,7 +466,7 @@ class Session:
         ending = record.ending
         if ending is Ending.CRASH and self._falls.spares(step):
             ending = Ending.FELL
-        self.services.runtime.exited(process.ref, record.reason, ending)
+        self.services.runtime.exited(process.ref, record.reason, ending, record)
 
     def _hibernated(self, answer: CallResult) -> None:
         if self.phase is not Phase.HIBERNATING:

@@ -58,7 +58,7 @@ from supervisor.core.limits import (
 )
 from supervisor.core.session_phase import Phase
 from supervisor.core.session_tree import ALL_SESSIONS, check_session, session_path, session_spec
-from supervisor.core.tree.messages import CallResult, Departed, Outcome
+from supervisor.core.tree.messages import CallResult, Outcome, ProcessEnded
 from supervisor.processes.pool import WorkerPool
 from supervisor.sessions.assignment import Brought, brought_from, spec_bytes, spec_of
 from supervisor.sessions.monitors import NOBODY, MonitorService
@@ -376,19 +376,20 @@ class Sessions:
         elif not self.is_silent:
             self.control.send(client, frame)
 
-    def notify(self, session: Session, departed: Departed, record: ExitRecord) -> None:
+    def notify(self, session: Session, ended: ProcessEnded) -> None:
         """Notify the monitors that a process ended; not when it only ends with the daemon."""
         if self.is_leaving:
             return
-        wait_ms = round(departed.delay_s * 1000) if departed.restarting else None
+        record = ended.record if isinstance(ended.record, ExitRecord) else ExitRecord()
+        wait_ms = round(ended.delay_s * 1000) if ended.restarting else None
         self.monitors.publish(
             Down(
                 ref=NOBODY,
                 session_id=session.id,
-                reason=departed.reason,
-                incarnation=departed.ref.generation,
-                restarting=departed.restarting,
-                restarts=departed.restarts,
+                reason=ended.reason,
+                incarnation=ended.ref.generation,
+                restarting=ended.restarting,
+                restarts=ended.restarts,
                 next_attempt_ms=wait_ms,
                 evidence=evidence_of(record),
             )

@@ -32,13 +32,13 @@ from cmdc_runtime.wire.codec import encode
 from cmdc_runtime.wire.frames import Batch
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
+from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import REPORTS_KEPT_MAX
 from supervisor.core.tree import messages
 from supervisor.core.tree.messages import (
     Ask,
     CallResult,
     CancelTimer,
-    Departed,
     Effect,
     Ending,
     Input,
@@ -46,6 +46,7 @@ from supervisor.core.tree.messages import (
     Label,
     Launch,
     Outcome,
+    ProcessEnded,
     Ref,
     Replied,
     Report,
@@ -148,7 +149,7 @@ class ChildHandler(Protocol):
     def is_over(self) -> bool:
         """Say whether its process is gone, though ``exited`` has not been called yet."""
 
-    def departed(self, departed: Departed) -> None:
+    def on_ended(self, ended: ProcessEnded) -> None:
         """Notify the monitors that it is gone, and what becomes of it."""
 
 
@@ -183,9 +184,11 @@ class TreeRuntime:
         """Say that a process is ready."""
         self._take(messages.Up(ref, handle))
 
-    def exited(self, ref: Ref, reason: AnyReason, ending: Ending) -> None:
+    def exited(
+        self, ref: Ref, reason: AnyReason, ending: Ending, record: ExitRecord | None = None
+    ) -> None:
         """Say that a process is gone, or could not be started."""
-        self._take(messages.ChildExited(ref, reason, ending))
+        self._take(messages.ChildExited(ref, reason, ending, record))
 
     def fail(self, ref: Ref, reason: PlainReason) -> None:
         """Have a process killed that hangs or uses too much."""
@@ -274,8 +277,8 @@ class TreeRuntime:
                 self._handler(ref).terminate(ref)
             case Kill(ref=ref, fail_reason=fail_reason):
                 self._handler(ref).kill(ref, fail_reason)
-            case Departed(ref=ref):
-                self._handler(ref).departed(effect)
+            case ProcessEnded(ref=ref):
+                self._handler(ref).on_ended(effect)
             case SetTimer(timer=timer, delay_s=delay_s):
                 self._set(timer, delay_s)
             case CancelTimer(timer=timer):
@@ -406,13 +409,13 @@ class ZygoteChild:
         """Say no: whoever asks for its end gets it at once."""
         return False
 
-    def departed(self, departed: Departed) -> None:
+    def on_ended(self, ended: ProcessEnded) -> None:
         """Say in the log that there is none, and when the next one is tried."""
         log.warning(
             "zygote.ended",
-            reason=str(departed.reason),
-            restarting=departed.restarting,
-            next_attempt_s=departed.delay_s,
+            reason=str(ended.reason),
+            restarting=ended.restarting,
+            next_attempt_s=ended.delay_s,
         )
 
     async def _warm(self, ref: Ref) -> None:

@@ -24,7 +24,7 @@ class Audit:
     stopping: set = field(default_factory=set)
     """The supervisors that were about to end when the last step was over."""
     timers: set = field(default_factory=set)
-    departed: Counter = field(default_factory=Counter)
+    reported: Counter = field(default_factory=Counter)
     due_back: set = field(default_factory=set)
     """The places of which a Down said that another process follows."""
 
@@ -48,20 +48,20 @@ class Audit:
             self.added[place, ref.generation - 1] -= 1
         self.alive[place], self.last[place] = ref, ref.generation
         for restarting in (False, True):  # one that was forgotten and added again counts anew
-            self.departed.pop((ref, restarting), None)
+            self.reported.pop((ref, restarting), None)
 
     def ended(self, ref):
         """A process ends once."""
         place = (*ref.path, ref.child)
         assert self.alive.pop(place, None) == ref, f"{named(ref)} ended twice"
 
-    def delivered(self, departed):
+    def delivered(self, ended):
         """Who watches hears once that a process ended, and at most once more that none follows."""
-        place = (*departed.ref.path, departed.ref.child)
-        (self.due_back.add if departed.restarting else self.due_back.discard)(place)
-        self.departed[departed.ref, departed.restarting] += 1
-        assert self.departed[departed.ref, departed.restarting] == 1, departed
-        assert not (departed.restarting and self.departed[departed.ref, False]), departed
+        place = (*ended.ref.path, ended.ref.child)
+        (self.due_back.add if ended.restarting else self.due_back.discard)(place)
+        self.reported[ended.ref, ended.restarting] += 1
+        assert self.reported[ended.ref, ended.restarting] == 1, ended
+        assert not (ended.restarting and self.reported[ended.ref, False]), ended
 
     def is_over(self):
         """Check that nothing is left."""

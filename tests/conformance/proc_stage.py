@@ -64,9 +64,9 @@ class Watched(TreeRuntime):
         else:  # what the daemon's own children never say
             self._take(Up(ref, handle, extra))
 
-    def exited(self, ref, reason, ending):
+    def exited(self, ref, reason, ending, record=None):
         if self._stage.saw_end(ref, reason):
-            super().exited(ref, reason, ending)
+            super().exited(ref, reason, ending, record)
         else:  # the daemon's own children never refuse to start
             self._take(Ignored(ref))
 
@@ -118,8 +118,8 @@ class Handler:
     def is_over(self):
         return self._session.is_over()
 
-    def departed(self, departed):
-        self._session.departed(departed)
+    def on_ended(self, ended):
+        self._session.on_ended(ended)
 
 
 class ProcStage(Stage):
@@ -321,10 +321,10 @@ class ProcStage(Stage):
             self.write("ignored" if has_ignored else "exit", named(ref), reason)
         return not has_ignored
 
-    def saw_down(self, departed):
+    def saw_down(self, ended):
         with self._guard():
-            self.audit.delivered(departed)
-            self.write("down", named(departed.ref), departed)
+            self.audit.delivered(ended)
+            self.write("down", named(ended.ref), ended)
 
     def saw_report(self, report):
         with self._guard():

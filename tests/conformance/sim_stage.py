@@ -10,12 +10,12 @@ from supervisor.core.tree.messages import (
     Begin,
     CancelTimer,
     ChildExited,
-    Departed,
     Due,
     Ignored,
     Kill,
     KillSupervisor,
     Launch,
+    ProcessEnded,
     Reconfigure,
     Replied,
     Report,
@@ -71,7 +71,7 @@ class SimStage(Stage):
         self._agenda = []
         self._order = count()
         self._pids = count(1)
-        self._processes = {}
+        self._processes, self._records = {}, {}
 
     # --- what a case does -------------------------------------------------------------------
 
@@ -123,6 +123,7 @@ class SimStage(Stage):
         match effect:
             case Launch(ref=ref, start=script):
                 self.audit.launched(ref)
+                self._records.pop(ref, None)  # one that was added again counts anew
                 self.write("launch", named(ref))
                 self.launch(ref, script.life(ref.generation))
             case Ask(ref=ref, reason=why):
@@ -141,8 +142,10 @@ class SimStage(Stage):
             case CancelTimer(timer=timer):
                 assert timer in self.audit.timers
                 self._cancel(timer)
-            case Departed(ref=ref):
+            case ProcessEnded(ref=ref):
                 self.audit.delivered(effect)
+                known = self._records.get(ref)
+                assert effect.record is known, f"{named(ref)} is reported with {effect.record}"
                 self.write("down", named(ref), effect)
             case Replied(call=call, result=answer):
                 self.replied(call, answer)
@@ -180,8 +183,9 @@ class SimStage(Stage):
             self.perform(self.tree.handle(Ignored(process.ref), self.now()))
             return
         self.write("exit", named(process.ref), reason)
-        ending = ending_of(reason)
-        self.perform(self.tree.handle(ChildExited(process.ref, reason, ending), self.now()))
+        given = ChildExited(process.ref, reason, ending_of(reason), record=object())
+        self._records[process.ref] = given.record
+        self.perform(self.tree.handle(given, self.now()))
 
     def process_of(self, name, path=()):
         """Return the living process of a child."""

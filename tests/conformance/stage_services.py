@@ -284,10 +284,10 @@ class StageServices(Services):
     def _receive(self, *given):
         self.pool.receive(*given)
 
-    def notify(self, session, departed, record):
+    def notify(self, session, ended):
         """Hand over the notice of an end that monitors would get."""
-        super().notify(session, departed, record)
-        self._on_down(departed)
+        super().notify(session, ended)
+        self._on_down(ended)
 
     def write_down(self, session):
         """Have it in the journal; a child that is added again is a new session of its id."""

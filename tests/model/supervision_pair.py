@@ -52,7 +52,7 @@ WORDS = {
 def said(effect):
     """Return an effect as the reference says it, None where it has no word for it."""
     match effect:
-        case messages.Departed(ref=ref, restarting=restarting, reason=reason):
+        case messages.ProcessEnded(ref=ref, restarting=restarting, reason=reason):
             return ("gone", *ref, restarting, type(reason).__name__)
         case messages.SupervisorEnded(path=path, reason=reason):
             return ("supervisor ended", path, type(reason).__name__)
@@ -151,14 +151,15 @@ class Pair:
 
     def exit(self, ref, end):
         self.forget(ref)
-        self.audit.gone(ref)
-        self.exit_again(ref, end)
+        record = f"record of {ref}"
+        self.audit.gone(ref, record)
+        self.exit_again(ref, end, record)
 
-    def exit_again(self, ref, end):
+    def exit_again(self, ref, end, record="late"):
         reason, ending = end
         self.take(
             "hear",
-            lambda: self.tree.handle(ChildExited(ref, reason, ending), self.now),
+            lambda: self.tree.handle(ChildExited(ref, reason, ending, record), self.now),
             *ref,
             "exited",
             reason,

@@ -115,9 +115,9 @@ class Watched(Services):
         self.ends[session] += 1
         super().forget(session, reason)
 
-    def notify(self, session, departed, record):
-        self.downs_of[session].append((departed.ref.generation, departed.restarting))
-        super().notify(session, departed, record)
+    def notify(self, session, ended):
+        self.downs_of[session].append((ended.ref.generation, ended.restarting))
+        super().notify(session, ended)
 
 
 class Play:

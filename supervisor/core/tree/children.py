@@ -36,12 +36,12 @@ from supervisor.core.tree.messages import (
     CancelTimer,
     ChildState,
     ChildView,
-    Departed,
     Effect,
     Kill,
     Label,
     Launch,
     Outcome,
+    ProcessEnded,
     Ref,
     Replied,
     Report,
@@ -97,6 +97,8 @@ class TreeChild:
     state: ChildState = ChildState.DOWN
     handle: object = None
     extra: object = None
+    record: object = None
+    """What the shell knows of the end of this generation, None before it."""
     past: "Mapping[str, TreeChild]" = field(default_factory=dict)
     """Of a supervisor that ended: the children whose generations the next one goes on with."""
     starts: list[object] = field(default_factory=list)
@@ -110,7 +112,7 @@ class TreeChild:
     unjudged: AnyReason | None = None
     """It ended by itself while the supervisor was at work: what becomes of it is not decided."""
     is_due_back: bool = False
-    """``Departed`` said of its last process that another one follows."""
+    """``ProcessEnded`` said of its last process that another one follows."""
     kill_at_s: float = math.inf
     brutal: bool = field(init=False)
     """Its time was over when it was to be asked: each start says that it is not."""
@@ -216,6 +218,7 @@ class Children(dict[str, TreeChild]):
         self.report_unjudged(child, restarting=True)
         child.generation = Incarnation(child.generation + 1)
         child.state, child.handle, child.extra = ChildState.STARTING, None, None
+        child.record = None
         child.kill_at_s, child.brutal, child.is_kept = math.inf, False, False
 
     def launch(self, child: TreeChild) -> None:
@@ -314,14 +317,14 @@ class Children(dict[str, TreeChild]):
         reason, child.unjudged = child.unjudged, None
         if reason is not None:
             self.report_end(child, reason, was_expected=False)
-            self.depart(child, reason, restarting=restarting)
+            self.report_gone(child, reason, restarting=restarting)
 
     def report_end(self, child: TreeChild, reason: AnyReason, *, was_expected: bool) -> None:
         """Report how a child ended that was to end, unless it ended as it should."""
         if not (was_expected or isinstance(reason, (Normal, Shutdown))):
             self.report(Label.SHUTDOWN_ERROR, "shutdown_error", child, Fact(reason))
 
-    def depart(
+    def report_gone(
         self,
         child: TreeChild,
         reason: AnyReason,
@@ -334,20 +337,21 @@ class Children(dict[str, TreeChild]):
         child.is_due_back = restarting
         if child.spec.type == WORKER:
             self.step.emit(
-                Departed(
+                ProcessEnded(
                     ref=self.ref(child),
                     reason=reason,
                     restarting=restarting,
                     asked=asked,
                     restarts=child.restarts,
                     delay_s=delay_s,
+                    record=child.record,
                 )
             )
 
     def let_down(self, child: TreeChild, why: str) -> None:
         """Emit that a child that is down and was to come back does not."""
         if child.is_due_back and child.state is ChildState.DOWN:
-            self.depart(child, Shutdown(detail=why), asked=True)
+            self.report_gone(child, Shutdown(detail=why), asked=True)
 
     def report(self, label: Label, context: str, child: TreeChild, fact: Fact = Fact()) -> None:
         """Report one fact about a child."""

@@ -186,10 +186,14 @@ class Ignored(ProcessInput, frozen=True):
 
 
 class ChildExited(ProcessInput, frozen=True):
-    """A process is gone, or could not be started."""
+    """A process is gone, or could not be started.
+
+    ``ProcessEnded`` carries ``record`` back, whatever it is: what the shell knows of this end.
+    """
 
     reason: AnyReason
     ending: Ending
+    record: object = None
 
 
 class Fail(ProcessInput, frozen=True):
@@ -358,11 +362,11 @@ class CancelTimer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Departed:
+class ProcessEnded:
     """A worker's process has ended: notify who watches it; ``asked`` is by whom it was wanted.
 
     ``reason`` is that of the whole if the process was one restart too many. ``delay_s`` is how long
-    the next one is put off.
+    the next one is put off. ``record`` is that of its ``ChildExited``, None where there was none.
     """
 
     ref: Ref
@@ -371,6 +375,7 @@ class Departed:
     asked: bool
     restarts: int
     delay_s: float = 0.0
+    record: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +430,7 @@ Effect: TypeAlias = (
     | Kill
     | SetTimer
     | CancelTimer
-    | Departed
+    | ProcessEnded
     | SupervisorUp
     | SupervisorEnded
     | Replied

@@ -4,8 +4,9 @@ A tree is a function of its specification and its inputs. A recording is both as
 ``RecordingHead``, then one ``RecordedInput`` for each input: its time, the input, and one letter
 for each effect. ``replay`` gives them to a new tree and compares the letters.
 
-What means nothing to the tree is recorded by name: a start object or a handle as its type, a call
-as a number. A traceback is left out: it may be long, and a recording is read by people.
+What means nothing to the tree is recorded by name: a start object, a handle or the record of an
+end as its type, a call as a number. A traceback is left out: it may be long, and a recording is
+read by people.
 
 Room is bounded. The inputs about a supervisor below a dynamic one, and about all below it, are
 forgotten when it is gone for good: its siblings do not depend on it. So a daemon keeps the story of
@@ -28,11 +29,11 @@ from supervisor.core.tree.messages import (
     CancelTimer,
     ChildCall,
     ChildExited,
-    Departed,
     Effect,
     Input,
     Kill,
     Launch,
+    ProcessEnded,
     Reconfigure,
     Replied,
     Report,
@@ -64,7 +65,7 @@ LETTERS: Final[dict[type, str]] = {
     Kill:            "K",
     SetTimer:        "s",
     CancelTimer:     "c",
-    Departed:        "D",
+    ProcessEnded:    "D",
     SupervisorUp:    "U",
     SupervisorEnded: "E",
     Replied:         "r",
@@ -259,9 +260,10 @@ def _nameless(given: Input, number: int) -> Input:
     match given:
         case Up():
             return msgspec.structs.replace(given, handle=name_of(given.handle), extra=None)
-        case ChildExited(reason=Raised()):
-            reason = msgspec.structs.replace(given.reason, traceback="")
-            return msgspec.structs.replace(given, reason=reason)
+        case ChildExited(reason=reason, record=record):
+            if isinstance(reason, Raised):
+                reason = msgspec.structs.replace(reason, traceback="")
+            return msgspec.structs.replace(given, reason=reason, record=name_of(record))
         case StartChild():
             return msgspec.structs.replace(given, spec=_named_child(given.spec), call=number)
         case ChildCall():

@@ -476,7 +476,7 @@ class Supervisor:
         if ending is not Ending.NORMAL:
             self.children.report(Label.CHILD_TERMINATED, "child_terminated", child, Fact(reason))
         self.close(child, ChildState.DOWN)
-        self.children.depart(child, reason)
+        self.children.report_gone(child, reason)
         self.forget_if_done(child)
         if ending is Ending.FINAL and child.spec.restart != "temporary":
             self.leave(End(Shutdown(detail=str(reason)), reason, Ending.NORMAL), SIBLING_ENDED)
@@ -506,7 +506,7 @@ class Supervisor:
         child.restarts += 1
         self.children.report(label, label.value, child, Fact(reason, next_attempt_s=wait_s))
         self.close(child, ChildState.RESTARTING)
-        self.children.depart(child, reason, restarting=True, delay_s=wait_s)
+        self.children.report_gone(child, reason, restarting=True, delay_s=wait_s)
         if self.is_grouped:
             is_retry = label is Label.START_ERROR
             self.regroup(child, wait_s if wait_s > 0 or is_retry else None)
@@ -524,7 +524,7 @@ class Supervisor:
         self.children.report(label, label.value, child, Fact(reason))
         self.children.report(Label.SHUTDOWN, "reached_max_restart_intensity", child, Fact(spent))
         self.close(child, ChildState.DOWN)
-        self.children.depart(child, spent)
+        self.children.report_gone(child, spent)
         self.children.drop(child)
         self.leave(End(spent, spent, Ending.NORMAL), SIBLING_ENDED)
 
@@ -540,7 +540,7 @@ class Supervisor:
             return
         self.children.report(Label.START_ERROR, "start_error", child, Fact(reason))
         self.close(child, ChildState.DOWN)
-        self.children.depart(child, reason)
+        self.children.report_gone(child, reason)
         if child.is_new:
             self.children.drop(child)
         self.children.answer_starts(child, Outcome.ERROR, reason)
@@ -558,7 +558,7 @@ class Supervisor:
         is_member = self._is_to_be_stopped(child)
         comes_back = is_member and child.spec.restart != "temporary" and not child.is_new
         self.close(child, ChildState.DOWN)
-        self.children.depart(child, reason, restarting=comes_back, asked=was_asked)
+        self.children.report_gone(child, reason, restarting=comes_back, asked=was_asked)
         if child.is_new:
             self.children.drop(child)
         self.children.answer_starts(child, Outcome.ERROR, reason)
@@ -572,7 +572,7 @@ class Supervisor:
         reason, was_up = unkillable(), child.state is ChildState.UP
         self.children.report(Label.UNKILLABLE, "unkillable", child, Fact(reason))
         child.state = ChildState.UNKILLABLE
-        self.children.depart(child, reason, asked=not was_up)
+        self.children.report_gone(child, reason, asked=not was_up)
         is_new = child.is_new
         self.children.answer_starts(child, Outcome.ERROR, reason)
         child.is_new = is_new  # its specification goes when it does

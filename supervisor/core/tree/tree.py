@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.reasons import Other
-from supervisor.core.tree.children import TreeChild, TreeStep
+from supervisor.core.tree.children import ALIVE, TreeChild, TreeStep
 from supervisor.core.tree.messages import (
     Begin,
     CallResult,
@@ -97,12 +97,16 @@ class Tree:
         return self._about(given.ref, now_s, lambda sup, child: sup.ignored(child))
 
     def _exited(self, given: ChildExited, now_s: float) -> list[Effect]:
-        ref, reason, ending = given.ref, given.reason, given.ending
-        left = self._left_behind(ref)
+        def work(supervisor: Supervisor, child: TreeChild) -> None:
+            if child.state in ALIVE:  # a second exit of it is none of its own
+                child.record = given.record
+            supervisor.exited(child, given.reason, given.ending)
+
+        left = self._left_behind(given.ref)
         if left is not None:
             left.state = ChildState.DOWN
             return []
-        return self._about(ref, now_s, lambda sup, child: sup.exited(child, reason, ending))
+        return self._about(given.ref, now_s, work)
 
     def _fail(self, given: Fail, now_s: float) -> list[Effect]:
         return self._about(

@@ -273,9 +273,9 @@ class Services(Sessions):
         self.control = SimpleNamespace(send=sent, send_encoded=sent)
         self.monitors = MonitorService(journal, self.look_up, lambda _client, _frame: False)
 
-    def notify(self, session, departed, record):
-        self.downs.append(departed)
-        super().notify(session, departed, record)
+    def notify(self, session, ended):
+        self.downs.append(ended)
+        super().notify(session, ended)
 
     def record_hibernation(self, session):
         self.sleeps += 1

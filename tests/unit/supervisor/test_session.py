@@ -16,7 +16,7 @@ from cmdc_runtime.wire.codec import decode
 from cmdc_runtime.wire.frames import Deliver, FailedReply, IdleNotice, Started, Terminate, ToClient
 from supervisor.core.session_phase import HAVING_CHILDREN, Phase
 from supervisor.core.session_tree import AGENT
-from supervisor.core.tree.messages import CallResult, Departed, Outcome, Ref, SupervisorEnded
+from supervisor.core.tree.messages import CallResult, Outcome, ProcessEnded, Ref, SupervisorEnded
 from tests.unit.supervisor.services import CLIENT, NO_PROCESS, Services, play, session_of, settle
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -60,10 +60,10 @@ class Case:
         self.services.worker.ends(-9)
 
     def again(self):
-        self._departed(restarting=True)
+        self._gone(restarting=True)
 
     def gone(self):
-        self._departed(restarting=False)
+        self._gone(restarting=False)
 
     def hibernated(self):
         self.session._hibernated(CallResult(Outcome.OK))
@@ -89,10 +89,10 @@ class Case:
     def deliver(self):
         self.session.deliver(CLIENT, "c-1", NIL, durable=False)
 
-    def _departed(self, *, restarting):
+    def _gone(self, *, restarting):
         restarts = self.session.restarts + restarting
-        self.session.departed(
-            Departed(
+        self.session.on_ended(
+            ProcessEnded(
                 ref=self.ref,
                 reason=KILLED,
                 restarting=restarting,
@@ -326,8 +326,8 @@ def test_caller_s_reason_stands_for_what_only_obeyed(stopped, said, reported):
         case = Case()
         await case.reach(Phase.HIBERNATING)
         case.session.stop(stopped, 5.0)
-        departed = Departed(ref=case.ref, reason=said, restarting=False, asked=True, restarts=0)
-        case.session.departed(departed)
+        ended = ProcessEnded(ref=case.ref, reason=said, restarting=False, asked=True, restarts=0)
+        case.session.on_ended(ended)
         return case.session.last_reason
 
     assert play(scenario) == reported

@@ -209,7 +209,7 @@ def test_crash_while_it_hibernates_is_no_end():
 
 @pytest.mark.parametrize("is_asleep", [False, True])
 def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
-    """One Down, with the caller's reason, whenever the stop comes."""
+    """One Down, with the caller's reason, whenever the stop comes; who sleeps has no process."""
 
     async def scenario():
         services = services_with_tree()
@@ -224,9 +224,30 @@ def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
         if not is_asleep:
             worker.ends()
         await settle()
-        return services.notices, await session.ended
+        (down,) = services.downs
+        return services.notices, await session.ended, down.record is None
 
-    assert play(scenario) == ([(Normal(), 1, False)], Normal())
+    assert play(scenario) == ([(Normal(), 1, False)], Normal(), is_asleep)
+
+
+def test_each_down_has_the_record_of_its_own_process():
+    """It goes through the tree with the end that it is of, and is not looked for afterwards."""
+
+    async def scenario():
+        services = services_with_tree()
+        session = session_of(services)
+        begin(session)
+        pids = []
+        for status in (-9, -11):
+            worker = await up(session)
+            pids.append(worker.pid)
+            worker.ends(status)
+            await settle()
+        return pids, [(one.record.pid, one.record.status) for one in services.downs]
+
+    (first, second), records = play(scenario)
+
+    assert records == [(first, -9), (second, -11)]
 
 
 def test_temporary_session_sleeps_and_wakes_and_ends_with_its_process():

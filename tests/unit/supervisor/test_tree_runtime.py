@@ -45,9 +45,9 @@ class Scripted:
         self.said.append(("kill", ref.generation))
         self.runtime.exited(ref, KILLED, Ending.CRASH)
 
-    def departed(self, departed):
-        restarting = "restarting" if departed.restarting else "gone"
-        self.said.append((restarting, departed.ref.generation))
+    def on_ended(self, ended):
+        restarting = "restarting" if ended.restarting else "gone"
+        self.said.append((restarting, ended.ref.generation))
 
 
 def play(work, handler, *, flags=None, **spec):
@@ -309,7 +309,7 @@ def test_an_answer_comes_between_no_two_effects_of_a_step():
             said.append(f"{self.name} is asked")
             super().ask(ref, reason)
 
-        def departed(self, departed):
+        def on_ended(self, ended):
             said.append(f"{self.name} is gone")
 
     async def stop(runtime):
@@ -348,8 +348,8 @@ def test_bug_of_one_post_takes_nothing_from_the_others():
     """An effect that raises is logged; those behind it are performed all the same."""
 
     class Broken(Scripted):
-        def departed(self, departed):
-            super().departed(departed)
+        def on_ended(self, ended):
+            super().on_ended(ended)
             raise RuntimeError("a bug")
 
     async def stop(runtime):

@@ -40,7 +40,7 @@ def test_a_seed_makes_the_same_schedules():
 BREAKS = {
     "a timer stays":            (Children, "forget_timers", lambda *_: None),
     "no budget":                (Window, "charge",        lambda *_: True),
-    "a crash is nobody's":      (Children, "depart",        lambda *_, **__: None),
+    "a crash is nobody's":      (Children, "report_gone",   lambda *_, **__: None),
     "calls are forgotten":      (Children, "answer_ends",   lambda *_: None),
     "a group is not ended":     (Supervisor, "_end_members",  lambda _, work: to_starts(work)),
     "a group is not started":   (GroupRestart, "is_waiting", property(lambda _: True)),

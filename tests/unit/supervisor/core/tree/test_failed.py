@@ -7,12 +7,12 @@ from supervisor.core.tree.messages import (
     UNKILLABLE_AFTER_S,
     Begin,
     ChildExited,
-    Departed,
     Due,
     Ending,
     Fail,
     Kill,
     Launch,
+    ProcessEnded,
     Ref,
     Stop,
     SupervisorEnded,
@@ -48,7 +48,7 @@ def test_it_is_killed_once_and_comes_back_with_the_reason_reported():
     assert of(Kill, effects) == [Kill(FIRST, SILENT)]
     assert of(Kill, tree.handle(Fail(FIRST, SILENT), 1.1)) == []
     ended = tree.handle(ChildExited(FIRST, SILENT, Ending.CRASH), 1.2)
-    assert [(one.reason, one.restarting) for one in of(Departed, ended)] == [(SILENT, True)]
+    assert [(one.reason, one.restarting) for one in of(ProcessEnded, ended)] == [(SILENT, True)]
     assert [one.ref.generation for one in of(Launch, ended)] == [2]
     assert tree.handle(Due(TIMER), 1.0 + UNKILLABLE_AFTER_S) == []
 
@@ -61,10 +61,10 @@ def test_one_that_cannot_be_killed_is_reported_and_not_replaced(restart, ends):
     tree = risen(restart)
     tree.handle(Fail(FIRST, SILENT), 1.0)
     effects = tree.handle(Due(TIMER), 1.0 + UNKILLABLE_AFTER_S)
-    (departed,) = of(Departed, effects)
+    (reported,) = of(ProcessEnded, effects)
 
-    assert departed.reason == Unkillable(seconds=UNKILLABLE_AFTER_S)
-    assert (departed.restarting, departed.asked) == (False, False)
+    assert reported.reason == Unkillable(seconds=UNKILLABLE_AFTER_S)
+    assert (reported.restarting, reported.asked, reported.record) == (False, False, None)
     assert of(Launch, effects) == []
     assert bool(of(SupervisorEnded, effects)) is ends
 

@@ -30,9 +30,9 @@ def test_an_end_that_nobody_asked_for_is_reported_as_such():
     """Who leaves when its work is done was not asked, and nothing follows."""
     sim = SimStage().start(one_for_one(child("a", restart="transient")))
     sim.crash("a", "normal")
-    departed = sim.down("a1")
+    ended = sim.down("a1")
 
-    assert (departed.reason, departed.asked, departed.restarting, departed.delay_s) == (
+    assert (ended.reason, ended.asked, ended.restarting, ended.delay_s) == (
         Normal(),
         False,
         False,

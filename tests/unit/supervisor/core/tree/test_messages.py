@@ -10,7 +10,6 @@ from supervisor.core.tree.messages import (
     Begin,
     ChildExited,
     DeleteChild,
-    Departed,
     Due,
     Ending,
     Fail,
@@ -19,6 +18,7 @@ from supervisor.core.tree.messages import (
     Input,
     KillSupervisor,
     Label,
+    ProcessEnded,
     Reconfigure,
     Ref,
     Report,
@@ -86,7 +86,7 @@ def test_every_input_is_tried():
 
 def test_what_is_not_said_is_nothing():
     """An end that puts nothing off, and a report about nobody who is known."""
-    gone = Departed(ref=REF, reason=Normal(), restarting=False, asked=True, restarts=0)
+    gone = ProcessEnded(ref=REF, reason=Normal(), restarting=False, asked=True, restarts=0)
     report = Report(label=Label.UNEXPECTED, path=(), context="x", child=None)
 
     assert gone.delay_s == 0.0

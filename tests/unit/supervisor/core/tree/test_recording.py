@@ -231,15 +231,16 @@ def test_an_incident_is_decided_as_it_was_put_right(path):
 
 
 def test_names_stand_for_what_means_nothing_to_the_tree():
-    """Posts, calls and handles are named, and a traceback is left out."""
+    """Posts, calls, handles and records are named, and a traceback is left out."""
     tree = lived()
     raised = Raised(type="ValueError", message="no", traceback="line 1\nline 2")
-    tree.handle(ChildExited(agent("one"), raised, Ending.CRASH), 2.0)
+    tree.handle(ChildExited(agent("one"), raised, Ending.CRASH, record=object()), 2.0)
     _, (_, started, up, exited) = read(lines(tree))
 
     assert (started.input.call, up.input.handle) == (1, "object")
     assert started.input.spec.start.children[0].start == "agent"
     assert exited.input.reason == msgspec.structs.replace(raised, traceback="")
+    assert exited.input.record == "object"
 
 
 def test_a_session_that_is_over_is_forgotten():

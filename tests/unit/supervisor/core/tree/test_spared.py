@@ -11,10 +11,10 @@ from cmdc_runtime.requests import RestartType
 from supervisor.core.tree.messages import (
     Begin,
     ChildExited,
-    Departed,
     Due,
     Ending,
     Launch,
+    ProcessEnded,
     Ref,
     SetTimer,
     SupervisorEnded,
@@ -77,8 +77,10 @@ def test_falls_cost_nothing_and_crashes_what_they_did(is_up):
         crashed = end(tree, number, Ending.CRASH, is_up=is_up)
     over = end(tree, OFTEN + 4, Ending.CRASH)
 
-    assert [(one.restarting, one.restarts) for one in of(Departed, fell)] == [(True, OFTEN)]
-    assert [(one.restarting, one.restarts) for one in of(Departed, crashed)] == [(True, OFTEN + 3)]
+    assert [(one.restarting, one.restarts) for one in of(ProcessEnded, fell)] == [(True, OFTEN)]
+    assert [(one.restarting, one.restarts) for one in of(ProcessEnded, crashed)] == [
+        (True, OFTEN + 3)
+    ]
     assert [type(one.reason) for one in of(SupervisorEnded, over)] == [RestartIntensityExceeded]
 
 
