@@ -171,7 +171,7 @@ class Daemon:
             root_spec(self._zygote_child), self._report
         )
         self._reaper = Reaper()
-        self._hub = Hub(self._context, self._journal)
+        self._hub = Hub(self._context, self._journal, self._cut_follower)
         self._pruning = Pruning(self._journal, config.retain_days)
         self._reports = Reports(self._hub)
         self._survivors = find_survivors(config.runtime_dir)
@@ -195,17 +195,16 @@ class Daemon:
         self._sessions.state_dir = str(config.state_dir.absolute())
         backups = Backups(self._journal, (config.state_dir, config.runtime_dir))
         context = ApiContext(self._sessions, monitors, self._hub, accepts_code, self.facts, backups)
-        self._requests = RequestRouter(context, self._sessions)
+        gate = self._make_gate()
+        self._admission = Admission(self._context, gate.lets_listen, self._hub.bars)
+        self._requests = RequestRouter(context, self._sessions, gate)
         self._control: Router[FromClient, ToClient] = Router(
-            self._context, Role.CONTROL, FromClient, self._requests.receive
+            self._context, Role.CONTROL, FromClient, self._requests.receive, check=gate.check
         )
-        self._workers: Router[FromWorker, ToWorker] = Router(
-            self._context, Role.WORKERS, FromWorker, self._pool.receive
-        )
+        self._sessions.control = self._control
+        self._workers = self._pool.router = self._make_workers()
         self._memory = self._memory_watch()
         self._caller = Caller(self._context, self._endpoint.control)
-        self._admission = self._admitting()
-        self._pool.hear(self._workers)
         self._stop = asyncio.Event()
         self._is_handing_over = False
         self._is_orphan = False
@@ -214,22 +213,26 @@ class Daemon:
         """Why the tree's root ended by itself, None while it has not."""
         self._reload = self._reloading(read_again)
 
-    def _admitting(self) -> Admission:
-        """Put gate and socket before the request router, and have the gate asked about events."""
-        endpoint = self._endpoint
-        gate = Gate(
-            self._sessions, self._pool.session_processes, endpoint.token, endpoint.keep_token
+    def _make_gate(self) -> Gate:
+        """Return who is asked about each frame of a client, and about each who follows events."""
+        token, keep_token = self._endpoint.token, self._endpoint.keep_token
+        return Gate(self._sessions, self._pool.session_processes, token, keep_token)
+
+    def _make_workers(self) -> Router[FromWorker, ToWorker]:
+        context, pool = self._context, self._pool
+        return Router(
+            *(context, Role.WORKERS, FromWorker, pool.receive),
+            check=pool.check,
+            on_refused=pool.refused,
         )
-        self._requests.control = self._sessions.control = self._control
-        self._requests.gate, self._control.check = gate, gate.check
-        return Admission(self._context, gate.lets_listen, self._hub.bars)
+
+    def _cut_follower(self, pid: int) -> int:
+        """Cut the connections of a process that follows too much; return how many."""
+        return len(cut(socket_path(self._endpoint.events), lambda of, _is_sending: of == pid))
 
     def _memory_watch(self) -> MemoryWatch:
         """Watch what peers make this process remember; a worker's connection is never cut."""
         pool, reaper, places = self._pool, self._reaper, self._endpoint
-        self._hub.on_excess = lambda pid: len(
-            cut(socket_path(places.events), lambda of, _is_sending: of == pid)
-        )
 
         def ours() -> frozenset[int]:
             return reaper.pids | frozenset(list(pool.awaited.values()))

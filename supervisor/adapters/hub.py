@@ -151,11 +151,24 @@ class Group:
     watermarks_left: int = WATERMARKS_AFTER
 
 
+def _nobody(_pid: int) -> int:
+    """Cut nobody."""
+    return 0
+
+
 class Hub:
     """All channels of the daemon and the socket that they go out by."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", journal: Journal) -> None:
-        """Make the socket; ``bind`` opens it."""
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        journal: Journal,
+        on_excess: Callable[[int], int] = _nobody,
+    ) -> None:
+        """Make the socket; ``bind`` opens it.
+
+        ``on_excess`` cuts the connections of a process, which follows too much, and says how many.
+        """
         self._socket = open_socket(context, Role.EVENTS)
         self._pump = Pump(self._socket, self._on_subscription, asks_pid=True)
         self._journal = journal
@@ -170,8 +183,7 @@ class Hub:
         self._barred = Barred()
         self.heard = Heard()
         """Which processes have subscribed."""
-        self.on_excess: Callable[[int], int] = _nobody
-        """Cuts the connections of a process, which follows too much, and says how many."""
+        self._on_excess = on_excess
         self._is_all_heard = False
         self._due: deque[Channel] = deque()
         """Whose newest index is still to be published in this tick."""
@@ -434,7 +446,7 @@ class Hub:
 
     def _cut_off(self, pid: int) -> None:
         self._barred.add(pid, time.monotonic())
-        connections = self.on_excess(pid)
+        connections = self._on_excess(pid)
         if not connections:  # what it had said before it was cut
             return
         self.cut += connections
@@ -483,11 +495,6 @@ class Hub:
             self._mark(self._due.popleft())
         if self._due:
             asyncio.get_running_loop().call_soon(self._mark_due)
-
-
-def _nobody(_pid: int) -> int:
-    """Cut nobody."""
-    return 0
 
 
 def _replayed(kept: list[KeptBatch], through: EventIndex, last: EventIndex) -> Replayed:

@@ -231,9 +231,15 @@ class Outputs:
     ``close`` alone waits, ``CLOSE_S`` at most.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Prepare; ``start`` listens."""
-        self._path = path
+    def __init__(
+        self, path: Path, on_descriptor: Callable[[str, int, int], object] | None = None
+    ) -> None:
+        """Prepare; ``start`` listens.
+
+        ``on_descriptor`` is called on the thread with a worker's id, its connection's pid and a
+        descriptor that came with its first words, which is the callee's from then on.
+        """
+        self._path, self._on_descriptor = path, on_descriptor
         self._thread = threading.Thread(target=self._main, name="output", daemon=True)
         self._turn = threading.Lock()  # for ``_workers``, held as long as a look into it takes
         self._workers: dict[_Key, WorkerOutput] = {}
@@ -243,9 +249,6 @@ class Outputs:
         self._is_running = self._is_closing = False
         self.echo_fd: int | None = None
         """Where an embedded daemon shows what tools print; to be set before ``start``."""
-        self.on_descriptor: Callable[[str, int, int], object] | None = None
-        """Called on the thread with a worker's id, its connection's pid and a descriptor that came
-        with its first words, which is the callee's from then on; to be set before ``start``."""
         self.refused = 0
         """Connections that were closed: too many, of another user or process, or nameless."""
 
@@ -473,7 +476,7 @@ class Outputs:
     def _read(self, connection: _Connection) -> None:
         brought: list[int] = []
         try:
-            if connection.worker is None and self.on_descriptor is not None:
+            if connection.worker is None and self._on_descriptor is not None:
                 chunk, brought, _, _ = socket.recv_fds(
                     connection.sock, READ_BYTES, 1, socket.MSG_CMSG_CLOEXEC
                 )
@@ -491,11 +494,11 @@ class Outputs:
     def _hand_on(self, connection: _Connection, brought: list[int]) -> None:
         """Give a descriptor that came along to its taker."""
         for fd in brought:
-            if connection.worker is None or self.on_descriptor is None:
+            if connection.worker is None or self._on_descriptor is None:
                 os.close(fd)
             else:
                 try:
-                    self.on_descriptor(connection.worker_id, connection.pid, fd)
+                    self._on_descriptor(connection.worker_id, connection.pid, fd)
                 except RuntimeError:  # the loop is closed
                     os.close(fd)
 

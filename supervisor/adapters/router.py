@@ -54,6 +54,14 @@ _PROBE: Final = to_dealer(encode(Written(number=0, index=EventIndex(0))))
 """A frame that means nothing to a worker: whether it can be sent is the question."""
 
 
+def _anybody(_peer: bytes, _pid: int | None, _frame: object) -> None:
+    """Refuse nothing."""
+
+
+def _nobody(_peer: bytes, _pid: int | None, _error: CmdcError) -> None:
+    """Notify nobody."""
+
+
 class Router(Generic[FromPeer, ToPeer]):
     """One ROUTER; ``on_frame`` gets (peer, frame, the events that come with it).
 
@@ -62,16 +70,19 @@ class Router(Generic[FromPeer, ToPeer]):
     and ``on_refused`` gets (peer, pid, why) of each message that is not.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a socket, and three things that its owner says of a frame
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
         role: Role,
         base: type[FromPeer],
         on_frame: Callable[[bytes, FromPeer, Published], None],
+        *,
+        check: Check[FromPeer] = _anybody,
+        on_refused: Callable[[bytes, int | None, CmdcError], None] = _nobody,
     ) -> None:
         """Make the socket; ``bind`` opens it."""
-        self.check: Check[FromPeer] = _anybody
-        self.on_refused: Callable[[bytes, int | None, CmdcError], None] = _nobody
+        self._check: Check[FromPeer] = check
+        self._on_refused: Callable[[bytes, int | None, CmdcError], None] = on_refused
         self._socket = open_socket(context, role)
         self._role = role
         self._base: type[FromPeer] = base
@@ -133,7 +144,7 @@ class Router(Generic[FromPeer, ToPeer]):
         if self._base is FromClient:
             refusal = encode(failed(command_id or CommandId(""), error))
             self._pump.send(to_dealer(refusal), peer=peer)
-        self.on_refused(peer, self._pump.sender_pid, error)
+        self._on_refused(peer, self._pump.sender_pid, error)
 
     def _receive(self, parts: list[bytes]) -> None:
         peer = parts[0]
@@ -144,7 +155,7 @@ class Router(Generic[FromPeer, ToPeer]):
             return
         for frame, _ in frames:
             try:
-                self.check(peer, self._pump.sender_pid, frame)
+                self._check(peer, self._pump.sender_pid, frame)
             except CmdcError as error:
                 self.refuse(peer, error, getattr(frame, "id", None))
                 return
@@ -172,14 +183,6 @@ class Router(Generic[FromPeer, ToPeer]):
         if self._base is FromClient and len(frames) > 1:
             raise ProtocolError(f"expected one frame, got {len(frames)}")
         return frames
-
-
-def _anybody(_peer: bytes, _pid: int | None, _frame: object) -> None:
-    """Refuse nothing."""
-
-
-def _nobody(_peer: bytes, _pid: int | None, _error: CmdcError) -> None:
-    """Notify nobody."""
 
 
 def _header_problem(header: bytes) -> str:

@@ -40,7 +40,6 @@ from cmdc_runtime.wire.frames import (
     FromClient,
     PagedReply,
     Send,
-    ToClient,
     ValueReply,
 )
 from supervisor.adapters.journal.base import (
@@ -52,7 +51,7 @@ from supervisor.adapters.journal.base import (
     SessionEnded,
 )
 from supervisor.adapters.journal.operations import AcceptCommand
-from supervisor.adapters.router import Published, Router
+from supervisor.adapters.router import Published
 from supervisor.api.gate import Gate
 from supervisor.api.handlers import HANDLERS, ApiContext, check_body, check_code
 from supervisor.core.authority import Kind, Peer
@@ -74,12 +73,10 @@ FORGET_S: Final = ANSWER_KEPT_S / 4
 class RequestRouter:
     """Takes every frame of the control socket."""
 
-    def __init__(self, context: ApiContext, sessions: Sessions) -> None:
-        """Serve ``context``; ``control`` and ``gate`` are set before the first frame."""
-        self.control: Router[FromClient, ToClient]
-        self.gate: Gate
+    def __init__(self, context: ApiContext, sessions: Sessions, gate: Gate) -> None:
+        """Serve ``context``; answers go out by the control socket that ``sessions`` has."""
         self._context = context
-        self._sessions = sessions
+        self._sessions, self._gate = sessions, gate
         self._open: dict[tuple[bytes, CommandId], asyncio.Task[None]] = {}
         self._answers: OrderedDict[tuple[bytes, CommandId], bytes] = OrderedDict()
         self._forgetting: asyncio.TimerHandle | None = None
@@ -90,13 +87,13 @@ class RequestRouter:
             return
         if isinstance(frame, Ask | Send) and len(bytes(frame.body)) > ASKED_BYTES_MAX:
             long = UsageError(f"the body has more than {ASKED_BYTES_MAX} bytes; no agent takes it")
-            self.control.send(client, failed(frame.id, long))
+            self._sessions.control.send(client, failed(frame.id, long))
         elif isinstance(frame, Ask):
             kept = self._answers.get((client, frame.id))
             if kept is not None:
-                self.control.send_encoded(client, kept)
+                self._sessions.control.send_encoded(client, kept)
                 return
-            self._work(client, frame, self._ask(client, frame, self.gate.peer(client)))
+            self._work(client, frame, self._ask(client, frame, self._gate.peer(client)))
         elif isinstance(frame, Send):
             self._receive_command(client, frame)
 
@@ -107,7 +104,7 @@ class RequestRouter:
         except CmdcError as error:
             self._refuse(client, send, error)
             return
-        session, peer = self._sessions.live.get(send.session_id), self.gate.peer(client)
+        session, peer = self._sessions.live.get(send.session_id), self._gate.peer(client)
         if send.durable or session is None or peer.kind is not Kind.PERSON:
             self._work(client, send, self._send(client, send, peer))
             return
@@ -154,17 +151,17 @@ class RequestRouter:
         if is_in_hand or isinstance(error, JournalUndecided):
             return
         if not (frame.again and _is_of_the_moment(error)):
-            self.control.send(client, failed(frame.id, error))
+            self._sessions.control.send(client, failed(frame.id, error))
 
     async def _ask(self, client: bytes, ask: Ask, peer: Peer) -> None:
         request = decode(Request, ask.body)
-        await self.gate.check_request(peer, request)
+        await self._gate.check_request(peer, request)
         answer = await HANDLERS[type(request)](self._context, client, request)
         if self._sessions.is_silent and not isinstance(request, GetFacts):
             return
         body, page_id = self._context.pages.first(answer)
         if page_id:
-            self.control.send(client, PagedReply(id=ask.id, body=body, page_id=page_id))
+            self._sessions.control.send(client, PagedReply(id=ask.id, body=body, page_id=page_id))
             self._forget_later()
             return
         frame = encode(ValueReply(id=ask.id, body=msgspec.Raw(body)))
@@ -172,7 +169,7 @@ class RequestRouter:
             self._answers[client, ask.id] = frame
             if len(self._answers) > ANSWERS_KEPT_MAX:
                 self._answers.popitem(last=False)
-        self.control.send_encoded(client, frame)
+        self._sessions.control.send_encoded(client, frame)
 
     def _forget_later(self) -> None:
         """Look for what nobody has read to its end; one timer does for all that come meanwhile."""
@@ -187,7 +184,7 @@ class RequestRouter:
             self._forget_later()
 
     async def _send(self, client: bytes, send: Send, peer: Peer) -> None:
-        await self.gate.check_command(peer, send)
+        await self._gate.check_command(peer, send)
         if send.durable:
             await self._send_durable(client, send)
             return
@@ -202,7 +199,7 @@ class RequestRouter:
         session = self._sessions.live.get(send.session_id)
         if session is not None:
             if (early := session.pending.early_answer(send.id)) is not None:
-                self.control.send_encoded(client, early)
+                self._sessions.control.send_encoded(client, early)
                 return
             session.pending.check_room(send.id)
         else:
@@ -233,14 +230,14 @@ class RequestRouter:
     def _send_kept(self, client: bytes, send: Send, answer: bytes) -> None:
         """Answer as the journal says; a row that is damaged goes to nobody."""
         if is_answer(answer, send.id):
-            self.control.send_encoded(client, answer)
+            self._sessions.control.send_encoded(client, answer)
             return
         error = ProtocolError(
             f"the answer to command {send.id!r} is damaged in the journal: it was carried out or"
             " refused before, and is not done again; messages() and events() show what came of it"
         )
         log.error("answer.damaged", session_id=send.session_id, command_id=send.id)
-        self.control.send(client, failed(send.id, error))
+        self._sessions.control.send(client, failed(send.id, error))
 
 
 def _question(session: Session, client: bytes, send: Send) -> None:

@@ -423,7 +423,7 @@ class Containments:
         self.cgroups = Cgroups.survey(
             base_name(str(directory)), record=state_dir / CGROUPS_FILE, kept=kept
         )
-        self.outputs = Outputs(self.outputs_path)
+        self.outputs = Outputs(self.outputs_path, self._hand_on)
         self.limited: set[Containment] = set()
         """Those whose memory is limited."""
         self.bringing: dict[WorkerId, tuple[Containment, int]] = {}
@@ -443,12 +443,7 @@ class Containments:
             self.heartbeats, _ask_for_stack, _fail_silent
         )
         self.footprint: Footprint[Containment] = Footprint(_fail_memory, _fail_processes)
-        loop = asyncio.get_running_loop()
-
-        def hand_on(worker_id: str, pid: int, fd: int) -> None:
-            loop.call_soon_threadsafe(self._take_slot, worker_id, pid, fd)
-
-        self.outputs.on_descriptor = hand_on
+        self._loop = asyncio.get_running_loop()
         self.outputs.start()
 
     def kept(self) -> tuple[KeptPath, ...]:
@@ -485,6 +480,10 @@ class Containments:
         containment = Containment(self, worker_id, self.heartbeats.take_empty(), brings_slot=True)
         self.bringing[worker_id] = containment, pid
         return containment
+
+    def _hand_on(self, worker_id: str, pid: int, fd: int) -> None:
+        """Have the loop take it; called on the thread of the outputs, once they have started."""
+        self._loop.call_soon_threadsafe(self._take_slot, worker_id, pid, fd)
 
     def _take_slot(self, worker_id: str, pid: int, fd: int) -> None:
         """Take the memory that an agent brings; what anybody else sends is closed."""

@@ -79,6 +79,7 @@ class WorkerPool:
     grace_s: float = 0.0
     """How long agents go on without a daemon."""
     router: Router[FromWorker, ToWorker] = field(init=False)
+    """By which it speaks with the workers; made with ``receive``, ``check`` and ``refused``."""
     _workers: dict[bytes, Worker] = field(default_factory=dict)
     _spares: deque[Worker] = field(default_factory=deque)
     _forking: int = 0
@@ -275,10 +276,6 @@ class WorkerPool:
                 signal.pidfd_send_signal(worker.pidfd, number)
             except ProcessLookupError:
                 log.debug("worker.signalled_late", pid=worker.pid, signal=number.name)
-
-    def hear(self, router: Router[FromWorker, ToWorker]) -> None:
-        """Speak with the workers by this router, and let nobody else speak for one of them."""
-        self.router, router.check, router.on_refused = router, self.check, self.refused
 
     def check(self, peer: bytes, pid: int | None, frame: FromWorker) -> None:
         """Let a worker speak for itself: by its connection, from its process, of what is its own.

@@ -290,7 +290,7 @@ class Session:
         self.last_reason = reason
         if self._reader is not None:
             self._reader.end()
-        self._tasks.close()
+        self._tasks.cancel_timers()  # tasks run to their end
         error: CmdcError = SessionNotAlive(reason) if self.was_up else start_error(reason)
         if self.is_parked:
             error = SessionParked(str(reason))
@@ -489,6 +489,8 @@ class Session:
 
     def _let_crash(self) -> None:
         """End what is under way after a task of ours has failed: nothing else would come of it."""
+        if self.phase is Phase.ENDED:
+            return
         if self._process is not None:
             self._process.kill()
         elif self._start_attempt is not None:

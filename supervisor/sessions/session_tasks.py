@@ -34,11 +34,6 @@ class SessionTasks:
             timer.cancel()
         self._timers.clear()
 
-    def close(self) -> None:
-        """Cancel the timers, and report nothing more to the owner; tasks run to their end."""
-        self.cancel_timers()
-        self._on_bug = _nothing
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:  # Any: asyncio's own shape
         """Run ``work`` as a task."""
         self._tasks.spawn(work, f"session-{self._session_id}")
@@ -46,7 +41,3 @@ class SessionTasks:
     def _failed(self, _task: str, error: BaseException) -> None:
         log.error("session.failed", session_id=self._session_id, exc_info=error)
         self._on_bug()
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -278,7 +278,8 @@ class StageServices(Services):
         )
         super().__init__(pool=pool)
         self.hub.close()  # nothing is published, and no tick of it may move the stage's clock
-        self.pool.hear(self.wire)
+        self.pool.router = self.wire
+        self.wire.check, self.wire.on_refused = self.pool.check, self.pool.refused
         self._on_down = stage.saw_down
 
     def _receive(self, *given):

@@ -170,10 +170,9 @@ class Station:
         monitors = MonitorService(journal, sessions.look_up, lambda client, notice: True)
         backups = Backups(journal, (self.directory / "state",))
         api = ApiContext(sessions, monitors, self.hub, False, self._facts, backups)
-        requests = RequestRouter(api, sessions)
+        requests = RequestRouter(api, sessions, OpenGate(sessions, None, "", None))
         router = Router(context, Role.CONTROL, FromClient, requests.receive)
-        requests.control = router
-        requests.gate = OpenGate(sessions, None, "", None)
+        sessions.control = router
         router.bind(f"ipc://{self.directory}/control.sock")
         self.hub.bind(f"ipc://{self.directory}/events.sock")
         self._ready.set()

@@ -20,10 +20,10 @@ WAIT_S = 10.0
 
 
 @contextlib.asynccontextmanager
-async def bound(tmp_path):
+async def bound(tmp_path, **more):
     """A hub that listens."""
     with zmq.Context() as context:
-        hub = Hub(context, journal=None)
+        hub = Hub(context, journal=None, **more)
         hub.bind(f"ipc://{tmp_path}/events")
         try:
             yield hub
@@ -133,9 +133,8 @@ def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch, cuts, con
     cut = []
 
     async def main():
-        async with bound(tmp_path) as hub:
-            if cuts:
-                hub.on_excess = lambda pid: cut.append(pid) or connections
+        more = {"on_excess": lambda pid: cut.append(pid) or connections} if cuts else {}
+        async with bound(tmp_path, **more) as hub:
             with zmq.Context() as context, context.socket(zmq.SUB) as ear:
                 ear.setsockopt(zmq.LINGER, 0)
                 for number in range(150):

@@ -109,13 +109,11 @@ async def answered(tmp_path, frame, *, accepts_code=True, wait_s=WAIT_S, begin=N
         sessions = Sessions(None, None, hub, journal, None, sessions_max=10)
         monitors = MonitorService(journal, sessions.look_up, lambda _client, _notice: True)
         backups = Backups(journal, (tmp_path,))
-        services = RequestRouter(
-            ApiContext(sessions, monitors, hub, accepts_code, lambda: FACTS, backups), sessions
-        )
-        router = Router(context, Role.CONTROL, FromClient, services.receive)
-        services.control = sessions.control = router
-        services.gate = Gate(sessions, lambda: SessionProcesses({}, {}, tmp_path), "", lambda: None)
-        router.check = services.gate.check
+        gate = Gate(sessions, lambda: SessionProcesses({}, {}, tmp_path), "", lambda: None)
+        api = ApiContext(sessions, monitors, hub, accepts_code, lambda: FACTS, backups)
+        services = RequestRouter(api, sessions, gate)
+        router = Router(context, Role.CONTROL, FromClient, services.receive, check=gate.check)
+        sessions.control = router
         peer = context.socket(zmq.DEALER)
         peer.setsockopt(zmq.LINGER, 0)
         peer.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)

@@ -42,7 +42,7 @@ ASKING_S = 0.05
 
 
 @contextlib.asynccontextmanager
-async def routed(tmp_path, role=Role.WORKERS, base=FromWorker):
+async def routed(tmp_path, role=Role.WORKERS, base=FromWorker, **asked):
     """A bound router, a peer of it, and the frames that arrive."""
     got, arrived = [], asyncio.Event()
 
@@ -51,7 +51,7 @@ async def routed(tmp_path, role=Role.WORKERS, base=FromWorker):
         arrived.set()
 
     with zmq.Context() as context:
-        router = Router(context, role, base, take)
+        router = Router(context, role, base, take, **asked)
         peer = context.socket(zmq.DEALER)
         peer.setsockopt(zmq.LINGER, 0)
         try:
@@ -167,8 +167,12 @@ def test_a_message_shows_whose_process_made_the_connection(tmp_path):
 
     async def ask():
         asked = []
-        async with routed(tmp_path) as (router, peer, _, arrived), asyncio.timeout(WAIT_S):
-            router.check = lambda _peer, pid, frame: asked.append((pid, type(frame)))
+
+        def check(_peer, pid, frame):
+            asked.append((pid, type(frame)))
+
+        routing = routed(tmp_path, check=check)
+        async with routing as (_, peer, _, arrived), asyncio.timeout(WAIT_S):
             peer.send_multipart([HEADER, STARTED, WRITE])
             await arrived.wait()
             arrived.clear()
@@ -195,8 +199,8 @@ def test_a_message_with_one_frame_that_may_not_be_is_refused_whole(tmp_path):
             raise AccessDenied("not from you")
 
     async def ask():
-        async with routed(tmp_path) as (router, peer, got, arrived), asyncio.timeout(WAIT_S):
-            router.check = check
+        routing = routed(tmp_path, check=check)
+        async with routing as (router, peer, got, arrived), asyncio.timeout(WAIT_S):
             peer.send_multipart([HEADER, STARTED, WRITE])
             peer.send_multipart([HEADER, STARTED])
             await arrived.wait()
@@ -210,8 +214,12 @@ def test_who_was_refused_is_reported_to_the_owner(tmp_path):
 
     async def ask():
         reported = []
-        async with routed(tmp_path) as (router, peer, _, arrived), asyncio.timeout(WAIT_S):
-            router.on_refused = lambda _peer, pid, error: reported.append((pid, type(error)))
+
+        def on_refused(_peer, pid, error):
+            reported.append((pid, type(error)))
+
+        routing = routed(tmp_path, on_refused=on_refused)
+        async with routing as (_, peer, _, arrived), asyncio.timeout(WAIT_S):
             peer.send_multipart([HEADER, b"\xc1"])
             peer.send_multipart([HEADER, STARTED])
             await arrived.wait()
@@ -234,8 +242,12 @@ def test_frame_of_a_process_that_has_ended_is_kept_apart(tmp_path, error, event,
         raise error
 
     async def reported():
-        async with routed(tmp_path, Role.CONTROL, FromClient) as (router, peer, got, _):
-            router.check = check
+        async with routed(tmp_path, Role.CONTROL, FromClient, check=check) as (
+            router,
+            peer,
+            got,
+            _,
+        ):
             peer.send_multipart([HEADER, encode(Ask(id="a-1", body=raw(None)))])
             assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
             return got, decode(ToClient, of_router(peer.recv_multipart())), router.refused
@@ -256,8 +268,7 @@ def test_a_client_that_may_not_is_answered_by_its_request(tmp_path):
         raise AccessDenied("not from you")
 
     async def reported():
-        async with routed(tmp_path, Role.CONTROL, FromClient) as (router, peer, got, _):
-            router.check = check
+        async with routed(tmp_path, Role.CONTROL, FromClient, check=check) as (_, peer, got, _):
             peer.send_multipart([HEADER, encode(Ask(id="a-1", body=raw(None)))])
             assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
             return got, decode(ToClient, of_router(peer.recv_multipart()))

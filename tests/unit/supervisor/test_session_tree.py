@@ -37,6 +37,10 @@ from tests.unit.supervisor.services import (
 KILLED = Signal(number=9, name="SIGKILL")
 
 
+async def fail():
+    raise LookupError("a bug")
+
+
 def test_session_that_is_stopped_before_it_is_in_the_tree_is_reported_to_its_monitors():
     """Who watched it while it was written down hears of its end, once."""
 
@@ -67,15 +71,18 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
         await settle()
         services.runtime._due(Timer(session.path, AGENT, TimerKind.START))
         services.runtime._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
-        return services.notices, session.ended.done(), session.phase
+        session._tasks.spawn(fail())
+        await settle()
+        return services.notices, session.ended.done(), session.phase, services.worker.signals
 
-    notices, is_over, phase = play(scenario)
+    notices, is_over, phase, signals = play(scenario)
 
     assert [(type(reason), restarting) for reason, _, restarting in notices] == [
         (Unkillable, False)
     ]
     assert is_over
     assert phase is Phase.ENDED
+    assert signals == [9], "a task that fails afterwards ends nothing"
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 5.0])
