@@ -332,7 +332,7 @@ class Daemon:
             self._watch_owner(self._config.owner_pid)
         self._say_ready()
         accept_gate = AcceptGate(self._endpoint.directory)
-        background = BackgroundTasks(_log_failed)
+        background = BackgroundTasks()
         background.spawn(self._pool.keep_spares(), "spares")
         if not self._config.embedded:
             background.spawn(self._pool.zygotes.warm_full(), "zygote")
@@ -544,7 +544,3 @@ class Daemon:
     async def _stop_tree(self) -> None:
         self._runtime.stop("the daemon is stopping", STOP_ALL_S)
         await asyncio.wait([self._runtime.ended], timeout=STOP_ALL_S + 1.0)
-
-
-def _log_failed(task: str, error: BaseException) -> None:
-    log.error("background.failed", task=task, exc_info=error)

@@ -26,7 +26,7 @@ from cmdc_runtime.wire.frames import HEADER, Ask, FailedReply, ToClient, ValueRe
 from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.journal.operations import FindLastIndex
 from supervisor.adapters.journal.store import Journal
-from supervisor.adapters.tasks import awake_timeout
+from supervisor.adapters.tasks import BackgroundTasks, awake_timeout
 from supervisor.core.limits import FLUSH_PACE_S, FLUSH_ROUND_S_MAX
 
 # --- questions to the parts -----------------------------------------------------------------------
@@ -147,14 +147,14 @@ class FlushBarrier:
         self._done = 0
         self._wanted = 0
         self._is_closed = False
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
 
     def mark(self) -> int:
         """Return a mark of now: ``is_flushed`` says it of all that was sent before."""
         mark = self._begun + ROUNDS
         self._wanted = max(self._wanted, mark)
-        if not self._is_closed and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._ask(), name="flush-barrier")
+        if not self._is_closed and not self._tasks:
+            self._tasks.spawn(self._ask(), "flush-barrier")
         return mark
 
     def is_flushed(self, mark: int) -> bool:
@@ -164,9 +164,8 @@ class FlushBarrier:
     async def close(self) -> None:
         """Ask nothing more; what is not passed on by now is never said to be."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        self._tasks.cancel()
+        await self._tasks.wait()
         self._caller.close()
 
     async def _ask(self) -> None:

@@ -10,7 +10,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import structlog
+
 # --- tasks ----------------------------------------------------------------------------------------
+
+log = structlog.get_logger()
+
+
+def _log_failed(task: str, error: BaseException) -> None:
+    log.error("background.failed", task=task, exc_info=error)
 
 
 class BackgroundTasks:
@@ -19,18 +27,18 @@ class BackgroundTasks:
     One that raises is a bug of ours: ``report`` gets its name and the error, and logs it.
     """
 
-    def __init__(self, report: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, report: Callable[[str, BaseException], None] = _log_failed) -> None:
         """Hold none."""
         self._report = report
         self._tasks: set[asyncio.Task[object]] = set()
 
     def __iter__(self) -> Iterator[asyncio.Task[object]]:
         """Yield those that have not ended."""
-        return iter(list(self._tasks))
+        return iter([task for task in self._tasks if not task.done()])
 
     def __len__(self) -> int:
         """Return how many have not ended."""
-        return len(self._tasks)
+        return sum(not task.done() for task in self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:  # Any: asyncio's own
         """Run ``work`` as a task of this name."""

@@ -15,8 +15,9 @@ daemon, under the same ids.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeAlias
 
 import msgspec
 import structlog
@@ -52,6 +53,7 @@ from supervisor.adapters.journal.base import (
 )
 from supervisor.adapters.journal.operations import AcceptCommand
 from supervisor.adapters.router import Published
+from supervisor.adapters.tasks import BackgroundTasks
 from supervisor.api.gate import Gate
 from supervisor.api.handlers import HANDLERS, ApiContext, check_body, check_code
 from supervisor.core.authority import Kind, Peer
@@ -59,6 +61,9 @@ from supervisor.sessions.session import Session
 from supervisor.sessions.sessions import Sessions
 
 log = structlog.get_logger()
+
+Work: TypeAlias = Callable[[], Awaitable[None]]
+"""What a frame asks for, not begun: one that is not to be worked on is no coroutine yet."""
 
 REQUESTS_OPEN_MAX: Final = 20_000
 """Frames of all clients that are worked on; the next one is refused as Overloaded."""
@@ -77,7 +82,8 @@ class RequestRouter:
         """Serve ``context``; answers go out by the control socket that ``sessions`` has."""
         self._context = context
         self._sessions, self._gate = sessions, gate
-        self._open: dict[tuple[bytes, CommandId], asyncio.Task[None]] = {}
+        self._open: set[tuple[bytes, CommandId]] = set()
+        self._tasks = BackgroundTasks()
         self._answers: OrderedDict[tuple[bytes, CommandId], bytes] = OrderedDict()
         self._forgetting: asyncio.TimerHandle | None = None
 
@@ -93,7 +99,7 @@ class RequestRouter:
             if kept is not None:
                 self._sessions.control.send_encoded(client, kept)
                 return
-            self._work(client, frame, self._ask(client, frame, self._gate.peer(client)))
+            self._work(client, frame, partial(self._ask, client, frame, self._gate.peer(client)))
         elif isinstance(frame, Send):
             self._receive_command(client, frame)
 
@@ -106,7 +112,7 @@ class RequestRouter:
             return
         session, peer = self._sessions.live.get(send.session_id), self._gate.peer(client)
         if send.durable or session is None or peer.kind is not Kind.PERSON:
-            self._work(client, send, self._send(client, send, peer))
+            self._work(client, send, partial(self._send, client, send, peer))
             return
         try:  # a question to a live session waits for nothing here, so it needs no task
             _question(session, client, send)
@@ -117,32 +123,34 @@ class RequestRouter:
         """End the work under way."""
         if self._forgetting is not None:
             self._forgetting.cancel()
-        for task in self._open.values():
-            task.cancel()
-        await asyncio.gather(*self._open.values(), return_exceptions=True)
+        self._tasks.cancel()
+        await self._tasks.wait()
 
-    def _work(self, client: bytes, frame: Ask | Send, work: Coroutine[Any, Any, None]) -> None:
+    def _work(self, client: bytes, frame: Ask | Send, work: Work) -> None:
         key = (client, frame.id)
         if key in self._open:
-            work.close()
             return
         if len(self._open) >= REQUESTS_OPEN_MAX:
-            work.close()
             full = Overloaded(f"{REQUESTS_OPEN_MAX} requests are open; try again later")
             self._refuse(client, frame, full)
             return
-        task = asyncio.create_task(work, name=f"request-{frame.id}")
-        self._open[key] = task
-        task.add_done_callback(lambda done: self._done(client, frame, done))
+        self._open.add(key)
+        self._tasks.spawn(self._answer(client, frame, work), f"request-{frame.id}")
 
-    def _done(self, client: bytes, frame: Ask | Send, task: asyncio.Task[None]) -> None:
-        self._open.pop((client, frame.id), None)
-        if task.cancelled() or (error := task.exception()) is None or self._sessions.is_silent:
-            return
-        if not isinstance(error, CmdcError):
-            log.error("request.failed", exc_info=error)
-            error = CmdcError(f"the daemon failed on this request: {type(error).__name__}: {error}")
-        self._refuse(client, frame, error)
+    async def _answer(self, client: bytes, frame: Ask | Send, work: Work) -> None:
+        """Do the work, and answer with what it fails with."""
+        try:
+            await work()
+        except CmdcError as error:
+            if not self._sessions.is_silent:
+                self._refuse(client, frame, error)
+        except Exception as error:
+            if not self._sessions.is_silent:
+                log.exception("request.failed")
+                why = f"the daemon failed on this request: {type(error).__name__}: {error}"
+                self._refuse(client, frame, CmdcError(why))
+        finally:
+            self._open.discard((client, frame.id))
 
     def _refuse(self, client: bytes, frame: Ask | Send, error: CmdcError) -> None:
         """Answer with an error, unless what is asked for may have been taken before."""

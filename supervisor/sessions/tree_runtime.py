@@ -31,6 +31,7 @@ from cmdc_runtime.reasons import NurseryLost as ZygoteLostReason
 from cmdc_runtime.wire.codec import encode
 from cmdc_runtime.wire.frames import Batch
 from supervisor.adapters.hub import Hub
+from supervisor.adapters.tasks import BackgroundTasks
 from supervisor.adapters.zygote import Zygote, ZygoteFailed, ZygoteLost
 from supervisor.core.exits import ExitRecord
 from supervisor.core.limits import REPORTS_KEPT_MAX
@@ -373,7 +374,7 @@ class ZygoteChild:
     problem: str = ""
     """Why there is no zygote, empty while there is one or the first is being warmed."""
     _ref: Ref | None = None
-    _warming: asyncio.Task[None] | None = None
+    _tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
     @property
     def state(self) -> str:
@@ -389,12 +390,11 @@ class ZygoteChild:
     def launch(self, ref: Ref) -> None:
         """Warm a zygote."""
         self._ref = ref
-        self._warming = asyncio.create_task(self._warm(ref), name="zygote")
+        self._tasks.spawn(self._warm(ref), "zygote")
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Be without a zygote; the daemon closes it when the last worker is reaped."""
-        if self._warming is not None:
-            self._warming.cancel()
+        self._tasks.cancel()
         self._ref = None
         self.runtime.exited(ref, Shutdown(detail=reason), Ending.NORMAL)
 

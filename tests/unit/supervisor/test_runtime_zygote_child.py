@@ -80,11 +80,12 @@ def test_handler_that_is_asked_to_end_warms_no_more():
         handler, warmed = handler_of(PlayedZygote())
         handler.launch(FIRST)
         await settle()
+        (warming,) = handler._tasks
         handler.ask(FIRST, "enough")
         handler.zygote.may_warm.set()
         handler.lost(ZygoteLost("it died"))
         await settle()
-        return len(handler.runtime.made), warmed, handler._warming.cancelled()
+        return len(handler.runtime.made), warmed, warming.cancelled()
 
     assert play(scenario) == (1, [], True)
 

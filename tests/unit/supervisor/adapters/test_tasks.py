@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from supervisor.adapters.tasks import LATE_MAX, TICK_S, AwakeTimer, BackgroundTasks, awake_timeout
 
@@ -156,3 +157,36 @@ def test_a_task_that_raises_is_reported_by_its_name():
         return held, reported, left, len(tasks)
 
     assert asyncio.run(main()) == (3, [("failing", LookupError)], ["waiting"], 0)
+
+
+def test_a_task_that_has_ended_does_not_count_from_then_on():
+    """Who starts one where there is none must not wait for the loop to say that it has ended."""
+
+    async def main():
+        tasks = BackgroundTasks()
+        tasks.spawn(asyncio.sleep(0), "ending")
+        before = bool(tasks)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it has ended, and what the loop calls then was not called yet
+        return before, bool(tasks), list(tasks), len(tasks._tasks)
+
+    assert asyncio.run(main()) == (True, False, [], 1)
+
+
+def test_a_task_that_fails_is_logged_where_nobody_is_given():
+    """By its name, which says whose it was."""
+
+    async def fail():
+        raise LookupError("a bug")
+
+    async def main():
+        tasks = BackgroundTasks()
+        tasks.spawn(fail(), "zygote")
+        await tasks.wait()
+        await asyncio.sleep(0)
+
+    with capture_logs() as logged:
+        asyncio.run(main())
+    (entry,) = logged
+
+    assert (entry["event"], entry["task"]) == ("background.failed", "zygote")
