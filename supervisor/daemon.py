@@ -256,9 +256,8 @@ class Daemon:
 
     def _make_containments(self, config: DaemonConfig) -> Containments:
         kept = [cgroup_name(one.entry.session_id, one.entry.incarnation) for one in self._survivors]
-        made = Containments(config.runtime_dir, config.state_dir, config.log_level, kept)
-        made.know(lambda: self._pool.own_pids)
-        return made
+        folders = config.runtime_dir, config.state_dir
+        return Containments(*folders, config.log_level, kept, lambda: self._pool.own_pids)
 
     def _make_pool(self, config: DaemonConfig) -> WorkerPool:
         return WorkerPool(

@@ -282,14 +282,19 @@ _WITHOUT: Final[Mapping[Controller, _Without]] = {
 class Cgroups:
     """All cgroups of this daemon."""
 
-    def __init__(self, survey: Survey, name: str, kept: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        survey: Survey,
+        name: str,
+        kept: Collection[str] = (),
+        known: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         """Use what a survey has found; ``Cgroups.survey`` makes one."""
         self._survey = survey
         self._name = name
         self._kept = set(kept)
         self._quarantine: set[Path] = set()
-        self.known: Callable[[], Collection[int]] = tuple
-        """The pids of this process's own children, to be set before a cgroup is opened."""
+        self._known = known
 
     @classmethod
     def survey(
@@ -299,17 +304,18 @@ class Cgroups:
         versions: Collection[Version] = tuple(Version),
         record: Path | None = None,
         kept: Collection[str] = (),
+        known: Callable[[], Collection[int]] = tuple,
     ) -> "Cgroups":
         """Take the places called ``base_name``, and end what is left there of an earlier life.
 
         Call it before anything is started: it may move this process into a cgroup of its own, below
         the one that it is in. ``record`` is a file that outlives the daemon and says where its
         roots were, for a successor that is started in another cgroup. ``kept`` are names of cgroups
-        whose agents are about to be adopted. Takes some 20 ms, and up to ``SWEEP_S`` where
-        something does not end.
+        whose agents are about to be adopted; ``known`` returns this process's own children. Takes
+        some 20 ms, and up to ``SWEEP_S`` where something does not end.
         """
         found = survey_roots(base_name, versions)
-        cgroups = cls(found, base_name, kept)
+        cgroups = cls(found, base_name, kept, known)
         deadline = time.monotonic() + SWEEP_S
         for root in found.roots:
             cgroups._sweep(cgroup_roots.children(root.path), deadline)
@@ -361,7 +367,7 @@ class Cgroups:
                 )
             except OSError as error:
                 log.warning("cgroup.weakened", cgroup=name, problem=str(error), path=str(root.path))
-        return Cgroup(name, limits, parts, known=self.known, on_stuck=self._hold_back)
+        return Cgroup(name, limits, parts, known=self._known, on_stuck=self._hold_back)
 
     def retry(self) -> frozenset[Path]:
         """Try once more to empty and remove what is in quarantine; returns what still is."""

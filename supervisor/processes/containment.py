@@ -411,17 +411,23 @@ class Containments:
     """All surroundings, and what they have in common; for one event loop."""
 
     def __init__(
-        self, directory: Path, state_dir: Path, log_level: str, kept: Collection[str] = ()
+        self,
+        directory: Path,
+        state_dir: Path,
+        log_level: str,
+        kept: Collection[str] = (),
+        known: Callable[[], Collection[int]] = tuple,
     ) -> None:
         """Take the machine's measure; it may move this process into a cgroup of its own.
 
-        ``kept`` are names of cgroups whose agents are about to be adopted.
+        ``kept`` are names of cgroups whose agents are about to be adopted, ``known`` returns which
+        children of this process are no orphans.
         """
         self.heartbeats_path = directory / BOARD_FILE
         self.outputs_path = directory / OUTPUT_SOCKET
         self.log_level = log_level
         self.cgroups = Cgroups.survey(
-            base_name(str(directory)), record=state_dir / CGROUPS_FILE, kept=kept
+            base_name(str(directory)), record=state_dir / CGROUPS_FILE, kept=kept, known=known
         )
         self.outputs = Outputs(self.outputs_path, self._hand_on)
         self.limited: set[Containment] = set()
@@ -449,10 +455,6 @@ class Containments:
     def kept(self) -> tuple[KeptPath, ...]:
         """Return what workers look for in the directory, to be put there again if it is gone."""
         return (KeptPath(self.outputs_path, self.outputs.listen_again),)
-
-    def know(self, children: Callable[[], Collection[int]]) -> None:
-        """Record which children of this process are no orphans."""
-        self.cgroups.known = children
 
     @property
     def layers(self) -> tuple[LayerFact, ...]:

@@ -152,8 +152,7 @@ def alive(pids):
 set_child_subreaper()
 zygote = subprocess.Popen(["sleep", "600"], env={**os.environ, "CMDC_SESSION_ID": "a"})
 known = {zygote.pid}
-cgroups = Cgroups.survey(base_name("/nowhere"), versions=())
-cgroups.known = lambda: known
+cgroups = Cgroups.survey(base_name("/nowhere"), versions=(), known=lambda: known)
 cgroup = cgroups.open(cgroup_name("a", 1), Limits())
 pipe = subprocess.PIPE
 agent = subprocess.Popen([sys.executable, "-c", AGENT], stdin=pipe, stdout=pipe, text=True)
