@@ -19,6 +19,7 @@ from cmdc_runtime.checked_struct import (
     Positive,
     RingEvents,
     Seconds,
+    Silence,
 )
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
@@ -43,7 +44,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     restart_delay: tuple[Seconds, Seconds] = (0.1, 5.0)
     shutdown: Seconds | None = 5.0
     start_timeout: Seconds = 30.0
-    unresponsive_after: Seconds = 30.0
+    unresponsive_after: Silence = 30.0
     memory_limit: MemoryBytes | None = None
     cpu_limit: Cores | None = None
     max_processes: Positive | None = None

@@ -189,8 +189,6 @@ FLUSH_PACE_S: Final = 0.02
 FLUSH_ROUND_S_MAX: Final = 15.0
 """For one of them; then it counts as answered, and is logged. While agents are adopted nobody is
 heard at the control socket, this daemon neither."""
-SILENT_S_MIN: Final = 0.1
-"""The least ``unresponsive_after`` that is taken; the watch looks four times in that."""
 
 PIECES_OPEN_MAX: Final = 4
 """Checkpoints that come in pieces at a time: each is held in memory, with up to 64 MiB. As many

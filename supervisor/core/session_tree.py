@@ -11,7 +11,6 @@ root                  one_for_one
       `- subagents    dynamic: a session for each, which ends with the agent's process
 """
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -25,7 +24,6 @@ from supervisor.core.limits import (
     SERVER_RESTARTS_MAX,
     SERVER_START_S,
     SERVER_WINDOW_S,
-    SILENT_S_MIN,
     STOP_ALL_S,
 )
 from supervisor.core.session_phase import HAVING_CHILDREN, SHOWN, Phase
@@ -208,9 +206,6 @@ def check_session(spec: StartSession) -> None:
         problems.append(
             f"session_id: expected {SESSION_ID_RULE}, got {spec.session_id[:SHOWN_CHARS_MAX]!r}"
         )
-    silent_s = spec.supervision.unresponsive_after
-    if not SILENT_S_MIN <= silent_s < math.inf:
-        problems.append(f"unresponsive_after: expected {SILENT_S_MIN} s or more, got {silent_s}")
     if problems:
         raise InvalidOptions(problems)
 

@@ -78,6 +78,7 @@ def test_a_definition_that_nests_too_deep_starts_nothing(engine, client):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("unresponsive_after", 0.0),
         ("unresponsive_after", 1e300),
         ("unresponsive_after", math.nan),
         ("max_seconds", math.inf),

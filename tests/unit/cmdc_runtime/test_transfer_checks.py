@@ -121,6 +121,7 @@ def test_what_a_daemon_has_written_is_kept():
         (of_header(session_id="a b"), "header: session_id: no session can be called 'a b'"),
         (of_header(spec=b"x"), "header: spec: the session's definition cannot be read here"),
         (of_header(spec=DEEP), "header: spec: "),
+        (supervised(unresponsive_after=0.0), "header: spec: .*unresponsive_after"),
         (supervised(unresponsive_after=1e300), "header: spec: .*unresponsive_after"),
         (supervised(max_restarts=-1), "header: spec: .*max_restarts"),
         (supervised(memory_limit=2**63), "header: spec: .*memory_limit"),

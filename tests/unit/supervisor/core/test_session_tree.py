@@ -128,8 +128,6 @@ def test_child_is_taken_from_its_parents_own_process_alone():
         ({"supervision": {"shutdown": -1.0}}, "shutdown"),
         ({"supervision": {"start_timeout": float("inf")}}, "start_timeout"),
         ({"supervision": {"restart_delay": (float("inf"), 1.0)}}, "restart_delay"),
-        ({"supervision": {"unresponsive_after": 0.0}}, "unresponsive_after"),
-        ({"supervision": {"unresponsive_after": float("nan")}}, "unresponsive_after"),
         ({"session_id": "_supervisor"}, "session_id"),
         ({"session_id": ""}, "session_id"),
         ({"session_id": "../" * 100}, "session_id"),
