@@ -111,7 +111,9 @@ class SqliteStore(SqlStore):
             self._volume.reserve()
             _refuse_backup(self._path)
             with self._progress.logged():
-                self.repaired = Repairer(self._path, self._sums, self._progress).repair()
+                outlives_power = self._durability == "power"
+                parts = self._path, self._sums, self._progress
+                self.repaired = Repairer(*parts, outlives_power).repair()
                 check_file(self._path)
                 self._connection = self._connect()
         except (OSError, sqlite3.Error) as error:

@@ -284,6 +284,19 @@ def test_ruined_part_of_the_log_loses_no_session_in_silence(made, state, at, cou
 
 
 @pytest.mark.fault_case("F37")
+def test_young_journal_with_a_ruined_log_is_begun_anew_aloud(tmp_path):
+    """All that it had may have been in the log: the files are kept, and the daemon starts."""
+    place = tmp_path / "state"
+    with_journal(place, fill_one, is_crash=True)
+    damage(wal_of(place / JOURNAL_FILE), 0, random.Random(6).randbytes(HEADER.size))
+    (found, over), repaired, logged = found_and_logged(place)
+
+    assert (found, over) == ({}, {})
+    assert repaired.kept_at is not None
+    assert "journal.commits_lost" in logged
+
+
+@pytest.mark.fault_case("F37")
 def test_ruined_page_parks_only_who_misses_something(made, state):
     """Page after page is overwritten with rubbish: the others go on, and lose nothing."""
     size = (made[0] / "closed" / JOURNAL_FILE).stat().st_size // PAGE_BYTES

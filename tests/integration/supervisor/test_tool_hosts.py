@@ -197,3 +197,19 @@ def test_a_host_that_comes_after_its_workers_end_is_ended_at_once(folder):
             return pool.reaper.pids, dict(outputs)
 
     assert asyncio.run(scenario()) == (frozenset(), {})
+
+
+def test_a_host_that_was_asked_for_with_a_last_word_leaves_no_socket(folder):
+    """Its worker has bound the address, and cannot remove it any more: no host is forked."""
+    address = Path(folder, "h-1")
+    address.touch()
+
+    async def scenario():
+        async with pool_in(folder) as (pool, worker, _):
+            pool._on_exit(worker, ExitRecord(-9, pid=2**22))
+            pool.receive(worker.peer, HostWanted(address=str(address)), b"")
+            await asyncio.gather(*pool._tasks)
+            return pool.reaper.pids
+
+    assert asyncio.run(scenario()) == frozenset()
+    assert not address.exists()

@@ -157,6 +157,8 @@ class Repairer:
     path: Path
     sums: PageSums
     progress: Progress = field(default_factory=Progress)
+    outlives_power: bool = True
+    """Whether what was acknowledged had been synced; else a cut of the power may have any of it."""
     repaired: Repaired = field(default_factory=Repaired)
     _data: bytearray = field(default_factory=bytearray)
     """The log."""
@@ -221,10 +223,12 @@ class Repairer:
             write_whole(wal, bytes(self._data))
             self._is_changed = True
             self.repaired.bits += len(found.repairs)
+        if found.has_rest and not self.outlives_power:
+            del found.frames[found.good :]  # written in any order, and cut off like the rest
         damaged = self._damaged_pages(found) if has_sums else self._damage_without_sums()
         overlay = self._look_at_log(found)
         if damaged is not None or overlay is not None or self.repaired.lost_commits:
-            self._salvage(found, damaged or set(), overlay)
+            self._salvage(found, damaged, overlay)
 
     # --- what is wrong --------------------------------------------------------------------------
 
@@ -238,7 +242,7 @@ class Repairer:
             self.repaired.lost_commits = 1  # at least; none of them can be read
             return None
         size = HEADER.size + found.good * (PAGE_BYTES + 24)
-        is_ours = len(found.frames) > found.good
+        is_ours = found.has_rest or len(found.frames) > found.good
         partial = (len(self._data) - HEADER.size) % (PAGE_BYTES + 24)
         if found.lost_commits == 0:
             if self._data and (is_ours or partial or not found.page_size):
@@ -339,9 +343,11 @@ class Repairer:
 
     # --- getting out what is whole ------------------------------------------------------------
 
-    def _salvage(self, found: Log, damaged: set[int], overlay: set[int] | None) -> None:
+    def _salvage(self, found: Log, bad: set[int] | None, overlay: set[int] | None) -> None:
+        """Make the file anew of what is whole; ``bad`` are its own pages, None where none is."""
         self._copies = 3  # one that is kept, one to work on, and what comes of it
         self._keep_files()
+        damaged = bad or set()
         work, fresh = self.path.with_name(_WORK), self.path.with_name(f"{_WORK}.new")
         for path in (work, fresh):
             _remove(path)
@@ -355,9 +361,11 @@ class Repairer:
             _unlog(work)
             fresh.touch(FILE_MODE)
             self.progress.begin("taking out all rows that are whole")
-            is_unknown = self.repaired.lost_commits > 0
+            misses_commits = self.repaired.lost_commits > 0
             self.repaired.salvaged = salvage(
-                work, fresh, damaged, now_ms(), misses_commits=is_unknown
+                *(work, fresh, damaged, now_ms()),
+                misses_commits=misses_commits,
+                may_be_empty=bad is None,
             )
             ready = self.path.with_name(READY)
             put_in_place(fresh, ready)

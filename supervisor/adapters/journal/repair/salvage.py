@@ -46,13 +46,14 @@ class UnreadableError(Exception):
     """There is nothing to take out of it."""
 
 
-def salvage(
+def salvage(  # noqa: PLR0913 - from where to where, what is wrong, and two things that follow
     source: Path,
     target: Path,
     damaged: Collection[int],
     at_ms: int,
     *,
     misses_commits: bool = False,
+    may_be_empty: bool = False,
 ) -> Salvaged:
     """Copy every readable row of ``source`` to a new file ``target``; end who misses some.
 
@@ -60,7 +61,7 @@ def salvage(
     ``misses_commits``, and nobody knows of whom, everybody is ended.
 
     Raises:
-        UnreadableError: the tables' names, or any row, cannot be read.
+        UnreadableError: the tables' names cannot be read; or no row, unless it ``may_be_empty``.
     """
     mark = secrets.token_bytes(16)
     with source.open("r+b") as file:
@@ -81,7 +82,7 @@ def salvage(
             if lacks_room(error):
                 raise
             raise UnreadableError(f"no table of it can be read: {error}") from error
-        if not found.kept:
+        if not found.kept and not may_be_empty:
             raise UnreadableError("nothing of it can be read")
         _spare(new, found)
         _suspect(new, found)

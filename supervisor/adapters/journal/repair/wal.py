@@ -44,6 +44,9 @@ _MAGICS: Final = {0x377F0682: "<", 0x377F0683: ">"}
 """With the byte order of the checksum."""
 _CHECKED: Final = 8
 """Bytes of a frame's header that its checksum covers."""
+GENERATIONS: Final = 2**16
+"""So far apart, at most, are the first salts of logs that one file has had; one in 32,768 of salts
+that are damaged looks so by chance."""
 _WORD: Final = 0xFFFFFFFF
 _BITS: Final = 32
 
@@ -66,10 +69,16 @@ class Frame:
 
 @dataclass(slots=True)
 class Log:
-    """What a log holds; ``frames`` end with the last one of the log's present generation."""
+    """What a log holds; ``frames`` end with the last one of its generation that was written.
+
+    A frame in the midst that was never written (zeros, or left from another generation) is the mark
+    of a power cut: what is not synced comes to the disk in any order, and was acknowledged to
+    nobody who was promised that it outlives the power. ``has_rest``: there is more behind it.
+    """
 
     page_size: int = 0
     frames: list[Frame] = field(default_factory=list)
+    has_rest: bool = False
     repairs: list[tuple[int, int]] = field(default_factory=list)
     """Offsets of bytes of which one bit is wrong, and which bit."""
 
@@ -118,8 +127,20 @@ def read_log(data: bytes) -> Log:
     reader = _Reader(data, log, order, (salts[0], salts[1]))
     for number, head in enumerate(found[: max(ours, default=-1) + 1]):
         frame, seed = reader.read(number, head, seed)
+        if not frame.is_ours and _is_unwritten((head[2], head[3]), reader.salts):
+            log.has_rest = True
+            break
         log.frames.append(frame)
     return log
+
+
+def _is_unwritten(salts: Sum, ours: Sum) -> bool:
+    """Say whether a frame with these salts is none of this generation, and not a damaged one.
+
+    SQLite adds 1 to the first salt whenever it begins the log anew, and draws the second.
+    """
+    apart = (salts[0] - ours[0]) & _WORD
+    return salts == (0, 0) or 0 < min(apart, _WORD + 1 - apart) < GENERATIONS
 
 
 @dataclass(slots=True)

@@ -86,6 +86,34 @@ def test_rubbish_in_the_midst_hides_nothing_behind_it(log):
     assert found.repairs == []
 
 
+@pytest.mark.parametrize("apart", [None, -1, -300, 1], ids=["zeros", "before", "long", "later"])
+def test_log_ends_at_a_frame_that_was_never_written(log, apart):
+    """The power was cut before it was, whatever of what follows has come to the disk."""
+    begin = HEADER.size + 5 * FRAME_BYTES
+    data = bytearray(log)
+    head = bytes(FRAME.size)
+    if apart is not None:
+        salt = (HEADER.unpack_from(log)[4] + apart) % 2**32
+        head = FRAME.pack(2, 0, salt, 7, 8, 9)
+    data[begin : begin + FRAME_BYTES] = head + random.Random(3).randbytes(PAGE_BYTES)
+    found = read_log(bytes(data))
+
+    assert len(found.frames) == 5
+    assert found.frames == read_log(log).frames[:5]
+    assert (found.lost_commits, found.has_rest) == (0, True)
+
+
+def test_ruined_header_of_a_frame_is_none_that_was_never_written(log):
+    """What stands there names no generation of this log: commits are lost behind it."""
+    begin = HEADER.size + 5 * FRAME_BYTES
+    data = bytearray(log)
+    data[begin : begin + FRAME.size] = random.Random(3).randbytes(FRAME.size)
+    found = read_log(bytes(data))
+
+    assert found.lost_commits > 0
+    assert (found.committed, found.has_rest) == (len(found.frames), False)
+
+
 def test_unfinished_commit_at_the_end_is_not_counted(log):
     """A frame without its commit is nothing, and loses no commit."""
     whole, found = read_log(log), read_log(log[:-1])
