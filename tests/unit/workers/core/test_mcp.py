@@ -133,6 +133,19 @@ def test_two_tools_of_one_name_in_one_list_are_left_out():
     }
 
 
+def test_a_tool_that_stands_twice_and_has_a_namesake_names_both():
+    """The other one of its own name comes first, however few there are."""
+    listed = [("a", "b.c"), ("a", "b_c"), ("a", "b.c")]
+    names = mcp.named(listed, frozenset())
+
+    assert dict(names.given) == {}
+    assert names.problems["a"] == (
+        "tool 'b.c' is left out: another one of this name, 'b_c' of 'a' would be called"
+        " mcp__a__b_c too",
+        "tool 'b_c' is left out: 'b.c' of 'a' would be called mcp__a__b_c too",
+    )
+
+
 def test_a_tool_of_the_session_keeps_its_name():
     """The server's is left out."""
     names = mcp.named([("a", "b")], {"mcp__a__b"})
