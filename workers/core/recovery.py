@@ -72,7 +72,8 @@ def _resume_cycle(step: Step, incarnation: Incarnation, reason: AnyReason, at_ms
         _give_up(step, why, str(reason), at_ms)
     elif not calls:
         _publish_recovery(step, incarnation, reason, "stream")
-        step.publish(StreamReset())
+        if step.memory.messages[-1].role != "assistant":  # else the answer is whole, and stands
+            step.publish(StreamReset())
         _resume_turn(step, at_ms)
     elif all(open_.started_at_ms is None and not open_.result for open_ in calls):
         _publish_recovery(step, incarnation, reason, "tools")

@@ -398,7 +398,7 @@ class Repairer:
         if done.bits:
             log.error("journal.bits_repaired", bits=done.bits, kept_at=kept_at)
         if done.lost_commits:
-            log.error("journal.commits_lost", commits=done.lost_commits, kept_at=kept_at)
+            log.error("journal.commits_lost", at_least=done.lost_commits, kept_at=kept_at)
         if done.edited_pages:
             log.warning("journal.edited", pages=done.edited_pages)
         if (found := done.salvaged) is not None:

@@ -255,6 +255,17 @@ def test_a_request_is_sent_again(before):
     assert len(events(step, StreamReset)) == 1
 
 
+def test_an_answer_that_is_whole_is_not_taken_back():
+    """The process died while plugins were asked about it: no other answer comes in its place."""
+    step = resumed(STARTED, DONE)
+
+    assert (step.state, said_of(step)) == (State.IDLE, "stream")
+    assert events(step, StreamReset) == []
+    assert [event.messages[-1].content for event in events(step, AgentEnd)] == [
+        DONE.message.content
+    ]
+
+
 def test_steering_that_waits_is_given_with_the_request():
     """It is not lost with the process that took it."""
     step = resumed(STARTED, Steered(ref="s-1", text="left"))
