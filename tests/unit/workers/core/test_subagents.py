@@ -66,6 +66,18 @@ def test_a_subagent_ends_with_the_wait_for_it(session):
     assert done.memory.usage.total_tokens == started.memory.usage.total_tokens + 4
 
 
+def test_a_wait_that_is_over_ends_its_own_subagent_alone(session):
+    """Another one of the plugin goes on, and one that nobody has asked for ends nothing."""
+    one = waiting(session)
+    both = one.post(PluginDelegated("judge", "plugin:judge-2", "any", "And this."))
+    (other,) = both.of(RunSubagent)
+
+    assert both.post(DelegationDropped("plugin:judge-2")).effects == (
+        EndSubagents((other.child_id,)),
+    )
+    assert both.post(DelegationDropped("plugin:judge-3")).effects == ()
+
+
 def test_a_subagent_ends_with_the_cycle(session):
     """An abort, or the end of the answer."""
     started = waiting(session)
