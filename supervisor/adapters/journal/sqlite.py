@@ -43,7 +43,7 @@ from supervisor.adapters.journal.repair.restoring import (
 )
 from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.repair.volume import FILE_MODE, JournalLostError, Volume, wal_of
-from supervisor.adapters.journal.repair.wal import FRAME, LogCopy, Stamp, stamp_of, sums_in
+from supervisor.adapters.journal.repair.wal import FRAME_BYTES, LogCopy, Stamp, stamp_of, sums_in
 from supervisor.adapters.journal.schema import Bounds, check_file, migrate
 from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.writer import GroupWriter
@@ -63,7 +63,6 @@ JOURNAL_FILE: Final = "journal.sqlite3"
 SUMS_FILE: Final = "journal.sums"
 
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
-_FRAME_BYTES: Final = FRAME.size + 4096
 _COMMITS_MIN, _COMMITS_FIRST, _COMMITS_MAX = 16, 256, 4_096
 """Between two checkpoints; how many there are in so many pages is learnt at each of them."""
 
@@ -190,7 +189,7 @@ class SqliteStore(SqlStore):
         if status is None:
             self.look()
         self._commits += 1
-        is_long = self._log.fresh_bytes > JOURNAL_WAL_PAGES * _FRAME_BYTES
+        is_long = self._log.fresh_bytes > JOURNAL_WAL_PAGES * FRAME_BYTES
         if is_long or self._commits >= self._commits_max:
             self._checkpoint()
 

@@ -241,9 +241,9 @@ class Repairer:
             self._keep_files()
             self.repaired.lost_commits = 1  # at least; none of them can be read
             return None
-        size = HEADER.size + found.good * (PAGE_BYTES + 24)
+        size = HEADER.size + found.good * FRAME_BYTES
         is_ours = found.has_rest or len(found.frames) > found.good
-        partial = (len(self._data) - HEADER.size) % (PAGE_BYTES + 24)
+        partial = (len(self._data) - HEADER.size) % FRAME_BYTES
         if found.lost_commits == 0:
             if self._data and (is_ours or partial or not found.page_size):
                 begin = size if found.page_size else 0
@@ -361,10 +361,9 @@ class Repairer:
             _unlog(work)
             fresh.touch(FILE_MODE)
             self.progress.begin("taking out all rows that are whole")
-            misses_commits = self.repaired.lost_commits > 0
             self.repaired.salvaged = salvage(
                 *(work, fresh, damaged, now_ms()),
-                misses_commits=misses_commits,
+                misses_commits=self.repaired.lost_commits > 0,
                 may_be_empty=bad is None,
             )
             ready = self.path.with_name(READY)
