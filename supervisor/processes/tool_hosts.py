@@ -69,7 +69,7 @@ class ToolHosts:
         That happens in the background; ``on_lost`` is called if it can't be, and at the host's end.
         """
         if self.containment.has_ended:
-            self.spawn(_remove(address), f"host-{address}")
+            _remove(address)
             return
         if self._is_forking:
             self.on_lost(address, "another is being started")
@@ -144,16 +144,16 @@ class ToolHosts:
         if record.status != EXIT_OK:  # else it has ended its calls, and what is left may stay
             await self._end_calls(host)
         await asyncio.to_thread(sweep, {host.child.pid})
-        await _remove(host.address)
+        await asyncio.to_thread(_remove, host.address)
         self.containment.shared.outputs.forget(host.output_id)
         self.all.discard(host)
         host.gone.set()
         self.on_lost(host.address, str(classify(record)))
 
 
-async def _remove(address: str) -> None:
+def _remove(address: str) -> None:
     try:
-        await asyncio.to_thread(Path(address).unlink, missing_ok=True)
+        Path(address).unlink(missing_ok=True)
     except OSError as error:  # the daemon's end removes what can be removed then
         log.warning("host.socket_left", path=address, problem=str(error))
 
